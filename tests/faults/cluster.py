@@ -135,7 +135,7 @@ class Cluster:
             parameter_server(
                 process,
                 acknowledge=acknowledge,
-                cuts=process.cuts,
+                after_each=process.cuts.look,
             )
         )
         self.processes[name] = process

@@ -166,9 +166,9 @@ def _both(one: Planted, two: Planted) -> Planted:
 
 def _cut_anywhere(self: Cuts) -> None:
     for number, clock in list(self._clocks.items()):
-        if self._shard().clock >= clock:
+        if self._place().clock >= clock:
             del self._clocks[number]
-            self._saved(number, self._shard().state())
+            self._save(number)
 
 
 def _lowest(worker: int, states: Any) -> int:

@@ -15,7 +15,7 @@ import torch
 
 from outpace.kernel import Future, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.membership import Fence
 from outpace.sync.messages import Leave, Push, Reply, server_name, worker_name
 from outpace.sync.programs.context import Stopped
@@ -197,12 +197,13 @@ class ServerProcess(Judge):
     def __init__(self, cluster: Cluster, name: str, generation: int, shard: Shard) -> None:
         super().__init__(cluster, name, generation)
         self.shard = shard
-        self.cuts = Cuts(lambda: self.shard, self._saved, self._missed)
+        self.cuts = Cuts(lambda: place_of(self.shard), self._save, self._missed)
 
     def progress(self, worker: int) -> tuple[int, int]:
         return self.shard.watermark(worker), self.shard.clock
 
-    def _saved(self, number: int, state: Any) -> None:
+    def _save(self, number: int) -> None:
+        state = self.shard.state()
         self.cluster.oracle.state(state)
         tell = partial(self.cluster.coordinator.saved, self, number, state)
         self.cluster.coordinator.hears(self, tell, self.cluster.draw.uniform(0.0, 0.05))

@@ -8,7 +8,7 @@ from outpace.record.metrics import Metrics
 from outpace.record.segments import SegmentedSink
 from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, NONE, PULL, PUSH, Trace
-from outpace.simulation.awaited_scripts import logged_until
+from outpace.simulation.checkpoints import logged_until
 from outpace.tasks import Evaluation
 
 ROWS = [

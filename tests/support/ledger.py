@@ -17,7 +17,7 @@ from outpace.optim import Sgd
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.state import scheduler_state
 from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
@@ -203,7 +203,7 @@ class Ledger:
     def _serve(self, server):
         node = Server(self, server_name(server), self.shards[server])
         program = partial(parameter_server, acknowledge=self.policy.acknowledges)
-        self.kernel.spawn(program(node, cuts=self.cuts[server]), node.name, daemon=True)
+        self.kernel.spawn(program(node, after_each=self.cuts[server].look), node.name, daemon=True)
 
     def _start(self, worker, first):
         node = Worker(self, worker, first)
@@ -234,8 +234,8 @@ class Ledger:
 
     def _cuts(self, server):
         return Cuts(
-            lambda: self.shards[server],
-            lambda number, state: self.saved[number].update({server: state}),
+            lambda: place_of(self.shards[server]),
+            lambda number: self.saved[number].update({server: self.shards[server].state()}),
             lambda number, clock: self.missed.append((number, server, clock)),
         )
 

@@ -15,7 +15,7 @@ from outpace.engine.servers import is_exact
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.sync import Bsp, DropStragglers, Scale
-from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import (
     PendingIteration,
@@ -37,10 +37,14 @@ class Asked:
         self.shard = Shard(0, block, 2, policy, Account())
         self.saved, self.missed = [], []
         self.cuts = Cuts(
-            lambda: self.shard,
-            lambda number, state: self.saved.append((number, state.clock, state.watermarks)),
+            lambda: place_of(self.shard),
+            self._save,
             lambda number, clock: self.missed.append((number, clock)),
         )
+
+    def _save(self, number):
+        state = self.shard.state()
+        self.saved.append((number, state.clock, state.watermarks))
 
     def push(self, worker, iteration):
         gradient = torch.ones(1, dtype=torch.float64)

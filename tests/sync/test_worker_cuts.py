@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from outpace.sync.checkpoint.cuts import WorkerCuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.checkpoint.worker_cuts import WorkerCuts
 
 
 class Asked:
@@ -19,21 +19,21 @@ class Asked:
 def test_a_worker_is_saved_when_it_has_the_results_that_were_asked_for():
     asked = Asked()
     asked.cuts.ask(1, 2)
-    asked.cuts.look(1)
+    asked.cuts.pass_by(1)
     assert asked.saved == []
-    asked.cuts.look(2)
-    asked.cuts.look(3)
+    asked.cuts.pass_by(2)
+    asked.cuts.pass_by(3)
     assert (asked.saved, asked.missed) == ([1], [])
 
 
 def test_a_worker_that_has_gone_on_with_these_results_has_missed_them():
     asked = Asked()
-    asked.cuts.look(4)
+    asked.cuts.pass_by(4)
     asked.cuts.ask(1, 4)  # it has joined the next all-reduce meanwhile
     asked.cuts.ask(2, 3)
     assert (asked.saved, asked.missed) == ([], [(1, 4), (2, 4)])
     asked.cuts.ask(3, 6)
-    asked.cuts.look(7)
+    asked.cuts.pass_by(7)
     assert asked.missed[2:] == [(3, 7)]
 
 
@@ -41,7 +41,7 @@ def test_before_its_first_iteration_a_worker_is_saved_at_once():
     asked = Asked()
     asked.cuts.ask(1, 0)
     assert asked.saved == [1]
-    asked.cuts.look(0)  # HPSGD: it has accumulated a gradient, and no result
+    asked.cuts.pass_by(0)  # HPSGD: it has accumulated a gradient, and no result
     asked.cuts.ask(2, 0)
     assert asked.missed == [(2, 0)]
     asked.cuts.ask(3, None)
@@ -53,7 +53,7 @@ def test_a_request_that_is_given_up_is_forgotten():
     asked.cuts.ask(1, 2)
     asked.cuts.give_up(1)
     asked.cuts.give_up(1)
-    asked.cuts.look(2)
+    asked.cuts.pass_by(2)
     assert (asked.saved, asked.missed) == ([], [])
 
 

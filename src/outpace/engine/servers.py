@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync import Policy
-from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
@@ -64,17 +63,19 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
-def server_program(experiment: Experiment, cuts: Cuts | None = None) -> ServerProgram:
+def server_program(
+    experiment: Experiment, after_each: Callable[[], None] | None = None
+) -> ServerProgram:
     """Return the program of a server.
 
-    cuts: the requests for the state of its shard.
+    after_each: as for `parameter_server`.
     """
     acknowledges = experiment.policies.strategy.acknowledges
     answers = answers_of(experiment)
     return partial(
         parameter_server,
         acknowledge=acknowledges,
-        cuts=cuts,
+        after_each=after_each,
         on_the_wire=answers,
     )
 

@@ -1,252 +1,267 @@
-"""Checkpoints of a run with servers in virtual time. Writing one takes no virtual time."""
+"""Checkpoints in virtual time: what is common to all runs. Writing one takes no virtual time.
+
+`server_checkpoints` and `peer_checkpoints` say when the models are saved. A script writes what it
+keeps when it begins an iteration, so its file may come before or after the models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+from msgspec import structs
+
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.cut_offs import saved_history
-from outpace.engine.resuming import CheckpointKeeper
-from outpace.engine.servers import in_lockstep
+from outpace.engine.resuming import CheckpointKeeper, kept_in
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
+from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
-from outpace.simulation.awaited_scripts import AwaitedScripts
-from outpace.sync.checkpoint.cuts import Cuts
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.checkpoint.state import ShardState, lacking
-from outpace.sync.shard import Shard
 from outpace.tasks import Script, Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.servers import Simulation
     from outpace.simulation.virtual import VirtualRun
 
 
-class Saving:
-    """Takes the checkpoints of a run, and writes each as soon as all shards have been saved.
+class Saving(ABC):
+    """Takes the checkpoints of a run.
 
     Args:
-        keeper: where they go; None: `_write` is another one.
+        keeper: where they go; None: they are kept in memory alone.
         settings: when to take one.
-        exact: True if all shards are saved between the same two iterations.
     """
 
     def __init__(
         self,
-        run: Simulation,
+        run: VirtualRun,
         workload: Workload,
-        shards: Sequence[Shard],
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
-        exact: bool,
     ) -> None:
-        self._run, self._workload = run, workload
-        self._shards, self._keeper = shards, keeper
-        self._every, self._is_exact = settings.every_updates, exact
-        self._planner = CutPlanner(len(shards), exact, 0 if keeper is None else keeper.last)
-        self._states: dict[int, ShardState] = {}
-        self._scripts = AwaitedScripts(run, keeper, lambda: self._may_complete)
-        self._records: Sequence[ShardRecord] = ()  # of the checkpoint that lacks scripts
-        self.cuts = [
-            _Cuts(
-                partial(shards.__getitem__, server),
-                partial(self._saved, server),
-                partial(self._missed, server),
-                self._begin_if_due if server == 0 else None,
-            )
-            for server in range(len(shards))
-        ]
+        self._keeper, self._every = keeper, settings.every_updates
+        self._number = 0 if keeper is None else keeper.last
         self._is_due = False
-        self._clock = shards[0].clock  # of shard 0, after its last message
+        self._workers = range(run.experiment.workers)
+        self._open = OpenCheckpoint(run, workload, keeper)
 
+    @abstractmethod
     def begin(self) -> None:
-        """Take the first checkpoint of a run that has none; before any message."""
-        if not self._planner.number:
-            self._begin_at(0)
+        """Take the first checkpoint of a run that has none; before any event."""
 
     def updated(self, version: int) -> None:
-        """Note that shard 0 has this version."""
+        """Note that the evaluated parameters have this version."""
         if self._every is not None and version % self._every == 0:
             self._is_due = True
 
     def soon(self) -> None:
-        """Take one after the next message of shard 0. May be called by a signal handler."""
+        """Take one as soon as possible. May be called by a signal handler."""
         self._is_due = True
 
     def now(self) -> None:
-        """Take one now, or when all shards are at the same iteration; between two messages."""
-        self._is_due = True
-        if not self.is_taking:
-            self._is_due = False
-            self._begin_at(self._furthest + 1)
+        """Take one now, where that is possible between two events; else as `soon`."""
+        self.soon()
 
-    @property
-    def is_taking(self) -> bool:
-        """True while a checkpoint has been begun and is not complete."""
-        return self._planner.is_open or self._scripts.is_open
-
-    @property
-    def _furthest(self) -> int:
-        return max(shard.clock for shard in self._shards)
-
-    def _begin_if_due(self) -> None:
-        """Begin one after a message of shard 0, whose answers have not been sent yet."""
-        first, before = self._shards[0], self._clock
-        self._clock = first.clock
-        if not self._is_due or self.is_taking:
-            return
-        self._is_due = False
-        furthest = self._furthest
-        # Where shard 0 has just begun an iteration no worker knows of it, and none is in it.
-        begins = before < first.clock == furthest and first.is_between_iterations
-        self._begin_at(furthest if begins else furthest + 1)
-
-    def _begin_at(self, clock: int) -> None:
-        self._planner.exact = self._can_be_exact
-        self._follow(self._planner.begin(clock))
-
-    @property
-    def _can_be_exact(self) -> bool:
-        """True unless the policies have been changed to others during the run."""
-        followed = [shard.policy for shard in self._shards]
-        return self._is_exact and all(map(in_lockstep, followed))
-
-    def _follow(self, orders: Sequence[Order | GiveUp]) -> None:
-        for order in orders:
-            if isinstance(order, GiveUp):
-                self.cuts[order.shard].give_up(order.number)
-                self._states.clear()
-            else:
-                self.cuts[order.shard].ask(order.number, order.clock)
-
-    def _saved(self, server: int, number: int, state: ShardState) -> None:
-        self._states[server] = state
-        if self._planner.saved(number, server, state.clock):
-            states = [self._states[each] for each in range(len(self._shards))]
-            self._states.clear()
-            self._write(number, states)
-
-    def _missed(self, server: int, number: int, clock: int) -> None:
-        self._planner.exact = self._can_be_exact
-        self._follow(self._planner.missed(number, server, clock))
-
-    def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        if lacking(states, self._run.last_pushed()):
-            self._is_due = True
-            return
-        history, keeper = self._run.rule_history, self._keeper
-        assert keeper is not None
-        folder_of: list[Path] = []
-
-        def put(folder: Path) -> Written:
-            folder_of.append(folder)
-            written = [write_shard(folder, state) for state in states]
-            parts = [part for _, part in written]
-            parts += saved_history(history, folder, states[0].clock)
-            return Written([record for record, _ in written], parts)
-
-        taken = written_now(self._run, self._workload, keeper, number, put)
-        if taken is not None:
-            self._records = taken.shards
-            self._scripts.begin(number, self._run.save_scripts(folder_of[0]))
-            self._scripts.add_rest(taken, self._run.metrics.kept())
-
-    def script_saved(self, worker: int, saved: Part | str | None) -> None:
-        """Note the file of what a script keeps, or why there is none; None: the script has ended.
-
-        A script is saved when it begins its next iteration, so what it keeps is never behind the
-        iterations that the shards have of it. If the script has ended instead, and the shards lack
-        its last gradient, another checkpoint is taken.
-        """
-        if saved is None and self._scripts.awaits(worker):
-            last = self._run.last_pushed()[worker]
-            if lacking(self._records, {worker: last}):
-                self._scripts.abandon()
-                self._is_due = True
-                return
-        self._scripts.saved(worker, saved)
-
-    @property
-    def _may_complete(self) -> bool:
-        """False while a checkpoint whose files are written is not complete yet."""
-        return True
+    def script_saved(self, worker: int, saved: Part | str) -> None:
+        """Take the file of a script, or why there is none."""
+        self._open.saved(worker, saved)
 
     def close(self) -> None:
         """Remove what is not complete."""
-        self._scripts.abandon()
+        self._open.abandon()
 
 
 class Written(NamedTuple):
-    """The files of a checkpoint, and the records that go into its index."""
+    """The files of the models in a checkpoint, and the records that go into its index."""
 
     shards: list[ShardRecord]
     parts: list[Part]
     own: Sequence[ShardRecord] = ()
 
 
-def written_now(
-    run: VirtualRun,
-    workload: Workload,
-    keeper: CheckpointKeeper,
-    number: int,
-    put: Callable[[Path], Written],
-    folder: Path | None = None,
-) -> Taken | None:
-    """Write the files of a checkpoint of the present instant; None if they cannot be written.
+class OpenCheckpoint:
+    """The checkpoint that is being taken, in the folder of the run; at most one at a time.
 
-    Args:
-        put: writes the files into a folder.
-        folder: that of the checkpoint, if it has been begun already.
+    It is complete once it has the models and, of a run of scripts, the file of each script.
 
-    Raises:
-        ConfigError: if an optimizer keeps something that cannot be saved.
+    Attributes:
+        folder: of a checkpoint whose models are not written yet.
+        ended: workers whose scripts have come to their end.
+        is_held: a checkpoint with all its files is not complete yet; see `release`.
     """
-    run.settle(wait=True)  # the evaluations until now
-    try:
-        shards, parts, own = put(folder or keeper.begin(number))
-    except OSError as error:
-        keeper.abandon(number, error.strerror or str(error))
-        return None
-    except ConfigError:
-        keeper.abandon(number)
-        raise
-    totals = Totals()
-    totals.add(run.totals)  # a copy: the sums go on
-    return Taken(
-        number=number,
-        now=run.kernel.now,
-        updates=run.updates,
-        parts=tuple(parts),
-        shards=tuple(shards),
-        own=tuple(own),
-        totals=totals,
-        bounds=(0, *(each.stop for each in run.slices)),
-        layers=tuple(workload.layers),
-        layout=workload.layout,
-        recovery=run.recovery(),
-        costs=run.costs(),
-        of_script=isinstance(run.experiment.task, Script),
-    )
-
-
-class _Cuts(Cuts):
-    """The requests for a shard; `before` is called after each of its messages."""
 
     def __init__(
-        self,
-        shard: Callable[[], Shard],
-        saved: Callable[[int, ShardState], None],
-        missed: Callable[[int, int], None],
-        before: Callable[[], None] | None,
+        self, run: VirtualRun, workload: Workload, keeper: CheckpointKeeper | None
     ) -> None:
-        super().__init__(shard, saved, missed)
-        self._before = before
+        self._run, self._workload, self._keeper = run, workload, keeper
+        self.folder: Path | None = None
+        self.ended: set[int] = set()
+        self.is_held = False
+        self._number: int | None = None
+        self._rest: tuple[Taken, pa.Table] | None = None  # all but the scripts; the metrics
+        self._awaited: set[int] = set()  # workers whose scripts have not written
+        self._parts: dict[int, Part] = {}  # by worker
+        # By worker: the number of rows in the metrics when its script was saved.
+        self._logged: dict[int, int] = {}
 
-    def look(self) -> None:
-        if self._before is not None:
-            self._before()
-        super().look()
+    @property
+    def is_open(self) -> bool:
+        """True while a checkpoint has been begun and is not complete."""
+        return self._number is not None
+
+    def begin(self, number: int, workers: Iterable[int] | None = None) -> bool:
+        """Begin a checkpoint that waits for scripts; return False if the disk is full.
+
+        workers: those whose scripts are awaited; None: all, of a run of scripts.
+        """
+        assert self._keeper is not None
+        try:
+            self.folder = self._keeper.begin(number)
+        except OSError as error:
+            self._keeper.abandon(number, error.strerror or str(error))
+            return False
+        every = range(len(self._run.script_processes))
+        self._number, self._rest = number, None
+        self._awaited = set(every if workers is None else workers)
+        self._parts, self._logged = {}, {}
+        return True
+
+    # -- the models -------------------------------------------------------------------
+
+    def write(self, put: Callable[[Path], Written]) -> Taken | None:
+        """Write the models as they are now; None if they cannot be written.
+
+        Args:
+            put: writes their files into a folder.
+
+        Raises:
+            ConfigError: if an optimizer keeps something that cannot be saved.
+        """
+        run, number = self._run, self._number
+        assert number is not None
+        assert self.folder is not None
+        run.settle(wait=True)  # the evaluations until now
+        try:
+            shards, parts, own = put(self.folder)
+        except OSError as error:
+            self.abandon(error.strerror or str(error))
+            return None
+        except ConfigError:
+            self.abandon()
+            raise
+        totals = Totals()
+        totals.add(run.totals)  # a copy: the sums go on
+        return Taken(
+            number=number,
+            now=run.kernel.now,
+            updates=run.updates,
+            parts=tuple(parts),
+            shards=tuple(shards),
+            own=tuple(own),
+            totals=totals,
+            bounds=(0, *(each.stop for each in run.slices)),
+            layers=tuple(self._workload.layers),
+            layout=self._workload.layout,
+            recovery=run.recovery(),
+            costs=run.costs(),
+            of_script=isinstance(run.experiment.task, Script),
+        )
+
+    def add_models(self, taken: Taken) -> None:
+        """Take what `write` has returned; complete the checkpoint if all is there."""
+        self._rest, self.folder = (taken, self._run.metrics.kept()), None
+        self._complete()
+
+    # -- scripts ----------------------------------------------------------------------
+
+    def ask(self, workers: Iterable[int]) -> None:
+        """Have scripts, if there are any, write what they keep at their next iteration."""
+        assert self.folder is not None
+        for process in map(self._run.script_processes.__getitem__, self._with_scripts(workers)):
+            process.save = (self.folder / kept_in(process.worker)).absolute()
+
+    def stop_asking(self, workers: Iterable[int]) -> None:
+        """Have these scripts write no more."""
+        for worker in self._with_scripts(workers):
+            self._run.script_processes[worker].save = None
+
+    def _with_scripts(self, workers: Iterable[int]) -> Iterable[int]:
+        return workers if self._run.script_processes else ()
+
+    def awaits(self, worker: int) -> bool:
+        """True if the open checkpoint lacks the file of this worker's script."""
+        return self.is_open and worker in self._awaited
+
+    @property
+    def lacks_models_only(self) -> bool:
+        """True if all scripts have written, and the models have not been written."""
+        return self.is_open and not self._awaited and self._rest is None
+
+    def await_again(self, worker: int) -> None:
+        """Wait for another file of a script, in place of the one that is there."""
+        self._awaited.add(worker)
+
+    def saved(self, worker: int, saved: Part | str | None) -> None:
+        """Take the file of a script, or why there is none; None: the script has ended.
+
+        A later file of the same script takes the place of the former one.
+        """
+        is_again = saved is not None and worker in self._parts
+        if not self.is_open or not (worker in self._awaited or is_again):
+            return
+        if isinstance(saved, str):
+            self.abandon(saved)
+            return
+        self._awaited.discard(worker)
+        self._logged[worker] = self._run.metrics.rows
+        if saved is not None:
+            self._parts[worker] = saved
+        self._complete()
+
+    # -- the end ----------------------------------------------------------------------
+
+    def abandon(self, why: str = "") -> None:
+        """Remove what is not complete. why: the problem, for the user; empty if there is none."""
+        if self._number is not None and self._keeper is not None:
+            self._keeper.abandon(self._number, why)
+        self._number = self._rest = self.folder = None
+        self.is_held = False
+        self.stop_asking(range(len(self._run.script_processes)))
+
+    def release(self) -> None:
+        """Complete the checkpoint that was held, if all is there."""
+        self.is_held = False
+        self._complete()
+
+    def _complete(self) -> None:
+        if self._rest is None or self._keeper is None or self._awaited or self.is_held:
+            return
+        (taken, metrics), self._number, self._rest = self._rest, None, None
+        if self._logged:
+            metrics = logged_until(self._run.metrics.kept(), self._logged)
+        taken = structs.replace(
+            taken,
+            parts=(*taken.parts, *(part for _, part in sorted(self._parts.items()))),
+            anew=tuple(
+                process.worker
+                for process in self._run.script_processes
+                if process.begins_anew and process.worker in self._parts
+            ),
+            ended=tuple(sorted(self.ended - self._parts.keys())),
+        )
+        try:
+            self._keeper.commit(taken, metrics)
+        except OSError as error:
+            self._keeper.abandon(taken.number, error.strerror or str(error))
+
+
+def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
+    """Return the rows that each script had logged when it was saved; the others come again.
+
+    counts: by worker, the number of rows of all workers at that time. A worker that is not in it
+    had left the run before, and all its rows are kept.
+    """
+    workers = rows["worker"].to_pylist()
+    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
+    return rows.filter(pa.array(kept, pa.bool_()))

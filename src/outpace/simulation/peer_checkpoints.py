@@ -1,4 +1,9 @@
-"""Checkpoints of a run without servers in virtual time: when, what, and how a run goes on."""
+"""Checkpoints of a run without servers in virtual time, of tasks and of scripts.
+
+What a script keeps it writes when it begins the first forward pass of an iteration
+(`engine.scripts.kept`). Between the place where its program can be saved and that forward pass
+nothing changes its model.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outpace.blocks.block import Value
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper
-from outpace.record.checkpoints import Taken, write_shard
-from outpace.simulation.awaited_scripts import commit
-from outpace.simulation.checkpoints import Written, written_now
+from outpace.engine.resuming import CheckpointKeeper, model_of
+from outpace.record.checkpoints import Part, write_shard
+from outpace.simulation.checkpoints import Saving, Written
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     from outpace.simulation.peers import PeerSimulation
 
 
-class PeerSaving:
+class PeerSaving(Saving):
     """Takes the checkpoints of a run when its strategy says that it may (`PeerContext.may_save`).
 
     The first worker that has the result of an all-reduce says so first. Then no worker has taken a
@@ -30,6 +35,9 @@ class PeerSaving:
     iteration of one of them; what others compute then is computed again.
     Workers that have left the run are not waited for. If it goes on from here, one that was lost
     begins with the others again, and one that had finished has nothing more to do.
+
+    Args:
+        initial: what the workers have in common at the start of the run.
     """
 
     def __init__(
@@ -38,13 +46,12 @@ class PeerSaving:
         workload: Workload,
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
+        initial: Value,
     ) -> None:
-        self._run, self._workload, self._keeper = run, workload, keeper
-        self._every = settings.every_updates
-        self._number = 0 if keeper is None else keeper.last
+        super().__init__(run, workload, keeper, settings)
+        self._run, self._initial = run, initial
         self._passed = -1  # results of all-reduces that a worker has had
-        self._is_due = False
-        self._open: int | None = None  # results after which each worker is saved
+        self._results: int | None = None  # after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker
         first = run.resume.first if run.resume else [0] * run.experiment.workers
         self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
@@ -52,26 +59,15 @@ class PeerSaving:
         self._gone: dict[int, int | None] = {}
 
     def begin(self) -> None:
-        """Take the first checkpoint of a run that has none; before any event."""
         if not self._number:
-            workers = range(self._run.experiment.workers)
-            self._write(self._run.state(dict.fromkeys(workers, 0), self._run.initial))
-
-    def updated(self, version: int) -> None:
-        """Note that the model has this version."""
-        if self._every is not None and version % self._every == 0:
-            self._is_due = True
-
-    def soon(self) -> None:
-        """Take one after the next all-reduce. May be called by a signal handler."""
-        self._is_due = True
+            self._write(self._run.state(dict.fromkeys(self._workers, 0), self._initial))
 
     def look(self, worker: int, iteration: int, results: int) -> None:
         """Save the run if it is time to: a worker begins this iteration, as all others will."""
         if not self._is_time(results):
             return
         run = self._run
-        iterations = dict.fromkeys(range(run.experiment.workers), iteration)
+        iterations = dict.fromkeys(self._workers, iteration)
         own = run.own_states(self._without_lost(iterations))
         self._write(run.state(iterations, run.parameters_of(worker)), own)
 
@@ -80,20 +76,25 @@ class PeerSaving:
 
         state: returns what it has beside the model.
         """
-        if self._open is None and self._is_time(results) and self._begin_gathering():
-            self._open, self._saved = results, {}
-        if results != self._open:
+        if self._results is None and self._is_time(results) and self._can_gather():
+            self._results, self._saved = results, {}
+        if results != self._results:
             return
         self._saved[worker] = state()
-        self._gathered(worker)
+        if self._open.is_open:
+            self._open.ask([worker])
         self._write_gathered()
+
+    def _can_gather(self) -> bool:
+        """Begin the checkpoint now if the first script may write before all models are known."""
+        return not self._run.script_processes or self._begin_next()
 
     def _write_gathered(self) -> None:
         """Write the checkpoint of workers that are saved one after the other, if it has all."""
         run, saved = self._run, self._saved
         if len(saved.keys() | self._gone.keys()) < run.experiment.workers:
             return
-        self._open = None
+        self._results = None
         iterations = self._of_all({worker: state.clock for worker, state in saved.items()})
         own = [state for _, state in sorted(saved.items())]
         self._write(run.state(iterations, run.parameters_of(own[0].shard)), own)
@@ -118,12 +119,12 @@ class PeerSaving:
             results: of all-reduces that have ended.
         """
         self._gone[worker] = after
-        if self._open is None or worker in self._saved:
+        if self._results is None or worker in self._saved:
             return
-        if results == self._open:
+        if results == self._results:
             self._write_gathered()
         else:  # it had later results, and was not saved before, because it was about to finish
-            self._open, self._is_due = None, True
+            self._results, self._is_due = None, True
 
     def _without_lost(self, iterations: Mapping[int, int]) -> dict[int, int]:
         lost = {worker for worker, after in self._gone.items() if after is None}
@@ -143,50 +144,91 @@ class PeerSaving:
         self._is_due = False
         return True
 
-    def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
-        """Write a checkpoint, and complete it."""
+    @property
+    def _can_begin(self) -> bool:
+        """True if a checkpoint may begin now."""
+        return not self._open.is_open
+
+    def _begin_next(self) -> bool:
+        """Begin the next checkpoint; return False if the disk is full."""
         self._number += 1
-        taken = self._written(state, own)
-        if taken is not None:
-            assert self._keeper is not None
-            commit(self._keeper, taken, self._run.metrics.kept())
+        return self._open.begin(self._number)
 
-    def _written(
-        self, state: ShardState, own: Sequence[ShardState], folder: Path | None = None
-    ) -> Taken | None:
-        """Write the models of a checkpoint; None if they cannot be written.
-
-        folder: that of the checkpoint, if it has been begun already.
-        """
+    def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
+        """Write the models of a checkpoint, which scripts may have begun."""
 
         def put(folder: Path) -> Written:
             record, part = write_shard(folder, state, name="common")
             found = [write_shard(folder, each, name=self._name_of(each.shard)) for each in own]
             return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
 
-        assert self._keeper is not None
-        taken = written_now(self._run, self._workload, self._keeper, self._number, put, folder)
+        if not self._open.is_open:
+            if not self._begin_next():
+                return
+            self._open.ask(self._workers)
+        taken = self._open.write(put)
         if taken is not None:
             count_until(state.watermarks, taken.totals.iterations)
-        return taken
-
-    # -- where scripts are saved, too ------------------------------------------------
-
-    @property
-    def _can_begin(self) -> bool:
-        """True if a checkpoint may begin now."""
-        return True
-
-    def _begin_gathering(self) -> bool:
-        """Begin a checkpoint of workers that are saved one after the other; False: it cannot be."""
-        return True
-
-    def _gathered(self, worker: int) -> None:
-        """Note that the state of a worker has been taken."""
+            self._open.add_models(taken)
 
     def _name_of(self, worker: int) -> str:
         """Return the name of the file of a worker's own model, without its suffix."""
         return worker_name(worker)
+
+
+class ScriptPeerSaving(PeerSaving):
+    """Takes the checkpoints of a run of scripts. Once a script has left it takes none any more.
+
+    Workers that average in pairs, or never, are saved together, when all but one are in the middle
+    of an iteration. So from the time when a checkpoint is due each script writes whenever it begins
+    an iteration, until all have written in the iteration that they are in.
+    """
+
+    _has_left = False
+    # Workers are saved apart, and each has written in this iteration; None: no script writes in
+    # each iteration now.
+    _written_in: dict[int, int] | None = None
+
+    @property
+    def _can_begin(self) -> bool:
+        return super()._can_begin and not self._has_left
+
+    def apart(self, worker: int, iteration: int) -> None:
+        self._begins[worker] = iteration
+        if self._written_in is None:
+            if self._is_due and self._can_begin and self._begin_next():
+                self._is_due, self._written_in = False, {}
+                self._open.ask(self._workers)
+            return
+        others = set(self._workers) - {worker}
+        if any(self._written_in.get(each) != self._begins[each] for each in others):
+            return
+        self._written_in = None
+        self._open.stop_asking(others)
+        self._open.ask([worker])
+        self._open.await_again(worker)
+        self._write_apart()
+
+    def script_saved(self, worker: int, saved: Part | str) -> None:
+        if self._written_in is not None and isinstance(saved, Part):
+            self._written_in[worker] = self._begins[worker]
+            self._open.ask([worker])
+        super().script_saved(worker, saved)
+        if isinstance(saved, str):
+            self._give_up()
+
+    def leave(self, worker: int, after: int | None, results: int) -> None:
+        """A script takes no more part in the training, so what it kept would be missing."""
+        self._has_left = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._results = self._written_in = None
+        self._saved.clear()
+        self._open.abandon()
+
+    def _name_of(self, worker: int) -> str:
+        return model_of(worker)
 
 
 def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:

@@ -24,9 +24,6 @@ from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import Before, take_up
 from outpace.simulation.virtual import VirtualRun
-from outpace.support.notices import warn
-from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
-from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
 from outpace.sync.messages import worker_name
@@ -39,6 +36,8 @@ from outpace.tasks import Workload
 class PeerSimulation(VirtualRun):
     """A run without servers. Implements `Engine`."""
 
+    _saving: PeerSaving | None
+
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
         assert sync is not None
@@ -47,18 +46,12 @@ class PeerSimulation(VirtualRun):
         self.first = [0] * experiment.workers if self.resume is None else self.resume.first
         self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
-        self._saving: PeerSaving | None = None
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         before = Before()
         if self.resume is not None:
             before = take_up(self.resume, sync, self.model, self.own_block)
-        if (settings := experiment.checkpoint) is not None:
-            self._saving = self._new_saving(settings, workload)
-        if settings is not None and self._saving is not None:
-            self._at_start.append(self._saving.begin)
-            if settings.every_s is not None:
-                self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
+        self._set_up_saving()
         self._control = SimulationControl(self, [], [])
         self._start(before)
 
@@ -67,11 +60,8 @@ class PeerSimulation(VirtualRun):
         workers = self.experiment.workers
         return SharedModel(block, workers, self._committed, self._replicas())
 
-    def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
-        """Return what takes checkpoints; None if there is no place for them."""
-        if self._keeper is None:
-            return None
-        return PeerSaving(self, workload, self._keeper, settings)
+    def _new_saving(self, settings: Checkpoint) -> PeerSaving:
+        return PeerSaving(self, self._workload, self._keeper, settings, self.initial)
 
     def _start(self, before: Before) -> None:
         """Start the workers, with the models as they are now."""
@@ -169,21 +159,6 @@ class PeerSimulation(VirtualRun):
     def is_saved(self) -> bool:
         """True if the run has checkpoints."""
         return self._saving is not None
-
-    def run(self) -> None:
-        with checkpoint_on_signal(self._save_soon):
-            super().run()
-
-    def _save_soon(self) -> None:
-        if self._saving is None:
-            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
-        else:
-            self._saving.soon()
-
-    def _on_update(self, shard: int, version: int) -> None:
-        super()._on_update(shard, version)
-        if self._saving is not None:
-            self._saving.updated(version)
 
     # -- where runs of scripts, and runs with faults, differ ----------------------------
 

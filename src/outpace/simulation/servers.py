@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
     AbortableProgram,
-    is_exact,
     scheduler_shard,
     server_program,
     worker_program,
@@ -33,16 +31,14 @@ from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.history import History
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.simulation.checkpoints import Saving
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.rule_time import RuleClock, TimedFitting
+from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
-from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
-from outpace.support.units import nanoseconds
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -56,6 +52,8 @@ from outpace.tasks import Workload
 class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
+    _saving: ServerSaving | None
+
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
@@ -66,13 +64,7 @@ class Simulation(VirtualRun):
         self._scheduler = scheduler_shard(experiment, self.recorder)
         if self.resume is not None:
             self._restore(self.resume)
-        self._saving: Saving | None = None
-        if (settings := experiment.checkpoint) is not None:
-            self._saving = self._new_saving(settings, workload, exact=is_exact(experiment))
-        if settings is not None and self._saving is not None:
-            self._at_start.append(self._saving.begin)
-            if settings.every_s is not None:
-                self._periods.add(self._saving.now, nanoseconds(settings.every_s), self.kernel.now)
+        self._set_up_saving()
         self._fitting: Fitting | None = None
         self._rule_clock: RuleClock | None = None
         self.rule_history: History | None = None  # of the rule that cuts iterations off
@@ -88,13 +80,8 @@ class Simulation(VirtualRun):
         block = self._block(server, initial)
         return Shard(server, block, self.experiment.workers, policy, self.recorder)
 
-    def _new_saving(
-        self, settings: Checkpoint, workload: Workload, *, exact: bool
-    ) -> Saving | None:
-        """Return what takes checkpoints; None if there is no place for them."""
-        if self._keeper is None:
-            return None
-        return Saving(self, workload, self._shards, self._keeper, settings, exact)
+    def _new_saving(self, settings: Checkpoint) -> ServerSaving:
+        return ServerSaving(self, self._workload, self._shards, self._keeper, settings)
 
     @property
     def _all_shards(self) -> list[Shard]:
@@ -117,26 +104,6 @@ class Simulation(VirtualRun):
             raise ConfigError(f"{point.path}: {error}") from error
         if self._scheduler is not None:
             self._scheduler.restore(point.scheduler(), point.now)
-
-    def run(self) -> None:
-        with checkpoint_on_signal(self._save_soon):
-            super().run()
-
-    def _save_soon(self) -> None:
-        if self._saving is None:
-            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
-        else:
-            self._saving.soon()
-
-    def _on_update(self, shard: int, version: int) -> None:
-        if shard == 0:
-            super()._on_update(shard, version)
-            if self._saving is not None:
-                self._saving.updated(version)
-
-    def save_scripts(self, folder: Path) -> set[int]:
-        """Have the scripts save what they keep; return the workers whose scripts do so."""
-        return set()
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model
@@ -195,8 +162,8 @@ class Simulation(VirtualRun):
             self._spawn_server(node)
 
     def _spawn_server(self, node: ServerNode) -> None:
-        cuts = None if self._saving is None else self._saving.cuts[node.shard.index]
-        program = server_program(self.experiment, cuts)(node)
+        look = None if self._saving is None else self._saving.look(node.shard.index)
+        program = server_program(self.experiment, look)(node)
         self._spawn_program(node.name, program, daemon=True)
 
     def _spawn_scheduler(self, rule: Rule | None) -> None:

@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
 from outpace.cluster.laws import RunTime
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
@@ -30,6 +31,7 @@ from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace, TraceRows
+from outpace.simulation.checkpoints import Saving
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import Job
 from outpace.simulation.in_parts import Parts
@@ -37,8 +39,13 @@ from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.simulation.periods import Periods
 from outpace.simulation.surroundings import rare_garbage_collection
+from outpace.support.notices import warn
+from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
+
+if TYPE_CHECKING:
+    from outpace.simulation.scripts.process import ScriptProcess
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 Progress = Callable[[float], None]  # share of the run done, in [0, 1]
@@ -100,7 +107,7 @@ class VirtualRun(ABC):
         self.run_time = _run_time_of(experiment)
         self._control: Control
         self._periods = Periods(self.kernel)
-        self._at_start: list[Callable[[], None]] = []  # called before the first event
+        self._saving: Saving | None = None  # takes checkpoints
         evaluated = self._take_up(resume) if resume is not None else 0
         if (period_s := experiment.evaluate.every_s) is not None:
             self._periods.add(self._evaluate, nanoseconds(period_s), evaluated)
@@ -136,6 +143,26 @@ class VirtualRun(ABC):
     @abstractmethod
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         """Create the nodes of the run and spawn their programs; set `_control`."""
+
+    _keeps_in_memory = False  # True if checkpoints are taken without a folder, too
+
+    def _set_up_saving(self) -> None:
+        """Make what takes checkpoints, if there are any; called in `_set_up` before programs."""
+        settings = self.experiment.checkpoint
+        if settings is None or (self._keeper is None and not self._keeps_in_memory):
+            return
+        self._saving = self._new_saving(settings)
+        if settings.every_s is not None:
+            self._periods.add(self._saving.now, nanoseconds(settings.every_s), self.kernel.now)
+
+    @abstractmethod
+    def _new_saving(self, settings: Checkpoint) -> Saving:
+        """Return what takes checkpoints."""
+
+    @property
+    def script_processes(self) -> Sequence[ScriptProcess]:
+        """The processes of the scripts, by worker; empty: the run is of a task."""
+        return ()
 
     @cached_property
     def parts(self) -> Parts:
@@ -202,13 +229,20 @@ class VirtualRun(ABC):
         Raises:
             RunError: if the run fails; the message names the virtual time.
         """
-        try:
-            self._drive()
-        except RunError:
-            with contextlib.suppress(RunError):
-                self.settle(wait=True)  # evaluations before the error
-            raise
-        self.settle(wait=True)
+        with checkpoint_on_signal(self._save_soon):
+            try:
+                self._drive()
+            except RunError:
+                with contextlib.suppress(RunError):
+                    self.settle(wait=True)  # evaluations before the error
+                raise
+            self.settle(wait=True)
+
+    def _save_soon(self) -> None:
+        if self._saving is None:
+            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
+        else:
+            self._saving.soon()
 
     def _drive(self) -> None:
         evaluate, stop = self.experiment.evaluate, self.experiment.stop
@@ -218,8 +252,8 @@ class VirtualRun(ABC):
             self._user_control(self._control)
         if (evaluate.every_updates or evaluate.every_s) and not len(self.metrics):
             self._evaluate()
-        for act in self._at_start:
-            act()
+        if self._saving is not None:
+            self._saving.begin()
         try:
             with rare_garbage_collection():
                 self.kernel.run(until)
@@ -237,6 +271,8 @@ class VirtualRun(ABC):
 
     def close(self) -> None:
         """Stop everything and write what was left undone to the trace. Idempotent."""
+        if self._saving is not None:
+            self._saving.close()
         self.kernel.close()
         self._drop_pending()
         self.gradients.close()
@@ -244,9 +280,13 @@ class VirtualRun(ABC):
         self._trace.flush()
 
     def _on_update(self, shard: int, version: int) -> None:
+        if shard:
+            return
         every = self.experiment.evaluate.every_updates
-        if every and shard == 0 and version % every == 0:
+        if every and version % every == 0:
             self._evaluate()
+        if self._saving is not None:
+            self._saving.updated(version)
 
     def _evaluate(self) -> None:
         """Evaluate the current parameters, in zero virtual time."""
@@ -272,18 +312,6 @@ class VirtualRun(ABC):
 
     def files_written(self) -> Mapping[int, Collection[str]]:
         """See `Engine`."""
-        return {}
-
-    def scripts_anew(self) -> Sequence[int]:
-        """Return the workers whose scripts begin anew when the run goes on."""
-        return ()
-
-    def scripts_at_end(self) -> Collection[int]:
-        """Return the workers whose scripts have come to their end."""
-        return ()
-
-    def last_pushed(self) -> Mapping[int, int]:
-        """Return, for each worker whose script has left, the last iteration pushed; -1: none."""
         return {}
 
     def settle(self, *, wait: bool) -> None:

@@ -36,7 +36,7 @@ from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
 
@@ -67,7 +67,7 @@ class CheckpointWriter:
         recorder: Recorder,
         send: Callable[..., None],
     ) -> None:
-        self.cuts = Cuts(lambda: part.shard, self._saved, self._missed)
+        self.cuts = Cuts(lambda: place_of(part.shard), self._save, self._missed)
         self._clock, self._part, self._recorder, self._send = clock, part, recorder, send
         # Number of a checkpoint -> where it is written; empty: it is fetched.
         self._folders: dict[int, str] = {}
@@ -103,7 +103,8 @@ class CheckpointWriter:
         del self._folders[number]
         self._send(CheckpointMissed(number, clock))
 
-    def _saved(self, number: int, state: ShardState) -> None:
+    def _save(self, number: int) -> None:
+        state = self._part.shard.state()
         totals = Totals()
         totals.add(self._recorder.totals)
         folder = self._folders.pop(number)

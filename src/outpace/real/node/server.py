@@ -138,7 +138,7 @@ class Server(Member):
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now)
-        program = server_program(self._experiment, self._checkpoints.cuts)
+        program = server_program(self._experiment, self._checkpoints.cuts.look)
         self.kernel.spawn(program(self._context), f"{self.name}'s shard", daemon=True)
         for at, server, policy in self._experiment.policies.later():
             if server == self.index:

@@ -40,6 +40,7 @@ class FailingRun(VirtualRun):
     """
 
     events: EventLog = EventLog()
+    _keeps_in_memory = True
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 

@@ -15,7 +15,6 @@ from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.peer_saving import KeptPeerSaving
 from outpace.simulation.faults.processes import FailingComputing, Process
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import put_back
 from outpace.simulation.peers import PeerSimulation
@@ -31,18 +30,17 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     `on_worker_loss: continue` all that are left.
     """
 
+    _saving: KeptPeerSaving | None
     _cuts_network = False  # averages that have begun end
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
-        self._kept_saving: KeptPeerSaving | None = None
         self._dropped: set[int] = set()  # workers that were lost, and do not begin again
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
-    def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
-        self._kept_saving = KeptPeerSaving(self, workload, self._keeper, settings)
-        return self._kept_saving
+    def _new_saving(self, settings: Checkpoint) -> KeptPeerSaving:
+        return KeptPeerSaving(self, self._workload, self._keeper, settings, self.initial)
 
     # -- processes -----------------------------------------------------------------
 
@@ -65,7 +63,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     @property
     def last_checkpoint(self) -> Kept | None:
         """The checkpoint from which all would begin again."""
-        return None if self._kept_saving is None else self._kept_saving.last
+        return None if self._saving is None else self._saving.last
 
     # -- lost workers --------------------------------------------------------------
 
@@ -89,7 +87,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     # -- all workers begin again -----------------------------------------------------
 
     def _restore_from(self, kept: Kept) -> None:
-        assert self._kept_saving is not None
+        assert self._saving is not None
         self._all_reduces.abandon()
         self._exchanges.abandon()
         self._route.end()
@@ -100,7 +98,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         by_worker = {each.shard: each for each in kept.own}
         own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
         self._before = put_back(state, own, self._strategy, self.model, self.own_block)
-        self._kept_saving.begin_again(kept)
+        self._saving.begin_again(kept)
 
     def _begin_again(self, kept: Kept) -> None:
         self.first = list(kept.first)

@@ -10,7 +10,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import with_history
 from outpace.engine.servers import AbortableProgram, scheduler_shard, worker_program
 from outpace.errors import RunError
-from outpace.simulation.checkpoints import Saving
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.processes import FailingWorker, Obedient, Process
@@ -33,23 +32,20 @@ class FailingSimulation(FailingRun, Simulation):
     of a server all processes begin again.
     """
 
+    _saving: KeptSaving | None
+
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
         self._obedient: dict[str, Obedient] = {}  # servers and scheduler
         self._first: list[int | None] = [None] * experiment.workers
         if self.resume is not None:
             self._first = list(self.resume.first)
-        self._kept_saving: KeptSaving | None = None
         self._losses = WorkerLosses(experiment, self)
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
-    def _new_saving(
-        self, settings: Checkpoint, workload: Workload, *, exact: bool
-    ) -> Saving | None:
-        saving = KeptSaving(self, workload, self._keeper, settings, exact)
-        self._kept_saving = saving
-        return saving
+    def _new_saving(self, settings: Checkpoint) -> KeptSaving:
+        return KeptSaving(self, self._workload, self._shards, self._keeper, settings)
 
     # -- processes -----------------------------------------------------------------
 
@@ -88,10 +84,6 @@ class FailingSimulation(FailingRun, Simulation):
         self._finished.add(worker)
         self._losses.finished(worker)
         self._end_if_over()
-
-    @property
-    def shards(self) -> list[Shard]:
-        return self._shards
 
     @property
     def servers_stand_until(self) -> Time:
@@ -181,7 +173,7 @@ class FailingSimulation(FailingRun, Simulation):
 
     def _lose_server(self, process: Process, how: str) -> None:
         """Go on from the last checkpoint with all processes, or end the run."""
-        saving = self._kept_saving
+        saving = self._saving
         kept = None if saving is None else saving.last
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         self._begin_all_again(loss, kept, failed, [self._servers.index(process.name)], [])
@@ -189,7 +181,7 @@ class FailingSimulation(FailingRun, Simulation):
     def _restore_from(self, kept: Kept) -> None:
         self._losses.end()
         self._recovery.updates_lost += gaps(kept.states)
-        control, saving = self._control, self._kept_saving
+        control, saving = self._control, self._saving
         assert isinstance(control, SimulationControl)
         assert saving is not None
         self._policies = [control.policy(server) for server in range(len(self._shards))]

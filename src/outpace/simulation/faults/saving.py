@@ -1,4 +1,4 @@
-"""Checkpoints of a run with failures: the last one is kept, to begin again from it."""
+"""Checkpoints of a run with servers and failures; the last one is kept, to begin again from it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import pyarrow as pa
 import torch
 from msgspec import structs
 
-from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
-from outpace.simulation.checkpoints import Saving
 from outpace.simulation.faults.held_rows import HeldRows
+from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.support.units import Time
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
-from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.faults.failing import FailingRun
@@ -83,7 +80,7 @@ class Kept:
             self.totals.add_times(*ended)
 
 
-class KeptSaving(Saving):
+class KeptSaving(ServerSaving):
     """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
 
     While one is written the servers stand still (`Recovery.writing_s`); it counts at the end.
@@ -92,28 +89,19 @@ class KeptSaving(Saving):
         last: from which the run goes on; None: there is none yet.
     """
 
-    def __init__(
-        self,
-        run: FailingSimulation,
-        workload: Workload,
-        keeper: CheckpointKeeper | None,
-        settings: Checkpoint,
-        exact: bool,
-    ) -> None:
-        super().__init__(run, workload, run.shards, keeper, settings, exact)
-        self._failing = run
-        self.last: Kept | None = None
-        self._coming: Kept | None = None  # it is being written
-        self._writing: Time = 0  # for which the servers stand still for it
+    _run: FailingSimulation
+    last: Kept | None = None
+    _coming: Kept | None = None  # it is being written
+    _writing: Time = 0  # for which the servers stand still for it
 
     def begin(self) -> None:
-        if self._planner.number:  # the run was resumed from this one
+        if self._number:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]
-            self.last = self._kept(self._planner.number, states)
+            self.last = Kept.of(self._run, self._number, states)
         super().begin()
 
     def now(self) -> None:
-        if not self._failing.is_down:
+        if not self._run.is_down:
             super().now()
 
     def begin_again(self) -> None:
@@ -130,22 +118,20 @@ class KeptSaving(Saving):
         self._writing = 0
         self.close()
 
-    def _kept(self, number: int, states: Sequence[ShardState]) -> Kept:
-        return Kept.of(self._failing, number, states)
-
     @property
     def is_taking(self) -> bool:
         return self._coming is not None or super().is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
-        self._writing += self._failing.stand_still_to_write(server, size_of(state))
+        self._writing += self._run.stand_still_to_write(server, size_of(state))
         super()._saved(server, number, state)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        kept = self._coming = self._kept(number, states)
+        kept = self._coming = Kept.of(self._run, number, states)
         if self._keeper is not None:
+            self._open.is_held = True
             super()._write(number, states)
-        kernel, until = self._failing.kernel, self._failing.servers_stand_until
+        kernel, until = self._run.kernel, self._run.servers_stand_until
         if until > kernel.now:
             kernel.call_at(until, self._complete, kept)
         else:
@@ -154,18 +140,14 @@ class KeptSaving(Saving):
     def _complete(self, kept: Kept) -> None:
         if self._coming is not kept:
             return  # it was given up
-        if not self._failing.all_servers_live:
+        if not self._run.all_servers_live:
             self.close()  # one has died while it wrote
             return
-        kept.hand_on(self._failing.held_rows)
+        kept.hand_on(self._run.held_rows)
         self._coming, self.last = None, kept
-        self._failing.checkpoint_written(self._writing)
+        self._run.checkpoint_written(self._writing)
         self._writing = 0
-        self._scripts.complete()
-
-    @property
-    def _may_complete(self) -> bool:
-        return self._coming is None
+        self._open.release()
 
     def close(self) -> None:
         self._coming = None

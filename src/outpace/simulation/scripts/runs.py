@@ -45,7 +45,6 @@ class ScriptRun(VirtualRun):
     """
 
     _workload: ScriptWorkload
-    _saving: Any  # takes checkpoints; None: the run has none
     warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
@@ -65,7 +64,6 @@ class ScriptRun(VirtualRun):
 
     @property
     def script_processes(self) -> Sequence[ScriptProcess]:
-        """The processes of the scripts, by worker."""
         return self._workload.workers.processes
 
     def _take_up(self, point: ResumePoint) -> Time:
@@ -109,11 +107,6 @@ class ScriptRun(VirtualRun):
     def _own_buffers(self, worker: int) -> Block | None:
         """Return the averaged model buffers of a worker's own model; None: it has none."""
         return None
-
-    def close(self) -> None:
-        if self._saving is not None:
-            self._saving.close()
-        super().close()
 
     async def evaluate(self, worker: int, iteration: int) -> Time:
         """Let the time pass in which a script evaluates before an iteration; return it (ns)."""
@@ -176,11 +169,9 @@ class ScriptRun(VirtualRun):
         """See `Host`."""
         self.collectives.join(worker, call, memory)
 
-    def scripts_anew(self) -> Sequence[int]:
-        return [process.worker for process in self.script_processes if process.begins_anew]
-
-    def script_saved(self, worker: int, saved: SavedFile | str | None) -> None:
-        """Take the file of a script, or why there is none; None: the script has ended."""
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`."""
+        assert self._saving is not None
         self._saving.script_saved(worker, saved)
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:

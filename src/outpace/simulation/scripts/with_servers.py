@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
@@ -35,10 +33,6 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
         self._tells_pauses = tells_pauses(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
-        self._training = set(range(experiment.workers))
-        self._at_end: set[int] = set()  # workers whose scripts have come to their end
-        # Of workers that have left: the last iteration pushed.
-        self._last: dict[int, int] = {}
         super()._set_up(experiment, workload)
         if first.state and self.resume is None:
             self.load_optimizer_state(0, first.state)
@@ -53,26 +47,10 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._blocks[server] = block
         return block
 
-    def scripts_at_end(self) -> Collection[int]:
-        return self._at_end
-
-    def last_pushed(self) -> Mapping[int, int]:
-        return self._last
-
-    def save_scripts(self, folder: Path) -> set[int]:
-        for worker in self._training:
-            self.script_processes[worker].save = (folder / kept_in(worker)).absolute()
-        return set(self._training)
-
-    def left(self, worker: int) -> None:
-        super().left(worker)
-        self._training.discard(worker)
-        if self._saving is not None:
-            self.script_saved(worker, None)
-
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
         node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
+        has_ended = False
         try:
             if node.process.had_ended:
                 node.process.await_left()
@@ -80,11 +58,12 @@ class ScriptSimulation(ScriptRun, Simulation):
             await train(node)
             self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
-            self._at_end.add(worker)
+            has_ended = True
             for name in self._listeners(node):
                 node.send(name, Leave(worker))
-        self._last[worker] = node.pushed
         self.left(worker)
+        if self._saving is not None:
+            self._saving.leave(worker, node.pushed, ended=has_ended)
 
     def _listeners(self, node: ScriptWorkerNode) -> list[str]:
         """Return the servers, and the scheduler if there is one."""

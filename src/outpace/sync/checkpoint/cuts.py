@@ -1,45 +1,67 @@
-"""Takes the state of one shard for a checkpoint, when it is asked for.
+"""The moment at which the state of one process is taken for a checkpoint, when it is asked for.
 
-With strategies in which all workers wait for each iteration, a checkpoint is exact: every shard is
-saved when its clock becomes c, before any answer with that clock is sent. No worker can have
-pushed iteration c then, so all shards have the same gradients, and the run goes on from there as
-if it had not been interrupted. With other strategies each shard is saved at once.
+Servers: where all workers wait for each iteration, a checkpoint is exact. Every shard is saved when
+its clock becomes c, before any answer with that clock is sent. No worker can have pushed iteration
+c then, so all shards have the same gradients, and the run goes on from there as if it had not been
+interrupted. With other strategies each shard is saved at once.
+
+Workers without servers: where they average by all-reduces, all are saved when they have the same
+number of results and have not joined the next all-reduce (`PeerContext.may_save`). They have
+changed the common model alike then, and what each has beside it is in no other worker's state. A
+worker that is past that place when it hears of the request says so, and never stops for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.shard import Shard
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a process is. clock: of a shard; of a worker, the number of its results.
+
+    can_save: its state now is that of this clock.
+    """
+
+    clock: int
+    can_save: bool
+
+
+def place_of(shard: Shard) -> Place:
+    """Return how far a shard is."""
+    return Place(shard.clock, shard.is_between_iterations)
+
+
 class Cuts:
-    """The requests for the state of one shard.
+    """The requests for the state of one process. Does no IO.
 
     Args:
-        shard: returns the shard.
-        saved: called with the number of the request and the state.
-        missed: called with the number of the request and the clock of the shard, if the shard is
-            past the clock that was asked for.
+        place: returns how far the process is.
+        save: called with the number of the request when the state is to be taken.
+        missed: called with the number of the request and the clock of the process, if its state at
+            the clock that was asked for cannot be taken any more.
     """
 
     def __init__(
         self,
-        shard: Callable[[], Shard],
-        saved: Callable[[int, ShardState], None],
+        place: Callable[[], Place],
+        save: Callable[[int], None],
         missed: Callable[[int, int], None],
     ) -> None:
-        self._shard, self._saved, self._missed = shard, saved, missed
+        self._place, self._save, self._missed = place, save, missed
         self._clocks: dict[int, int] = {}  # number of a request -> the clock to wait for
 
     def ask(self, number: int, clock: int | None = None) -> None:
-        """Save the shard when it begins the iteration `clock`; None: at once.
+        """Save the process at this clock; None: at once.
 
-        To be called between two messages of the shard. May call `saved` or `missed` at once.
+        To be called between two messages of a shard, or two steps of a worker. May call `save` or
+        `missed` at once.
         """
         if clock is None:
-            self._saved(number, self._shard().state())
+            self._save(number)
         else:
             self._clocks[number] = clock
             self.look()
@@ -49,15 +71,35 @@ class Cuts:
         self._clocks.pop(number, None)
 
     def look(self) -> None:
-        """Save the shard if it is time to; after each message, before its answers are sent."""
+        """Save the process if it is time to.
+
+        A shard looks after each message, before its answers are sent.
+        """
         if not self._clocks:
             return
-        shard = self._shard()
+        place = self._place()
         for number, clock in list(self._clocks.items()):
-            if shard.clock < clock:
+            if place.clock < clock:
                 continue
             del self._clocks[number]
-            if shard.clock == clock and shard.is_between_iterations:
-                self._saved(number, shard.state())
+            if place.clock == clock and place.can_save:
+                self._save(number)
             else:
-                self._missed(number, shard.clock)
+                self._missed(number, place.clock)
+
+
+class WorkerCuts(Cuts):
+    """The requests for the state of one worker, which can be saved at some places only.
+
+    It can be before its first iteration, at clock 0, and whenever it says so.
+    """
+
+    def __init__(self, save: Callable[[int], None], missed: Callable[[int, int], None]) -> None:
+        super().__init__(lambda: self._at, save, missed)
+        self._at = Place(0, can_save=True)
+
+    def pass_by(self, results: int) -> None:
+        """The worker has so many results, and joins the next all-reduce after this call."""
+        self._at = Place(results, can_save=True)
+        self.look()
+        self._at = Place(results, can_save=False)

@@ -14,7 +14,6 @@ from typing import Protocol
 from outpace.blocks.block import Block, Value
 from outpace.errors import ProtocolError
 from outpace.support.units import seconds
-from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.messages import (
     NO_SERVER,
     Ack,
@@ -92,13 +91,14 @@ async def parameter_server(
     me: ServerContext,
     *,
     acknowledge: bool = False,
-    cuts: Cuts | None = None,
+    after_each: Callable[[], None] | None = None,
     on_the_wire: Callable[[Value], Block] = as_they_are,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
-    acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
-    the shard. on_the_wire: returns parameters as they are sent.
+    acknowledge: True to confirm each push, and each Rejoin. after_each: called after each message,
+    before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: returns
+    parameters as they are sent.
     """
     shard = me.shard
     while True:
@@ -115,8 +115,8 @@ async def parameter_server(
             assert message is not None
             me.refuse(message, error)
             continue
-        if cuts is not None:  # before any worker knows that its message has been processed
-            cuts.look()
+        if after_each is not None:
+            after_each()
         if acknowledge and isinstance(message, Push | Rejoin):
             iteration = message.iteration if isinstance(message, Push) else message.first
             ack = Ack(shard.index, message.worker, iteration)

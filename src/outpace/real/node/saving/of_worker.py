@@ -1,7 +1,7 @@
 """Saves a worker without servers for checkpoints, beside its work, and restores it.
 
 The state is taken in the worker's thread, and written by another thread. Its tensors do not change
-meanwhile. `sync.checkpoint.worker_cuts` says when a state is that of a checkpoint.
+meanwhile. `sync.checkpoint.cuts` says when a state is that of a checkpoint.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
 from outpace.record.checkpoints.committed import Damaged
 from outpace.record.totals import Totals
 from outpace.support.units import Time
+from outpace.sync.checkpoint.cuts import WorkerCuts
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.worker_cuts import WorkerCuts
 from outpace.sync.checkpoint.workers import (
     accumulated_in,
     common_state,
@@ -207,7 +207,7 @@ class WorkerSaver:
             has_unsent: there may be such gradients.
         """
         self._begins, self._pending, self._has_unsent = iteration, pending, has_unsent
-        self._cuts.look(self._view.results())
+        self._cuts.pass_by(self._view.results())
 
     def updated(self, version: int) -> None:
         """The model has this version; tell the coordinator if it waits for it."""

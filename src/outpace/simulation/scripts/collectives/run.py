@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
 from outpace.simulation.collective.routes import Formula, Messages, Route
@@ -13,9 +14,6 @@ from outpace.simulation.scripts.collectives.simulated import SimulatedCollective
 from outpace.simulation.scripts.collectives.worker import FollowedWorker
 from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.runs import ScriptRun
-from outpace.support.notices import warn
-from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
-from outpace.support.units import nanoseconds
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
@@ -23,19 +21,14 @@ from outpace.tasks import Workload
 class FollowedSimulation(ScriptRun):
     """A run of a script with DistributedDataParallel and `sync.kind=ssgd`."""
 
+    _saving: FollowedSaving | None
+
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         require_followable(experiment)
         self._steps = [0] * experiment.workers
         if self.resume is not None:
             self._steps = list(self.resume.first)
-        self._saving: FollowedSaving | None = None
-        settings, keeper = experiment.checkpoint, self._keeper
-        if settings is not None and keeper is not None:
-            processes = self.script_processes
-            self._saving = FollowedSaving(self, workload, keeper, settings, processes)
-            self._at_start.append(self._saving.begin)
-            if settings.every_s is not None:
-                self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
+        self._set_up_saving()
         self._control = SimulationControl(self, [], [])
         self.workers = [
             FollowedWorker(self, process, self._steps[process.worker])
@@ -46,15 +39,8 @@ class FollowedSimulation(ScriptRun):
 
     # -- checkpoints --------------------------------------------------------------------
 
-    def run(self) -> None:
-        with checkpoint_on_signal(self._save_soon):
-            super().run()
-
-    def _save_soon(self) -> None:
-        if self._saving is None:
-            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
-        else:
-            self._saving.soon()
+    def _new_saving(self, settings: Checkpoint) -> FollowedSaving:
+        return FollowedSaving(self, self._workload, self._keeper, settings)
 
     def goes_on(self, worker: int) -> None:
         """A worker may begin its next iteration."""

@@ -16,7 +16,7 @@ from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.simulation.peer_checkpoints import PeerSaving
+from outpace.simulation.peer_checkpoints import PeerSaving, ScriptPeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.messages import Attached, Stepped
@@ -31,7 +31,6 @@ from outpace.simulation.scripts.without_servers.blocks import (
     value_with,
 )
 from outpace.simulation.scripts.without_servers.common import CommonModels
-from outpace.simulation.scripts.without_servers.saving import ScriptPeerSaving
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import state_of_worker
 from outpace.sync.messages import worker_name
@@ -67,12 +66,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         except OSError as error:
             raise ConfigError(f"{self.resume.path}: {error}") from error
 
-    def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
-        if self._keeper is None:
-            return None
-        return ScriptPeerSaving(
-            self, workload, self._keeper, settings, self.script_processes, self._first_value
-        )
+    def _new_saving(self, settings: Checkpoint) -> PeerSaving:
+        return ScriptPeerSaving(self, self._workload, self._keeper, settings, self._first_value)
 
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool

@@ -1,0 +1,166 @@
+"""Checkpoints of a run with servers in virtual time: all shards at one clock, or at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from outpace.config.checkpoint import Checkpoint
+from outpace.engine.cut_offs import saved_history
+from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.servers import in_lockstep, is_exact
+from outpace.record.checkpoints import ShardRecord, write_shard
+from outpace.simulation.checkpoints import Saving, Written
+from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.state import ShardState, lacking
+from outpace.sync.shard import Shard
+from outpace.tasks import Workload
+
+if TYPE_CHECKING:
+    from outpace.simulation.servers import Simulation
+
+
+class ServerSaving(Saving):
+    """Takes the checkpoints of a run, and writes each as soon as all shards have been saved."""
+
+    def __init__(
+        self,
+        run: Simulation,
+        workload: Workload,
+        shards: Sequence[Shard],
+        keeper: CheckpointKeeper | None,
+        settings: Checkpoint,
+    ) -> None:
+        super().__init__(run, workload, keeper, settings)
+        self._run, self._shards = run, shards
+        self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
+        self._planner = CutPlanner(len(shards), self._is_exact, self._number)
+        self._states: dict[int, ShardState] = {}
+        self._records: Sequence[ShardRecord] = ()  # of the checkpoint that lacks scripts
+        self._training = set(self._workers)
+        # By worker whose script has left: the last iteration that it has pushed; -1: none.
+        self._last: dict[int, int] = {}
+        self._cuts = [
+            Cuts(
+                partial(self._place, server),
+                partial(self._save, server),
+                partial(self._missed, server),
+            )
+            for server in range(len(shards))
+        ]
+        self._clock = shards[0].clock  # of shard 0, after its last message
+
+    def look(self, server: int) -> Callable[[], None]:
+        """Return what is to be called after each message of a server, before its answers."""
+        return self._cuts[server].look if server else self._look_at_first
+
+    def begin(self) -> None:
+        if not self._planner.number:
+            self._begin_at(0)
+
+    def now(self) -> None:
+        self._is_due = True
+        if not self.is_taking:
+            self._is_due = False
+            self._begin_at(self._furthest + 1)
+
+    @property
+    def is_taking(self) -> bool:
+        """True while a checkpoint has been begun and is not complete."""
+        return self._planner.is_open or self._open.is_open
+
+    @property
+    def _furthest(self) -> int:
+        return max(shard.clock for shard in self._shards)
+
+    def _look_at_first(self) -> None:
+        """Begin one, if it is due, after a message of shard 0."""
+        first, before = self._shards[0], self._clock
+        self._clock = first.clock
+        if self._is_due and not self.is_taking:
+            self._is_due = False
+            furthest = self._furthest
+            # Where shard 0 has just begun an iteration no worker knows of it, and none is in it.
+            begins = before < first.clock == furthest and first.is_between_iterations
+            self._begin_at(furthest if begins else furthest + 1)
+        self._cuts[0].look()
+
+    def _begin_at(self, clock: int) -> None:
+        self._planner.exact = self._can_be_exact
+        self._follow(self._planner.begin(clock))
+
+    @property
+    def _can_be_exact(self) -> bool:
+        """True unless the policies have been changed to others during the run."""
+        followed = [shard.policy for shard in self._shards]
+        return self._is_exact and all(map(in_lockstep, followed))
+
+    def _follow(self, orders: Sequence[Order | GiveUp]) -> None:
+        for order in orders:
+            if isinstance(order, GiveUp):
+                self._cuts[order.shard].give_up(order.number)
+                self._states.clear()
+            else:
+                self._cuts[order.shard].ask(order.number, order.clock)
+
+    def _place(self, server: int) -> Place:
+        return place_of(self._shards[server])
+
+    def _save(self, server: int, number: int) -> None:
+        self._saved(server, number, self._shards[server].state())
+
+    def _saved(self, server: int, number: int, state: ShardState) -> None:
+        self._states[server] = state
+        if self._planner.saved(number, server, state.clock):
+            states = [self._states[each] for each in range(len(self._shards))]
+            self._states.clear()
+            self._write(number, states)
+
+    def _missed(self, server: int, number: int, clock: int) -> None:
+        self._planner.exact = self._can_be_exact
+        self._follow(self._planner.missed(number, server, clock))
+
+    def _write(self, number: int, states: Sequence[ShardState]) -> None:
+        if lacking(states, self._last):
+            self._is_due = True
+            return
+        history = self._run.rule_history
+
+        def put(folder: Path) -> Written:
+            written = [write_shard(folder, state) for state in states]
+            parts = [part for _, part in written]
+            parts += saved_history(history, folder, states[0].clock)
+            return Written([record for record, _ in written], parts)
+
+        scripts = self._training if self._run.script_processes else ()
+        if not self._open.begin(number, scripts):
+            return
+        taken = self._open.write(put)
+        if taken is not None:
+            self._records = taken.shards
+            self._open.ask(scripts)
+            self._open.add_models(taken)
+
+    def leave(self, worker: int, last: int, *, ended: bool) -> None:
+        """A script takes no more part in the training.
+
+        A script is saved when it begins its next iteration, so what it keeps is never behind the
+        iterations that the shards have of it. If the script has left instead, and the shards lack
+        its last gradient, another checkpoint is taken.
+
+        Args:
+            last: the last iteration that it has pushed; -1: none.
+            ended: it has come to its end.
+        """
+        self._training.discard(worker)
+        self._last[worker] = last
+        if ended:
+            self._open.ended.add(worker)
+        if self._open.awaits(worker) and lacking(self._records, {worker: last}):
+            self._open.abandon()
+            self._is_due = True
+            return
+        self._open.saved(worker, None)
