@@ -27,7 +27,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.saving import fetched_parts, scripts
+from outpace.real.coordinator.saving import scripts
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
@@ -63,8 +63,8 @@ from outpace.real.net.peer_messages import (
 )
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers, Session
-from outpace.real.node.checkpoint_writer import SavedShard
-from outpace.real.node.saving.of_worker import SavedWorker
+from outpace.real.node.saving import copying
+from outpace.real.node.saving.saver import SavedPart
 from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import shard_file
@@ -391,9 +391,9 @@ class FuzzedCoordinator:
             return b""
         number, clock = int(name[-1]), checkpoints._planner._target or 0
         state = common_state({number: 0}, clock, 0, Phantom(8), {})
-        saved = SavedWorker(number, clock, clock, clock, [])
-        if checkpoints._open.common == number:
-            saved.common, _ = shard_file(state, name=name)
+        saved = SavedPart(clock, clock, clock)
+        if checkpoints._saves_common(checkpoints._open, number):
+            saved.shard, _ = shard_file(state, name=name)
         return msgspec.msgpack.encode(saved)
 
     def _hear(self, name: str, message: WireMessage | None, *, aimed: bool = False) -> None:
@@ -428,7 +428,7 @@ class FuzzedCoordinator:
         before = self._state()
         with (
             mock.patch.object(scripts, "written_to", _not_written),
-            mock.patch.object(fetched_parts, "FilesInPieces", NotWritten),
+            mock.patch.object(copying, "FilesInPieces", NotWritten),
         ):
             listener.handlers.on_message(name, message, block)
         if name in listener.shut_out:
@@ -442,9 +442,8 @@ class FuzzedCoordinator:
         draw = self._draw
         number, clock = int(name[-1]), draw.randint(0, 6)
         marks = [draw.randint(-1, 5) for _ in range(draw.choice((WORKERS, WORKERS, 0, 1)))]
-        kinds = [SavedShard] if self._experiment.peers is None else [SavedWorker]
         return random_part(
-            draw.choice(kinds),
+            SavedPart,
             draw,
             shard=number,
             worker=number,

@@ -21,7 +21,7 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.messages import Plan, Ready
-from outpace.real.node.checkpoint_writer import SavedShard
+from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
 
@@ -82,7 +82,8 @@ class Run:
         folder = self.keeper.files._partial(number)
         parameters = torch.full((3,), float(server))
         state = shard_state(shard=server, clock=clock, parameters=parameters, **state)
-        saved = msgspec.msgpack.encode(SavedShard(*write_shard(folder, state)))
+        record, part = write_shard(folder, state)
+        saved = msgspec.msgpack.encode(SavedPart(shard=record, parts=[part]))
         totals = Totals(applied=10 * clock if server == 0 else 0)
         self.hear(server, CheckpointPart(number, now, totals, saved))
 

@@ -21,7 +21,7 @@ from outpace.real.net.checkpoint_messages import (
     TellVersion,
 )
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.of_worker import SavedWorker
+from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
@@ -99,10 +99,10 @@ class Run:
     def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
         """A worker says that it is saved, which it is."""
         folder = self.keeper.files._partial(number)
-        saved = SavedWorker(worker, iteration, results, updates, [])
+        saved = SavedPart(iteration, results, updates)
         if common:
             state = common_state({worker: iteration}, results, 7, torch.ones(3), {})
-            saved.common, part = write_shard(folder, state, name="common")
+            saved.shard, part = write_shard(folder, state, name="common")
             saved.parts.append(part)
         if own:
             parameters = torch.full((3,), worker + 0.5)
@@ -284,7 +284,7 @@ def test_none_is_begun_when_the_workers_have_been_told_to_stop(tmp_path):
 def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
-    saved = SavedWorker(1, 1, 0, 0, [])
+    saved = SavedPart(1, 0, 0)
     state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
     saved.own, _ = write_shard(tmp_path, state, name="worker-2")
     encoded = msgspec.msgpack.encode(saved)
@@ -304,15 +304,18 @@ def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path
 def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
-    saved = SavedWorker(1, 1, 0, 0, [])
+    saved = SavedPart(1, 0, 0)
     state = state_of_worker(1, 1, {}, parameters=torch.zeros(3))
     saved.own, part = write_shard(tmp_path, state, name="worker-1")
     if of == "record":
         saved.own = msgspec.structs.replace(saved.own, file=file)
-    saved.parts = [msgspec.structs.replace(part, file=file) if of == "part" else part]
+    saved.parts = [part]
+    if of == "part":
+        saved.parts.append(msgspec.structs.replace(part, file=file))
     run.hear(1, CheckpointPart(2, 0, Totals(), msgspec.msgpack.encode(saved)))
     ((name, why),) = run.refused
-    assert (name, "outside of the checkpoint" in why) == ("worker-1", True)
+    told = "it did not send the file" if of == "record" else "it saved files that are not of its"
+    assert (name, told in why) == ("worker-1", True)
 
 
 @pytest.mark.parametrize("asked", [True, False])

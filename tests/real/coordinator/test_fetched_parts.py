@@ -10,6 +10,7 @@ import torch
 from tests.support.checkpoints import METRICS, Keeper, same, shard_state
 
 from outpace.config.reading import experiment_from
+from outpace.engine.resuming import state_of
 from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.base import LONGEST_S
 from outpace.real.coordinator.saving.given_files import GivenFiles
@@ -26,10 +27,10 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.fetch import LEAST_ON_THE_WAY
 from outpace.real.net.messages import Plan
-from outpace.real.node.checkpoint_writer import SavedShard, saved_state
-from outpace.real.node.saving.fetched_files import FetchedFiles
-from outpace.real.node.saving.files import HeldFiles, PartFiles
+from outpace.real.node.saving.copying import OwnFiles
+from outpace.real.node.saving.saver import PartFiles, SavedPart
 from outpace.real.node.saving.thread import do_now
+from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
 
@@ -60,8 +61,7 @@ class Run:
         self.told, self.refused = [], []
         self.requests = deque()  # for pieces, by server
         self.jobs = deque()
-        self.held = {f"server-{server}": HeldFiles(self.answer) for server in range(2)}
-        self.answering = ""
+        self.held = {}  # by server: the contents of its files
         self.checkpoints = CheckpointsOfServers(
             SavedRun(
                 self.experiment,
@@ -88,8 +88,8 @@ class Run:
         parameters = torch.full((SIZE,), value)
         state = shard_state(shard=server, clock=clock, parameters=parameters)
         files = PartFiles("")
-        saved = SavedShard(files.add_shard(state, f"server-{server}"))
-        self.held[f"server-{server}"].hold(number, files.contents)
+        saved = SavedPart(shard=files.add_shard(state, f"server-{server}"))
+        self.held[f"server-{server}"] = files.contents
         self.announce(server, number, saved, files.sent)
         return state
 
@@ -97,15 +97,15 @@ class Run:
         message = CheckpointPart(number, 0, Totals(), msgspec.msgpack.encode(saved), files)
         assert self.checkpoints.take(f"server-{server}", message)
 
-    def answer(self, piece, block):
-        assert self.checkpoints.expected(self.answering, piece) == ("uint8", block.numel())
-        assert self.checkpoints.take(self.answering, piece, block)
-
     def deliver(self, count=1):
         """Let the servers answer so many requests."""
         for _ in range(count):
-            self.answering, request = self.requests.popleft()
-            self.held[self.answering].take(request)
+            name, request = self.requests.popleft()
+            content = self.held[name][request.file]
+            block = content[request.offset : request.offset + PIECE_BYTES]
+            piece = FilePiece(request.number, request.file, request.offset, head_of(block))
+            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece, block)
 
     def write(self):
         """Let the thread do what it has been given."""
@@ -161,23 +161,13 @@ def test_no_more_than_four_mib_of_a_small_part_are_on_the_way(run):
     state = shard_state(shard=0, clock=5, parameters=torch.zeros(3 * PIECE_BYTES))
     files = PartFiles("")
     record = files.add_shard(state, "server-0")
-    run.held["server-0"].hold(1, files.contents)
-    run.announce(0, 1, SavedShard(record), files.sent)
+    run.held["server-0"] = files.contents
+    run.announce(0, 1, SavedPart(shard=record), files.sent)
     run.deliver(4)
     assert not run.requests  # the thread has written nothing yet
     assert sum(1 for _ in run.jobs) * PIECE_BYTES == LEAST_ON_THE_WAY
     run.write()
     assert len(run.requests) == 4
-
-
-def test_a_server_that_has_given_up_sends_no_later_piece_and_keeps_nothing():
-    held = HeldFiles(lambda *_: None)
-    held.give_up(3)
-    held.hold(3, [torch.zeros(1, dtype=torch.uint8)])  # the thread had begun with it before
-    assert not held._contents
-    held.hold(4, [torch.zeros(1, dtype=torch.uint8)])
-    held.take(SendPiece(4, 0, 0))
-    assert not held._contents  # all of it is sent
 
 
 def test_a_file_that_cannot_be_written_gives_the_checkpoint_up_and_says_why(run):
@@ -230,7 +220,7 @@ def test_the_first_part_is_given_up_too_if_it_does_not_arrive(run):
     ],
 )
 def test_files_that_a_server_cannot_have_are_refused(run, file, why):
-    saved = SavedShard(PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    saved = SavedPart(shard=PartFiles("").add_shard(shard_state(shard=0), "server-0"))
     run.announce(0, 1, saved, [file])
     ((name, text),) = run.refused
     assert (name, why in text) == ("server-0", True)
@@ -239,9 +229,9 @@ def test_files_that_a_server_cannot_have_are_refused(run, file, why):
 
 
 def test_a_part_of_no_file_is_refused(run):
-    saved = SavedShard(PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    saved = SavedPart(shard=PartFiles("").add_shard(shard_state(shard=0), "server-0"))
     run.announce(0, 1, saved, [])
-    assert run.refused == [("server-0", "it saved shard 0, or sent no file of it")]
+    assert run.refused == [("server-0", "it saved another shard than 0, or sent no file of it")]
 
 
 def test_only_the_piece_that_is_due_is_taken(run):
@@ -264,7 +254,7 @@ def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_fac
     given, copied = GivenFiles(run.experiment, run, do_now, print), tmp_path_factory.mktemp("node")
     messages = deque()
     run.send = lambda name, message, block=None: messages.append((message, block))
-    fetched = FetchedFiles("server-1", run.kernel, lambda each: given.take("server-1", each))
+    fetched = OwnFiles("server-1", run.kernel, lambda each: given.take("server-1", each))
     given.offer("server-1", newest.path)
 
     async def fetch():
@@ -280,7 +270,7 @@ def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_fac
         run.kernel.run(run.kernel.now)
     names = sorted(path.name for path in copied.iterdir())
     assert names == ["index.json", "server-1.safetensors"]
-    assert same(saved_state(copied, 1, run.experiment), states[1])
+    assert same(state_of(Checkpoint(copied), run.experiment, 1), states[1])
     assert fetched.expected(FilePiece(1, 0, 0, head_of(torch.zeros(1)))) is None
     assert not run.refused
 

@@ -15,7 +15,7 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
-from outpace.real.net.block_frames import head_of
+from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
@@ -24,8 +24,7 @@ from outpace.real.net.checkpoint_messages import (
     SentFile,
 )
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.files import HeldFiles, PartFiles
-from outpace.real.node.saving.of_worker import SavedWorker
+from outpace.real.node.saving.saver import PartFiles, SavedPart
 from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.checkpoints.trees import packed_tree
@@ -53,7 +52,7 @@ class Run:
         )
         self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
         self.told, self.refused = [], []
-        self.requests, self.held = deque(), {}  # for pieces; the files of each worker
+        self.requests, self.held = deque(), {}  # for pieces; the contents of each worker's files
         self.checkpoints = CheckpointsOfWorkers(
             SavedRun(
                 self.experiment,
@@ -81,9 +80,9 @@ class Run:
 
     def save(self, worker, number, iteration, value, at_start=False):
         """A worker sends its part."""
-        files, saved = PartFiles(""), SavedWorker(worker, iteration, 0, iteration, [])
+        files, saved = PartFiles(""), SavedPart(iteration, 0, iteration)
         if at_start and worker == 0:
-            saved.common = files.add_shard(common_state({0: 0}, 0, 0, torch.ones(3), {}), "common")
+            saved.shard = files.add_shard(common_state({0: 0}, 0, 0, torch.ones(3), {}), "common")
         if not at_start:
             state = state_of_worker(worker, iteration, {}, parameters=torch.full((3,), value))
             saved.own = files.add_shard(state, f"worker-{worker}-model")
@@ -100,20 +99,17 @@ class Run:
 
     def hold(self, worker, number, contents):
         """Have the worker answer requests for these files."""
-        name = worker_name(worker)
-
-        def answer(piece, block):
-            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece, block)
-
-        held = self.held[name] = HeldFiles(answer)
-        held.hold(number, contents)
+        self.held[worker_name(worker)] = contents
 
     def deliver(self):
         """Let the workers answer all requests."""
         while self.requests:
             name, request = self.requests.popleft()
-            self.held[name].take(request)
+            content = self.held[name][request.file]
+            block = content[request.offset : request.offset + PIECE_BYTES]
+            piece = FilePiece(request.number, request.file, request.offset, head_of(block))
+            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece, block)
 
     def wait(self, seconds):
         async def sleeper():
@@ -229,7 +225,7 @@ def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(
 def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names, sizes, why):
     before = set(run.folder.rglob("*"))
     files = [SentFile(name, size) for name, size in zip(names, sizes, strict=True)]
-    run.announce(0, 2, SavedWorker(0, 4, 0, 4, []), files)
+    run.announce(0, 2, SavedPart(4, 0, 4), files)
     ((name, text),) = run.refused
     assert name == "worker-0"
     assert why in text
@@ -238,7 +234,7 @@ def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names
 
 
 def test_a_part_without_what_the_script_keeps_is_refused(run):
-    files, saved = PartFiles(""), SavedWorker(0, 4, 0, 4, [])
+    files, saved = PartFiles(""), SavedPart(4, 0, 4)
     state = state_of_worker(0, 4, {}, parameters=torch.ones(3))
     saved.own = files.add_shard(state, "worker-0-model")
     run.announce(0, 2, saved, files.sent)
@@ -248,7 +244,7 @@ def test_a_part_without_what_the_script_keeps_is_refused(run):
 
 
 def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
-    files, saved = PartFiles(""), SavedWorker(0, 4, 0, 4, [])
+    files, saved = PartFiles(""), SavedPart(4, 0, 4)
     saved.own = PartFiles("").add_shard(
         state_of_worker(0, 4, {}, parameters=torch.ones(3)), "worker-0-model"
     )
@@ -262,7 +258,7 @@ def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
 def test_a_part_that_is_announced_twice_is_refused(run):
     files = [SentFile("worker-0.safetensors", 3)]
     for _ in range(2):
-        run.announce(0, 2, SavedWorker(0, 4, 0, 4, []), files)
+        run.announce(0, 2, SavedPart(4, 0, 4), files)
     assert run.refused == [("worker-0", "it has saved its part before")]
     assert len(run.requests) == 1
 

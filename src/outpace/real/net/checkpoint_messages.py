@@ -68,7 +68,7 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
     """A server, or a worker without servers, to the coordinator: its part is on the disk.
 
     now: time of the run at which the state was taken. totals: of the server at that time.
-    saved: what is to be in the index, encoded (`SavedShard`, `SavedWorker`). files: of a process
+    saved: what is to be in the index, encoded (`SavedPart`). files: of a process
     that does not see the folder, which has their content until the coordinator has fetched it.
     """
 

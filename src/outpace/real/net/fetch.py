@@ -27,6 +27,11 @@ class Pieces:
         self._rest = _pieces(number, files)
         self._next = next(self._rest, None)
 
+    @property
+    def is_done(self) -> bool:
+        """True if all pieces were asked for."""
+        return self._next is None
+
     def size(self, request: SendPiece) -> int:
         """Return the bytes of the piece that is asked for, and await the next request.
 

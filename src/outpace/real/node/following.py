@@ -14,7 +14,7 @@ from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
+from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import PROBE
@@ -68,21 +68,9 @@ class FollowingWorker(WorkerProcess):
         self.trainer.load_buffers(own)
 
     @property
-    def view(self) -> WorkerView:
-        """The requests to save this worker."""
-
-        def steps() -> int:
-            return self.version
-
-        return WorkerView(
-            self.worker,
-            self.clock,
-            lambda: self.recorder.totals,
-            steps,
-            steps,
-            self.coordinator.send,
-            self.flush,
-        )
+    def results(self) -> int:
+        """The number of steps, each of which follows an all-reduce of the script."""
+        return self.version
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together, while the script waits."""

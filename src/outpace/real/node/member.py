@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -35,8 +37,9 @@ from outpace.real.net.report_messages import (
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.real.node.saving.fetched_files import FetchedFiles
+from outpace.real.node.saving.copying import OwnFiles
 from outpace.real.node.timing import TimingRows
+from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
 from outpace.support.machine import boot_id, host_name, machine_id
@@ -51,6 +54,7 @@ _REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its t
 _LONGEST_TEXT: Final = 10_000
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Member:
             link.key,
             Handlers(self._expected, self._order, self._coordinator_lost),
         )
-        self.fetched = FetchedFiles(self.name, self.kernel, self.coordinator.send)
+        self._own_files = OwnFiles(self.name, self.kernel, self.coordinator.send)
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:
@@ -111,6 +115,25 @@ class Member:
         if not isinstance(message, kind):
             raise RunError(f"{self.name} expected a {kind.__name__} and got {message}")
         return message
+
+    async def read_checkpoint(self, folder: Path | None, read: Callable[[Path], T]) -> T:
+        """Return what `read` makes of the checkpoint with which this process goes on.
+
+        Args:
+            folder: of the checkpoint; None: it is not seen here, and the coordinator has the files.
+            read: raises OSError and Damaged.
+
+        Raises:
+            RunError: if the checkpoint cannot be read.
+        """
+        with contextlib.ExitStack() as until_read:
+            if folder is None:
+                copied = until_read.enter_context(TemporaryDirectory(prefix="outpace-"))
+                await self._own_files.into(folder := Path(copied))
+            try:
+                return read(folder)
+            except (OSError, Damaged) as error:
+                raise RunError(f"{self.name} cannot read its checkpoint: {error}") from error
 
     async def start_run(self) -> None:
         """Report that this process is ready; return when the run starts."""
@@ -209,7 +232,7 @@ class Member:
 
     def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         """Return the dtype and elements of the block that may come with a message."""
-        return self.fetched.expected(message)
+        return self._own_files.expected(message)
 
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):
@@ -221,7 +244,7 @@ class Member:
             self.kernel.stop()
         elif isinstance(message, ProcessDone):
             self._has_all_arrived = True
-        elif not self.fetched.take(message, block):
+        elif not self._own_files.take(message, block):
             self.orders.put(message)
 
     def was_replaced(self) -> RunError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
+from outpace.engine.resuming import state_of
 from outpace.engine.servers import server_program
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
@@ -32,12 +32,13 @@ from outpace.real.net.probes import MOST_PROBES, SIZES, Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers
-from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.requests import Request, Requests
 from outpace.real.node.serving.server_context import ServedContext
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
+from outpace.record.checkpoints import Checkpoint
 from outpace.support.units import nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
@@ -99,9 +100,7 @@ class Server(Member):
             self._times,
             self.recorder.totals,
         )
-        self._checkpoints = CheckpointWriter(
-            self.clock, self._part, self.recorder, self.coordinator.send
-        )
+        self._saver = ShardSaver(self, self._part)
 
     @property
     def shard(self) -> TimedShard:
@@ -130,7 +129,10 @@ class Server(Member):
 
     async def _begin(self) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
-        saved = None if self._resume is None else await self._saved_state(self._resume)
+        saved = None
+        if self._resume is not None:
+            folder = None if self._copies else self._resume
+            saved = await self.read_checkpoint(folder, self._saved_state)
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
         await self._part.begin(no_memory if self._is_narrow else self.listener.memory)
@@ -138,19 +140,15 @@ class Server(Member):
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now)
-        program = server_program(self._experiment, self._checkpoints.cuts.look)
+        program = server_program(self._experiment, self._saver.look)
         self.kernel.spawn(program(self._context), f"{self.name}'s shard", daemon=True)
         for at, server, policy in self._experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
 
-    async def _saved_state(self, folder: Path) -> ShardState:
-        """Return the state of a checkpoint with which this server begins. Raises RunError."""
-        if not self._copies:
-            return saved_state(folder, self.index, self._experiment)
-        with TemporaryDirectory(prefix="outpace-") as copied:
-            await self.fetched.into(Path(copied))
-            return saved_state(Path(copied), self.index, self._experiment)
+    def _saved_state(self, folder: Path) -> ShardState:
+        """Return the state of a checkpoint with which this server begins."""
+        return state_of(Checkpoint(folder), self._experiment, self.index)
 
     def _set_policy(self, policy: Policy) -> None:
         self._context.put(self._part.follow(policy))
@@ -244,12 +242,12 @@ class Server(Member):
 
     def _updated(self, shard: int, version: int) -> None:
         self._requests.updated(version)
-        self._checkpoints.updated(version)
+        self._saver.updated(version)
 
     # -- orders of the coordinator -------------------------------------------------------
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if self._checkpoints.take(message):
+        if self._saver.take(message):
             pass
         elif isinstance(message, ReplaceWorker):
             self.kernel.spawn(self._replace(message), "a replacement", daemon=True)

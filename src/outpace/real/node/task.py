@@ -237,5 +237,5 @@ def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None
         peer = PeerWorker(link, number, experiment)
         trainer = TaskTrainer(peer, experiment, workload)
         models = TaskModels(peer, experiment, trainer)
-        peer.saver = WorkerSaver(peer.view, models, experiment)
+        peer.saver = WorkerSaver(peer, models, experiment)
         peer.run(peer.work(models))

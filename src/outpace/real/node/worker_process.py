@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -172,12 +171,12 @@ class WorkerProcess(Member, ABC):
 
         first: the first iteration of this worker. Raises RunError.
         """
-        others = others_of(plan)
-        if not plan.copied:
-            return saver.restore(first, Path(plan.resume) if plan.resume else None, others)
-        with TemporaryDirectory(prefix="outpace-") as folder:
-            await self.fetched.into(Path(folder))
-            return saver.restore(first, Path(folder), others)
+        if not (plan.resume or plan.copied):
+            return saver.restore(first, None)
+        folder = None if plan.copied else Path(plan.resume)
+        return await self.read_checkpoint(
+            folder, lambda found: saver.restore(first, found, others_of(plan))
+        )
 
     async def _until_go(self) -> Go:
         while isinstance(message := await self.orders.get(), StartProbe):

@@ -10,15 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.fetched_parts import FetchedParts
-from outpace.real.coordinator.saving.open import Open, SavedRun
+from outpace.real.coordinator.saving.open import Open, SavedRun, require_record
 from outpace.real.net.checkpoint_messages import (
+    MOST_CLOCK,
     MOST_COPIES,
     MOST_KEPT,
     CheckpointFailed,
@@ -31,7 +31,10 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.messages import Plan
 from outpace.real.node.member import REPORT_EVERY_S
+from outpace.real.node.saving.copying import FetchedFiles
+from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part, Taken
+from outpace.record.totals import Totals
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
@@ -68,9 +71,9 @@ class Checkpoints(ABC):
         self._keeper, self._complete = run.saving.keeper, run.saving.complete
         self._names, self._planner, self._who = names, planner, who
         self.unrepeatable: set[int] = set()
-        self._fetched: FetchedParts | None = None  # if the processes do not see the folder
+        self._fetched: FetchedFiles | None = None  # if the processes do not see the folder
         if run.copies:
-            self._fetched = FetchedParts(run.listener, run.beside)
+            self._fetched = FetchedFiles(run.listener.send, run.beside)
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
@@ -174,12 +177,12 @@ class Checkpoints(ABC):
         """
 
     @abstractmethod
-    def _saved_of(self, number: int, message: CheckpointPart) -> tuple[Any, int]:
-        """Return what a process has encoded, and its clock. Raises ProtocolError."""
-
     def _files(self, present: Open, process: int) -> Collection[str]:
-        """Return the names that the files of a process may have, if it does not see the folder."""
-        return ()
+        """Return the names that the files of a process may have."""
+
+    @abstractmethod
+    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
+        """Raise ProtocolError unless a process has saved what it was asked for."""
 
     @abstractmethod
     def _ask(self, order: Order, folder: Path) -> None:
@@ -250,7 +253,7 @@ class Checkpoints(ABC):
             self._take_part(present, process, message)
 
     def _fetch(
-        self, fetched: FetchedParts, present: Open, process: int, message: CheckpointPart
+        self, fetched: FetchedFiles, present: Open, process: int, message: CheckpointPart
     ) -> None:
         """Have the files written that a process has announced; then take its part."""
         if not self._planner.awaits(message.number, process):
@@ -279,12 +282,27 @@ class Checkpoints(ABC):
             self._listener.refuse(self._name(process), str(error))
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
-        saved, clock = self._saved_of(process, message)
-        is_whole = self._planner.saved(message.number, process, clock)
+        saved = self._saved_of(present, process, message)
+        is_whole = self._planner.saved(message.number, process, saved.clock)
         present.parts[process] = message, saved
         self._watch(present)
         if is_whole:
             self._has_all_parts(present)
+
+    def _saved_of(self, present: Open, process: int, message: CheckpointPart) -> SavedPart:
+        """Return what a process has encoded. Raises ProtocolError and DecodeError."""
+        saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
+        if self._fetched is not None:
+            saved.parts = present.fetched.get(process, [])
+        self._require(present, process, saved)
+        for record in (saved.shard, saved.own):
+            if record is not None:
+                require_record(record)
+        if not {part.file for part in saved.parts} <= set(self._files(present, process)):
+            raise ProtocolError("it saved files that are not of its part")
+        if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.clock, saved.updates)):
+            raise ProtocolError("it saved numbers that cannot be")
+        return saved
 
     def _has_all_parts(self, present: Open) -> None:
         now, last = self._kernel.now, max(part.now for part, _ in present.parts.values())
@@ -338,12 +356,9 @@ class Checkpoints(ABC):
             self._keeper.abandon(number, str(error))
             self._await_version()
             return
-        self._open = self._new(number, folder)
+        self._open = Open(number, folder, at_start=not self._has_begun)
         for order in orders:
             self._ask(order, folder)
-
-    def _new(self, number: int, folder: Path) -> Open:
-        return Open(number, folder, at_start=not self._has_begun)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
@@ -369,6 +384,19 @@ class Checkpoints(ABC):
         if not self._is_over:
             self._await_version()
             self._begin_if_due()
+
+    def _totals(self, present: Open) -> Totals:
+        """Return the sums of the run at a checkpoint."""
+        totals = Totals()
+        for name, reported in self._totals_of.items():
+            totals.add(self._sums(present, name, reported))
+        return totals
+
+    def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
+        """Return the sums of a process at a checkpoint. reported: what it has reported last."""
+        number = self._names.get(name)
+        part = None if number is None else present.parts.get(number)
+        return reported if part is None else part[0].totals
 
     def _tell(self, process: int, message: WireMessage) -> None:
         self._listener.send(self._name(process), message)

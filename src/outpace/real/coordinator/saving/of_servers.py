@@ -1,4 +1,4 @@
-"""Has the servers of a run save their shards (`real.node.checkpoint_writer`)."""
+"""Has the servers of a run save their shards (`real.node.saving.saver`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
-from outpace.real.coordinator.saving.open import Open, SavedRun, require_record
-from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
-from outpace.real.node.checkpoint_writer import SavedShard
-from outpace.record.checkpoints import Taken
+from outpace.real.coordinator.saving.open import Open, SavedRun
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, TakeCheckpoint
+from outpace.real.node.saving.saver import SavedPart
+from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.checkpoints.shards import SUFFIX
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
@@ -53,15 +51,12 @@ class CheckpointsOfServers(Checkpoints):
             totals.add(reported)
         return totals.iterations
 
-    def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedShard, int]:
-        saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
-        if self._open is not None and self._fetched is not None:
-            saved.part = next(iter(self._open.fetched.get(number, ())), None)
-        part, record = saved.part, saved.record
-        if record.shard != number or part is None or part.file != record.file:
-            raise ProtocolError(f"it saved shard {record.shard}, or sent no file of it")
-        require_record(record, len(self._others))
-        return saved, record.clock
+    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
+        record, files = saved.shard, [part.file for part in saved.parts]
+        if record is None or record.shard != process or files != [record.file]:
+            raise ProtocolError(f"it saved another shard than {process}, or sent no file of it")
+        if len(record.watermarks) != len(self._others):
+            raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
 
     def _files(self, present: Open, process: int) -> Collection[str]:
         return {server_name(process) + SUFFIX}
@@ -69,18 +64,10 @@ class CheckpointsOfServers(Checkpoints):
     def _ask(self, order: Order, folder: Path) -> None:
         self._tell(order.shard, TakeCheckpoint(order.number, order.clock, self._named(folder)))
 
-    def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
-        """Return the sums of a process at a checkpoint. reported: what it has reported last."""
-        server = self._servers.get(name)
-        return reported if server is None else present.parts[server][0].totals
-
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
-        parts = [present.parts[server] for server in sorted(self._servers.values())]
-        records = tuple(saved.record for _, saved in parts)
-        totals = Totals()
-        for name, reported in self._totals_of.items():
-            totals.add(self._sums(present, name, reported))
+        parts = [part for _, part in sorted(present.parts.items())]
+        records, totals = shards_in(present), self._totals(present)
         for worker, others in enumerate(self._others):
             # What workers have reported may be a little older or newer than the checkpoint.
             most = 1 + max(record.watermarks[worker] for record in records) - others
@@ -90,10 +77,16 @@ class CheckpointsOfServers(Checkpoints):
             number=present.number,
             now=0 if present.at_start else max(part.now for part, _ in parts),
             updates=records[0].version,
-            parts=tuple(saved.part for _, saved in parts if saved.part is not None),
+            parts=tuple(part for _, saved in parts for part in saved.parts),
             shards=records,
             totals=totals,
             bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
             of_script=self._is_script,
         )
+
+
+def shards_in(present: Open) -> tuple[ShardRecord, ...]:
+    """Return the records of the servers' shards that are saved."""
+    parts = sorted(present.parts.items())
+    return tuple(saved.shard for _, (_, saved) in parts if saved.shard is not None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,13 +20,12 @@ from outpace.blocks.block import Phantom, Value
 from outpace.engine.resuming import kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
-from outpace.real.coordinator.saving.open import Open, SavedRun, require_names, require_record
+from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
-from outpace.real.node.saving.of_worker import COMMON, SavedWorker
+from outpace.real.node.saving.of_worker import COMMON
+from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
-from outpace.record.totals import Totals
-from outpace.support.units import Time
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
@@ -46,21 +44,6 @@ class Groups(Protocol):
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Call this when no average of two is under way, before another one begins."""
-
-
-@dataclass(eq=False)
-class OpenOfWorkers(Open):
-    """A checkpoint that is being taken. common: the worker that saves the common model, if any."""
-
-    common: int | None = None
-
-    @property
-    def times(self) -> Mapping[int, Time]:
-        found: dict[int, tuple[CheckpointPart, SavedWorker]] = self.parts
-        return {
-            worker: part.now if saved.kept_at is None else saved.kept_at
-            for worker, (part, saved) in found.items()
-        }
 
 
 class CheckpointsOfWorkers(Checkpoints):
@@ -138,45 +121,28 @@ class CheckpointsOfWorkers(Checkpoints):
         if self._can_save:
             super()._begin_if_due(clock)
 
-    def _new(self, number: int, folder: Path) -> Open:
-        return OpenOfWorkers(number, folder, at_start=not self._has_begun)
+    def _saves_common(self, present: Open, worker: int) -> bool:
+        """True if this worker is the one that saves the model that all have."""
+        return worker == self._here[0] and (not self._apart or present.at_start)
 
     def _ask(self, order: Order, folder: Path) -> None:
-        is_first = order.shard == self._here[0]
-        common = is_first and (not self._apart or not self._has_begun)
+        assert self._open is not None
+        common = self._saves_common(self._open, order.shard)
         clock = order.clock if self._has_begun else 0
-        if common:
-            assert isinstance(self._open, OpenOfWorkers)
-            self._open.common = order.shard
         where = self._named(folder)
         self._tell(order.shard, TakeCheckpoint(order.number, clock, where, common))
 
-    def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
-        saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
-        if saved.own is not None and saved.own.shard != number:
+    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
+        if saved.own is not None and saved.own.shard != process:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
-        assert isinstance(self._open, OpenOfWorkers)
-        if (saved.common is not None) != (self._open.common == number):
+        if (saved.shard is not None) != self._saves_common(present, process):
             raise ProtocolError("it saved the common model unasked, or did not save it")
-        if self._apart and saved.own is None and not self._open.at_start:
+        if self._apart and saved.own is None and not present.at_start:
             raise ProtocolError("it did not save its model, of which the mean is saved")
-        for record in (saved.common, saved.own):
-            if record is not None:
-                require_record(record)
-        if self._fetched is not None:
-            self._take_fetched(self._open, number, saved)
-        require_names(part.file for part in saved.parts)
-        if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
-            raise ProtocolError("it saved numbers that cannot be")
-        return saved, saved.results
-
-    def _take_fetched(self, present: Open, worker: int, saved: SavedWorker) -> None:
-        """Take the files of a worker that does not see the folder. Raises ProtocolError."""
-        saved.parts = present.fetched.get(worker, [])
         names = {part.file for part in saved.parts}
-        if self._is_script and kept_in(worker) not in names:
-            raise ProtocolError(f"it did not send the file {kept_in(worker)}")
-        for record, name in ((saved.common, _COMMON), (saved.own, self._own_file(worker))):
+        if self._is_script and kept_in(process) not in names:
+            raise ProtocolError(f"it did not send the file {kept_in(process)}")
+        for record, name in ((saved.shard, _COMMON), (saved.own, self._own_file(process))):
             if record is not None and (record.file != name or name not in names):
                 raise ProtocolError(f"it did not send the file {record.file}")
 
@@ -185,8 +151,7 @@ class CheckpointsOfWorkers(Checkpoints):
         return model_of(worker) + SUFFIX if self._is_script else kept_in(worker)
 
     def _files(self, present: Open, process: int) -> Collection[str]:
-        assert isinstance(present, OpenOfWorkers)
-        common = {_COMMON} if process == present.common else set()
+        common = {_COMMON} if self._saves_common(present, process) else set()
         return {self._own_file(process), kept_in(process)} | common
 
     def _missing(self, present: Open) -> list[str]:
@@ -196,7 +161,9 @@ class CheckpointsOfWorkers(Checkpoints):
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
         super()._take_part(present, process, message)
-        if not present.parts[process][1].is_complete:
+        _, saved = present.parts[process]
+        present.times[process] = message.now if saved.kept_at is None else saved.kept_at
+        if not saved.is_complete:
             self.unrepeatable.add(process)
 
     def _lacks_mean(self, present: Open) -> bool:
@@ -239,38 +206,30 @@ class CheckpointsOfWorkers(Checkpoints):
 
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
-        parts: dict[int, tuple[CheckpointPart, SavedWorker]] = present.parts
-        saved = {worker: each for worker, (_, each) in parts.items()}
+        saved = {worker: each for worker, (_, each) in present.parts.items()}
         files = [part for worker in sorted(saved) for part in saved[worker].parts]
-        common = next((each.common for each in saved.values() if each.common is not None), None)
+        common = next((each.shard for each in saved.values() if each.shard is not None), None)
         if self._mean is not None:
             common, part = self._mean
             files.append(part)
         if common is None:
             raise AssertionError("a worker was asked for the common model")
-        totals = Totals()
-        for name, reported in self._totals_of.items():
-            worker = self._names.get(name)
-            of_part = None if worker is None else parts.get(worker)
-            totals.add(reported if of_part is None else of_part[0].totals)
         updates = [each.updates for each in saved.values()]
         return Taken(
             number=present.number,
             # No worker has ended a later iteration than its checkpoint's by then.
-            now=0 if present.at_start else min(part.now for part, _ in parts.values()),
+            now=0 if present.at_start else min(part.now for part, _ in present.parts.values()),
             updates=max(updates) if self._has_common else sum(updates) // self._workers,
             parts=tuple(files),
             shards=(self._with_all_workers(common, saved),),
             anew=tuple(sorted(self.unrepeatable & saved.keys())),
             own=tuple(each.own for _, each in sorted(saved.items()) if each.own is not None),
-            totals=totals,
+            totals=self._totals(present),
             bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
         )
 
-    def _with_all_workers(
-        self, common: ShardRecord, saved: Mapping[int, SavedWorker]
-    ) -> ShardRecord:
+    def _with_all_workers(self, common: ShardRecord, saved: Mapping[int, SavedPart]) -> ShardRecord:
         """Return the record of the common model with the progress of all workers.
 
         A worker that was lost begins with the others again, if the run goes on from here.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
@@ -13,6 +12,7 @@ from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.net.transport import Listener
+from outpace.real.node.saving.saver import SavedPart
 from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
@@ -57,37 +57,21 @@ class Open:
 
     at_start: before the time of the run began. parts: what each process has sent and encoded, by
     its number. fetched: the files of those that do not see the folder, which are on the disk.
-    is_watched: it is given up if the parts that are missing do not come.
+    times: for each worker whose script is saved, the time of the run at which it was. is_watched:
+    it is given up if the parts that are missing do not come.
     """
 
     number: int
     folder: Path
     at_start: bool
-    parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
+    parts: dict[int, tuple[CheckpointPart, SavedPart]] = field(default_factory=dict)
     fetched: dict[int, list[Part]] = field(default_factory=dict)
+    times: dict[int, Time] = field(default_factory=dict)
     is_watched: bool = False
 
-    @property
-    def times(self) -> Mapping[int, Time]:
-        """For each worker whose script is saved, the time of the run at which it was."""
-        return {}
 
-
-def require_record(record: ShardRecord, workers: int | None = None) -> None:
-    """Raise ProtocolError if what a process says of its part cannot be in the index of a run.
-
-    workers: whose progress it has; None: that is not known.
-    """
-    if workers is not None and len(record.watermarks) != workers:
-        raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
+def require_record(record: ShardRecord) -> None:
+    """Raise ProtocolError if what a process says of its part cannot be in the index of a run."""
     numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
     if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
         raise ProtocolError("it saved numbers that cannot be")
-    require_names([record.file])
-
-
-def require_names(files: Iterable[str]) -> None:
-    """Raise ProtocolError if one of these files is not directly in the folder of a checkpoint."""
-    for file in files:
-        if not file or Path(file).name != file:
-            raise ProtocolError(f"it saved the file {file!r}, which is outside of the checkpoint")

@@ -28,9 +28,8 @@ from outpace.blocks.block import Block
 from outpace.engine.resuming import kept_in
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import LONGEST_S
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers, shards_in
 from outpace.real.coordinator.saving.open import Open, SavedRun
-from outpace.real.coordinator.saving.writer import written_to
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
@@ -42,6 +41,7 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.record.checkpoints import Part, Taken
+from outpace.record.checkpoints.tensors import checked, write_bytes
 from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import GiveUp, Order
@@ -53,8 +53,8 @@ _TIMELY: Final = 2  # iterations in which a script must have been saved
 
 
 @dataclass(eq=False)
-class _Open(Open):
-    """A checkpoint that is being taken.
+class _Scripts:
+    """The scripts in the open checkpoint.
 
     done: iterations of each worker when it was asked for. states, files: by worker; a state comes
     before its file is written. asked: orders to workers. later: workers that get theirs once all
@@ -69,10 +69,6 @@ class _Open(Open):
     later: set[int] = field(default_factory=set)
     held: list[Order] = field(default_factory=list)
     servers_asked_at: Time | None = None
-
-    @property
-    def times(self) -> Mapping[int, Time]:
-        return {worker: state.now for worker, state in self.states.items()}
 
 
 class CheckpointsOfScripts(CheckpointsOfServers):
@@ -93,6 +89,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         self._workers = {worker_name(worker): worker for worker in range(run.experiment.workers)}
         self._planner.join(_SCRIPTS + worker for worker in self._workers.values())
         self._beside, self._sent = run.beside, sent
+        self._scripts = _Scripts()
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # all that take no more part in the training
         self._last: dict[int, int] = {}  # of these but lost ones: the last iteration pushed
@@ -107,17 +104,17 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         self._last[worker] = pushed - 1
         if ended:
             self._ended.add(worker)
-        present = self._open
-        if isinstance(present, _Open) and worker in present.asked and worker not in present.states:
+        present, scripts = self._open, self._scripts
+        if present is not None and worker in scripts.asked and worker not in scripts.states:
             self._has_all_of(present, worker)
             self._ask_servers(present)
 
     def began(self, worker: int) -> None:
         """Another process has taken the place of a worker: ask it for what its script keeps."""
-        present = self._open
-        if not isinstance(present, _Open) or worker in present.later | present.states.keys():
+        scripts = self._scripts
+        if self._open is None or worker in scripts.later | scripts.states.keys():
             return
-        if (order := present.asked.get(worker)) is not None:
+        if (order := scripts.asked.get(worker)) is not None:
             self._listener.send(worker_name(worker), order)
 
     # -- messages ------------------------------------------------------------------
@@ -152,11 +149,12 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             if message.is_complete:
                 self._sent(worker, block, message.done)
             return
-        assert isinstance(present, _Open)
-        is_asked = message.number == present.number and worker in present.asked
-        if not is_asked or worker in present.later | present.states.keys():
+        scripts = self._scripts
+        is_asked = message.number == present.number and worker in scripts.asked
+        if not is_asked or worker in scripts.later | scripts.states.keys():
             raise ProtocolError("it was not asked for what its script keeps")
-        present.states[worker] = message
+        scripts.states[worker] = message
+        present.times[worker] = message.now
         if message.is_complete:
             self._sent(worker, block, message.done)
             self.unrepeatable.discard(worker)
@@ -166,37 +164,35 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         self._beside(write, partial(self._has_written, present, worker))
         self._ask_servers(present)
 
-    def _has_written(self, present: _Open, worker: int, written: Part | OSError) -> None:
+    def _has_written(self, present: Open, worker: int, written: Part | OSError) -> None:
         if self._open is not present:
             return
         if isinstance(written, OSError):
             self._give_up(present, self._planner.abandon(), str(written))
             self._await_version()
             return
-        present.files[worker] = written
+        self._scripts.files[worker] = written
         self._has_all_of(present, worker)
 
-    def _has_all_of(self, present: _Open, worker: int) -> None:
+    def _has_all_of(self, present: Open, worker: int) -> None:
         """The checkpoint lacks nothing of this worker."""
-        del present.asked[worker]
-        present.later.discard(worker)
+        del self._scripts.asked[worker]
+        self._scripts.later.discard(worker)
         if self._planner.saved(present.number, _SCRIPTS + worker):
             self._has_all_parts(present)
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
         super()._take_part(present, process, message)
-        assert isinstance(present, _Open)
         if len(present.parts) == len(self._servers):
-            for worker in present.later:
-                self._listener.send(worker_name(worker), present.asked[worker])
-            present.later.clear()
+            scripts = self._scripts
+            for worker in scripts.later:
+                self._listener.send(worker_name(worker), scripts.asked[worker])
+            scripts.later.clear()
 
     def _has_all_parts(self, present: Open) -> None:
         """As without scripts; a checkpoint without the end of a script is taken again."""
-        assert isinstance(present, _Open)
-        records = [saved.record for _, saved in present.parts.values()]
-        last = {n: each for n, each in self._last.items() if n not in present.files}
-        if not lacking(records, last):
+        last = {n: each for n, each in self._last.items() if n not in self._scripts.files}
+        if not lacking(shards_in(present), last):
             super()._has_all_parts(present)
             return
         self._is_due = True
@@ -205,35 +201,34 @@ class CheckpointsOfScripts(CheckpointsOfServers):
 
     def _missing(self, present: Open) -> list[str]:
         """As without scripts; a script may compute as long as it likes for two iterations."""
-        assert isinstance(present, _Open)
-        done, asked_at = self._iterations(), present.servers_asked_at
+        scripts = self._scripts
+        done, asked_at = self._iterations(), scripts.servers_asked_at
         has_waited = asked_at is None or self._kernel.now - asked_at >= nanoseconds(LONGEST_S)
-        missing = super()._missing(present) if has_waited and not present.held else []
-        for worker in present.asked.keys() - present.later:
-            if done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY:
+        missing = super()._missing(present) if has_waited and not scripts.held else []
+        for worker in scripts.asked.keys() - scripts.later:
+            if done.get(worker, 0) - scripts.done.get(worker, 0) >= _TIMELY:
                 missing.append(worker_name(worker))
         return missing
 
     # -- from the order to the complete checkpoint -------------------------------------
 
-    def _new(self, number: int, folder: Path) -> Open:
-        return _Open(number, folder, not self._has_begun, done=self._iterations())
-
     def _order(self, orders: Sequence[Order]) -> None:
+        if orders:
+            self._scripts = _Scripts(self._iterations())
         super()._order(orders)
-        if isinstance(self._open, _Open) and self._open.held:
+        if self._open is not None and self._scripts.held:
             self._look_later(self._open)
             self._ask_servers(self._open)
 
     def _ask(self, order: Order, folder: Path) -> None:
-        worker, present = order.shard - _SCRIPTS, self._open
-        assert isinstance(present, _Open)
+        worker, present, scripts = order.shard - _SCRIPTS, self._open, self._scripts
+        assert present is not None
         # At the start all are asked before any begins, so a script is saved at its first iteration,
         # and the servers before the first push.
         at_once = order.clock is not None or present.at_start
         scripts_first = not (at_once or self._passes_over)
         if worker < 0 and scripts_first:
-            present.held.append(order)
+            scripts.held.append(order)
             return
         if worker < 0:
             super()._ask(order, folder)
@@ -241,41 +236,50 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         if worker in self._gone:
             self._planner.saved(order.number, order.shard)
             return
-        present.asked[worker] = TakeCheckpoint(order.number, order.clock)
+        scripts.asked[worker] = TakeCheckpoint(order.number, order.clock)
         if self._passes_over and not at_once:
-            present.later.add(worker)
+            scripts.later.add(worker)
         else:
-            self._listener.send(worker_name(worker), present.asked[worker])
+            self._listener.send(worker_name(worker), scripts.asked[worker])
 
-    def _ask_servers(self, present: _Open) -> None:
+    def _ask_servers(self, present: Open) -> None:
         """Have the servers saved that wait for the scripts, if all of these are saved."""
-        if self._open is not present or present.asked.keys() - present.states.keys():
+        scripts = self._scripts
+        if self._open is not present or scripts.asked.keys() - scripts.states.keys():
             return
-        held, present.held = present.held, []
+        held, scripts.held = scripts.held, []
         for order in held:
-            present.servers_asked_at = self._kernel.now
+            scripts.servers_asked_at = self._kernel.now
             super()._ask(order, present.folder)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
-        assert isinstance(present, _Open)
-        for worker in present.asked.keys() - present.later - present.states.keys():
+        scripts = self._scripts
+        for worker in scripts.asked.keys() - scripts.later - scripts.states.keys():
             self._listener.send(worker_name(worker), GiveUpCheckpoint(present.number))
         shards = [order for order in orders if order.shard < _SCRIPTS]
         super()._give_up(present, shards, why)
 
     def _taken(self, present: Open) -> Taken:
-        assert isinstance(present, _Open)
-        taken = super()._taken(present)
+        taken, files = super()._taken(present), self._scripts.files
         return msgspec.structs.replace(
             taken,
-            parts=(*taken.parts, *present.files.values()),
-            ended=tuple(sorted(self._ended - present.files.keys())),
-            anew=tuple(sorted(self.unrepeatable & present.files.keys())),
+            parts=(*taken.parts, *files.values()),
+            ended=tuple(sorted(self._ended - files.keys())),
+            anew=tuple(sorted(self.unrepeatable & files.keys())),
         )
 
     def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
-        assert isinstance(present, _Open)
-        state = present.states.get(self._workers.get(name, -1))
-        if state is None or present.servers_asked_at is not None:  # it went on until then
+        scripts = self._scripts
+        state = scripts.states.get(self._workers.get(name, -1))
+        if state is None or scripts.servers_asked_at is not None:  # it went on until then
             return super()._sums(present, name, reported)
         return state.totals
+
+
+def written_to(path: Path, data: torch.Tensor) -> Part | OSError:
+    """Write bytes, a uint8 tensor, to a file; return the file, or why it cannot be written."""
+    try:
+        write_bytes(path, data.numpy().data)
+        return checked(path)
+    except OSError as error:
+        return error

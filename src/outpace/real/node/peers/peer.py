@@ -31,7 +31,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
+from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
@@ -135,17 +135,9 @@ class PeerWorker(WorkerProcess):
         self._groups.reductions.go_on_after(before.averages)
 
     @property
-    def view(self) -> WorkerView:
-        """The requests to save this worker."""
-        return WorkerView(
-            self.worker,
-            self.clock,
-            lambda: self.recorder.totals,
-            lambda: self._groups.reduced,
-            lambda: self.version,
-            self.coordinator.send,
-            self.flush,
-        )
+    def results(self) -> int:
+        """The number of all-reduces whose results this worker has."""
+        return self._groups.reduced
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together."""

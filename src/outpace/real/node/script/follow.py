@@ -259,6 +259,6 @@ def followed(
     # Also without checkpoints: the run may go on from one of before.
     kept = KeptState(script, HERE.kept, experiment.checkpoint is not None, follows=True)
     found.saver = process.saver = ScriptSaver(
-        process.view, FollowedModel(script), experiment, script, kept, found.is_elsewhere
+        process, FollowedModel(script), experiment, script, kept, found.is_elsewhere
     )
     return found

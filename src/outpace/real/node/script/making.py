@@ -63,7 +63,7 @@ def attached(
         found = Attached(peer, trainer, peer.work(models), models)
         kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
         found.saver = peer.saver = ScriptSaver(
-            peer.view, models, experiment, script, kept, found.is_elsewhere
+            peer, models, experiment, script, kept, found.is_elsewhere
         )
     HERE.tell = found.process.warn
     found.watched = WatchedParameters(script, experiment, found.process.name, carries=False)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch._compile import _disable_dynamo
@@ -34,14 +34,8 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     TakeCheckpoint,
 )
-from outpace.real.node.saving.files import PartFiles
-from outpace.real.node.saving.of_worker import (
-    COMMON,
-    SavedModels,
-    SavedWorker,
-    WorkerSaver,
-    WorkerView,
-)
+from outpace.real.node.saving.of_worker import COMMON, SavedModels, WorkerSaver
+from outpace.real.node.saving.saver import PartFiles, SavedPart
 from outpace.real.node.script.packing import packed_state
 from outpace.real.node.script.parameters import Changes
 from outpace.record.checkpoints.trees import Unfit, read_tree
@@ -50,7 +44,10 @@ from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
-from outpace.sync.messages import worker_name
+
+if TYPE_CHECKING:
+    from outpace.real.node.following import FollowingWorker
+    from outpace.real.node.peers.peer import PeerWorker
 
 
 @dataclass(slots=True)
@@ -68,7 +65,7 @@ class _Due:
     order: TakeCheckpoint
     now: Time
     totals: Totals
-    saved: SavedWorker
+    saved: SavedPart
     common: ShardState | None
     own: ShardState | None
 
@@ -100,14 +97,14 @@ class ScriptSaver(WorkerSaver):
 
     def __init__(
         self,
-        view: WorkerView,
+        process: PeerWorker | FollowingWorker,
         models: SavedScript,
         experiment: Experiment,
         script: ScriptModel,
         kept: KeptState,
         is_paused: Callable[[], bool],
     ) -> None:
-        super().__init__(view, models, experiment)
+        super().__init__(process, models, experiment)
         self._script, self._kept, self._is_paused = script, kept, is_paused
         self._of_script = models
         self._due: list[_Due] = []  # for the next forward pass
@@ -124,7 +121,7 @@ class ScriptSaver(WorkerSaver):
     def _load(
         self, folder: Path, state: ShardState, own: ShardState | None, others: Redivided | None
     ) -> None:
-        worker = self._view.worker
+        worker = self._process.worker
         tree = read_tree(folder / kept_in(worker if others is None else others.source(worker)))
         mine = own.parameters if own is not None and own.parameters.nbytes else None
         model = tree.get("model", mine)
@@ -192,13 +189,13 @@ class ScriptSaver(WorkerSaver):
 
     def _own_of_program(self, changes: Changes | None) -> ShardState | None:
         """Return what the worker has beside what the script keeps."""
-        pending, view = self._pending(), self._view
+        pending, process = self._pending(), self._process
         parameters = self._of_script.own_without(changes) if self._strategy.saved_apart else None
         if pending is None and parameters is None:
             return None
         held = () if pending is None else (pending,)
-        steps = 0 if self._strategy.has_common else view.updates()
-        return state_of_worker(view.worker, self._begins, {}, held, parameters, steps)
+        steps = 0 if self._strategy.has_common else process.version
+        return state_of_worker(process.worker, self._begins, {}, held, parameters, steps)
 
     @_disable_dynamo
     def _forward(self, *_: Any) -> None:
@@ -213,7 +210,7 @@ class ScriptSaver(WorkerSaver):
                 self._save(each)
 
     def _save(self, due: _Due) -> None:
-        order, view, script = due.order, self._view, self._script
+        order, process, script = due.order, self._process, self._script
         del self._asked[order.number]
         tree: dict[str, Any] = {"kept": self._kept.state(), "optimizer": {}}
         if not self._of_script.holds_state:
@@ -221,29 +218,34 @@ class ScriptSaver(WorkerSaver):
             if due.own is None or not due.own.parameters.nbytes:
                 tree["model"] = script.flat()
         try:
-            copy = packed_state(tree, worker_name(view.worker), self._most_bytes)
+            copy = packed_state(tree, process.name, self._most_bytes)
         except Unfit as error:
-            view.send(CheckpointFailed.because(order.number, error))
+            self._send(CheckpointFailed.because(order.number, error))
             return
-        view.report()  # before the message that the script is saved, which may complete it
+        process.flush()  # before the message that the script is saved, which may complete it
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
-        self._write(order, due.now, due.totals, partial(_write, due=due, copy=copy))
+        write = partial(_write, due, kept_in(process.worker), model_of(process.worker), copy)
+        self._write(order, due.now, due.totals, write)
 
     def common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
-        view = self._view
+        process = self._process
         parameters, optimizer, gradients = self._of_script.common_state()
-        iterations = {view.worker: self._begins}
-        return common_state(iterations, view.results(), gradients, parameters, optimizer)
+        iterations = {process.worker: self._begins}
+        return common_state(iterations, process.results, gradients, parameters, optimizer)
 
 
-def _write(files: PartFiles, due: _Due, copy: dict[str, torch.Tensor]) -> SavedWorker:
-    """Write what there is of a worker; return its part of the checkpoint."""
+def _write(
+    due: _Due, kept: str, model: str, copy: dict[str, torch.Tensor], files: PartFiles
+) -> SavedPart:
+    """Write what there is of a worker; return its part of the checkpoint.
+
+    kept, model: names of the files with what the script keeps, and with its model.
+    """
     saved = due.saved
     if due.common is not None:
-        saved.common = files.add_shard(due.common, COMMON)
+        saved.shard = files.add_shard(due.common, COMMON)
     if due.own is not None:
-        saved.own = files.add_shard(due.own, model_of(saved.worker))
-    files.add(kept_in(saved.worker), copy)
-    saved.parts = files.parts
+        saved.own = files.add_shard(due.own, model)
+    files.add(kept, copy)
     return saved

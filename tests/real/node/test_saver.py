@@ -11,20 +11,23 @@ import torch
 from tests.support.checkpoints import same
 from tests.support.shard_driver import Account
 
+from outpace.errors import RunError
 from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
+    FilePiece,
     GiveUpCheckpoint,
+    SendPiece,
     TakeCheckpoint,
     TellVersion,
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
-from outpace.real.node import checkpoint_writer
-from outpace.real.node.checkpoint_writer import CheckpointWriter, SavedShard
+from outpace.real.node.saving import saver
+from outpace.real.node.saving.saver import SavedPart, ShardSaver
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
 from outpace.sync import Bsp
@@ -41,15 +44,20 @@ class Server:
         block = parameter_block(torch.zeros(3), Sgd(lr=1.0, momentum=0.5))
         self.shard = Shard(0, block, 1, Bsp(), Account())
         self.clock, self.told, self.totals = RealClock(), [], Totals(applied=0)
-        self.writer = CheckpointWriter(self.clock, self, self, self.told.append)
+        self.coordinator, self.recorder = self, self
+        self.saver = ShardSaver(self, self)
+
+    def send(self, message, block=None) -> None:
+        """Tell the coordinator something."""
+        self.told.append(message)
 
     def push(self) -> None:
         """Take the push of the worker, as the program of the server does."""
         shard = self.shard
         shard.receive(Push(0, shard.clock, shard.version, torch.ones(3)), shard.clock)
         self.totals.applied += 1
-        self.writer.cuts.look()
-        self.writer.updated(shard.version)
+        self.saver.look()
+        self.saver.updated(shard.version)
 
     def hear(self, count: int) -> list:
         """Return what is told once there are so many messages."""
@@ -65,15 +73,16 @@ def server():
 
 def saved_in(folder, message):
     """Return the state that a CheckpointPart is about."""
-    saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
-    assert saved.part.bytes == (folder / saved.part.file).stat().st_size
-    return read_shard(folder, saved.record)
+    saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
+    (part,) = saved.parts
+    assert part.bytes == (folder / part.file).stat().st_size
+    return read_shard(folder, saved.shard)
 
 
 def test_a_shard_is_saved_at_once(server, tmp_path):
     server.push()
     state = server.shard.state()
-    assert server.writer.take(TakeCheckpoint(7, None, str(tmp_path)))
+    assert server.saver.take(TakeCheckpoint(7, None, str(tmp_path)))
     (message,) = server.hear(1)
     assert isinstance(message, CheckpointPart)
     assert (message.number, message.totals.applied) == (7, 1)
@@ -82,7 +91,7 @@ def test_a_shard_is_saved_at_once(server, tmp_path):
 
 
 def test_a_shard_is_saved_when_it_has_the_clock_that_was_asked_for(server, tmp_path):
-    server.writer.take(TakeCheckpoint(1, 2, str(tmp_path)))
+    server.saver.take(TakeCheckpoint(1, 2, str(tmp_path)))
     server.push()
     assert server.told == []
     server.push()
@@ -94,15 +103,15 @@ def test_a_shard_is_saved_when_it_has_the_clock_that_was_asked_for(server, tmp_p
 
 
 def test_what_is_written_is_not_changed_by_later_steps(server, monkeypatch, tmp_path):
-    may_go_on, write_shard = threading.Event(), checkpoint_writer.write_shard
+    may_go_on, write_tensors = threading.Event(), saver.write_tensors
 
     def slow(*arguments):
         may_go_on.wait()
-        return write_shard(*arguments)
+        return write_tensors(*arguments)
 
-    monkeypatch.setattr(checkpoint_writer, "write_shard", slow)
+    monkeypatch.setattr(saver, "write_tensors", slow)
     server.push()
-    server.writer.take(TakeCheckpoint(1, None, str(tmp_path)))
+    server.saver.take(TakeCheckpoint(1, None, str(tmp_path)))
     for _ in range(3):
         server.push()
     may_go_on.set()
@@ -116,14 +125,14 @@ def test_what_is_written_is_not_changed_by_later_steps(server, monkeypatch, tmp_
 def test_a_clock_that_is_over_is_missed(server, tmp_path):
     server.push()
     server.push()
-    server.writer.take(TakeCheckpoint(4, 1, str(tmp_path)))
+    server.saver.take(TakeCheckpoint(4, 1, str(tmp_path)))
     assert server.told == [CheckpointMissed(4, 2)]
 
 
 def test_a_checkpoint_that_is_given_up_is_not_taken(server, tmp_path):
-    server.writer.take(TakeCheckpoint(1, 1, str(tmp_path)))
-    server.writer.take(GiveUpCheckpoint(1))
-    server.writer.take(TakeCheckpoint(2, 2, str(tmp_path)))
+    server.saver.take(TakeCheckpoint(1, 1, str(tmp_path)))
+    server.saver.take(GiveUpCheckpoint(1))
+    server.saver.take(TakeCheckpoint(2, 2, str(tmp_path)))
     server.push()
     server.push()
     (message,) = server.hear(1)
@@ -137,7 +146,7 @@ def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
         folder = tmp_path
         kept = {0: {"history": []}}
         monkeypatch.setattr(server.shard, "state", lambda: unfit(Shard.state(server.shard), kept))
-    server.writer.take(TakeCheckpoint(3, None, str(folder)))
+    server.saver.take(TakeCheckpoint(3, None, str(folder)))
     (message,) = server.hear(1)
     assert isinstance(message, CheckpointFailed)
     assert message.number == 3
@@ -148,8 +157,8 @@ def test_a_state_for_which_there_is_no_memory_is_told(server, tmp_path, monkeypa
     def without_memory(*_):
         raise RuntimeError("DefaultCPUAllocator: not enough memory")
 
-    monkeypatch.setattr(checkpoint_writer, "write_shard", without_memory)
-    server.writer.take(TakeCheckpoint(3, None, str(tmp_path)))
+    monkeypatch.setattr(saver, "write_tensors", without_memory)
+    server.saver.take(TakeCheckpoint(3, None, str(tmp_path)))
     assert server.hear(1) == [CheckpointFailed(3, "DefaultCPUAllocator: not enough memory")]
 
 
@@ -161,15 +170,41 @@ def unfit(state, optimizer):
 
 
 def test_the_coordinator_is_told_of_a_version_once(server):
-    server.writer.take(TellVersion(2))
+    server.saver.take(TellVersion(2))
     server.push()
     assert server.told == []
     server.push()
     server.push()
     assert server.told == [VersionReached(2, 2)]
-    server.writer.take(TellVersion(2))  # it has been reached already
+    server.saver.take(TellVersion(2))  # it has been reached already
     assert server.told[1:] == [VersionReached(3, 3)]
 
 
+def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(server):
+    server.saver.take(TakeCheckpoint(4, None))
+    (message,) = server.hear(1)
+    assert [file.name for file in message.files] == ["server-0.safetensors"]
+    with pytest.raises(RunError, match="which is not due"):
+        server.saver.take(SendPiece(3, 0, 0))
+    server.saver.take(SendPiece(4, 0, 0))
+    assert isinstance(server.told[-1], FilePiece)
+    assert server.told[-1].block.elements == message.files[0].bytes
+    assert server.saver._contents == []
+    with pytest.raises(RunError, match="does not have"):
+        server.saver.take(SendPiece(4, 0, 0))
+
+
+def test_files_of_a_checkpoint_that_is_given_up_are_held_no_longer(server):
+    server.saver.take(TakeCheckpoint(3, None))
+    server.saver.take(GiveUpCheckpoint(3))  # the thread has begun with it
+    server.hear(1)
+    assert server.saver._contents == []
+    server.saver.take(TakeCheckpoint(4, None))
+    server.hear(2)
+    assert server.saver._contents
+    server.saver.take(GiveUpCheckpoint(4))
+    assert server.saver._contents == []
+
+
 def test_other_messages_are_left_to_the_server(server):
-    assert not server.writer.take(Ready())
+    assert not server.saver.take(Ready())

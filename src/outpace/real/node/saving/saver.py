@@ -1,0 +1,245 @@
+"""Saves a process of a run for checkpoints, beside its work.
+
+The coordinator asks for a part of a checkpoint. The state is taken in the thread of the process, at
+the moment that `sync.checkpoint.cuts` says, and another thread writes it. Its tensors do not change
+meanwhile. A process that does not see the folder of the run has the files in memory, until the
+coordinator has fetched them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+import torch
+
+from outpace.errors import OutpaceError, ProtocolError, RunError
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    FilePiece,
+    GiveUpCheckpoint,
+    SendPiece,
+    SentFile,
+    TakeCheckpoint,
+    TellVersion,
+    VersionReached,
+)
+from outpace.real.net.fetch import Pieces
+from outpace.real.node.saving.thread import WritingThread
+from outpace.record.checkpoints import Part, ShardRecord, write_tensors
+from outpace.record.checkpoints.shards import shard_file
+from outpace.record.checkpoints.tensors import to_bytes
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+from outpace.sync.checkpoint.cuts import Cuts, place_of
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.messages import WireMessage, server_name
+
+if TYPE_CHECKING:
+    from outpace.real.node.member import Member
+    from outpace.real.node.serving.part import ServerPart
+
+# Errors that prevent a checkpoint, and do not end the run. torch raises RuntimeError if there is no
+# memory for a copy, or if models of workers do not fit together.
+NOT_SAVED: Final = (OSError, OutpaceError, RuntimeError, MemoryError)
+
+
+class SavedPart(msgspec.Struct):
+    """The encoded content of a process's CheckpointPart.
+
+    Attributes:
+        iteration: that a worker begins next.
+        clock: of the shard of a server; of a worker, the results of all-reduces that it has.
+        updates: versions of the model that a worker evaluates.
+        parts: the files that the process wrote; empty if they are fetched.
+        shard: of a server; without servers the model that all workers have, if it was asked for.
+        own: what a worker has beside that model, if anything.
+        is_complete: see `ScriptState`.
+        kept_at: the time of the run at which the script of a worker was saved, if it has one.
+    """
+
+    iteration: int = 0
+    clock: int = 0
+    updates: int = 0
+    parts: list[Part] = msgspec.field(default_factory=list)
+    shard: ShardRecord | None = None
+    own: ShardRecord | None = None
+    is_complete: bool = True
+    kept_at: Time | None = None
+
+
+class PartFiles:
+    """The files of one process.
+
+    Args:
+        folder: of the checkpoint; empty: it is not seen here, and the files are fetched.
+
+    Attributes:
+        parts: those that were written.
+        sent: those that are to be fetched, and their contents.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder) if folder else None
+        self.parts: list[Part] = []
+        self.sent: list[SentFile] = []
+        self.contents: list[torch.Tensor] = []
+
+    def add(self, file: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Write a file, or keep its content. Raises OSError."""
+        if self._folder is not None:
+            self.parts.append(write_tensors(self._folder / file, tensors))
+            return
+        data = to_bytes(tensors)
+        self.sent.append(SentFile(file, data.numel()))
+        self.contents.append(data)
+
+    def add_shard(self, state: ShardState, name: str) -> ShardRecord:
+        """Add the file of a model; return its record. Raises OSError and ConfigError.
+
+        name: of the file, without its suffix.
+        """
+        record, tensors = shard_file(state, name=name)
+        self.add(record.file, tensors)
+        return record
+
+
+Write: TypeAlias = Callable[[PartFiles], SavedPart]  # raises `NOT_SAVED`
+
+
+class Saver(ABC):
+    """The requests of the coordinator to save one process.
+
+    Args:
+        cuts: tell when the state is to be taken, by `_take`.
+    """
+
+    def __init__(self, process: Member, cuts: Cuts) -> None:
+        self._process, self._cuts = process, cuts
+        self._asked: dict[int, TakeCheckpoint] = {}  # by number of the checkpoint
+        self._tell_at: int | None = None  # the version that the coordinator waits for
+        self._thread = WritingThread(process.clock)
+        # The newest part, until the coordinator has fetched it.
+        self._pieces, self._contents = Pieces(0, ()), list[torch.Tensor]()
+        self._given_up = 0  # the last checkpoint that was
+
+    @abstractmethod
+    def _progress(self) -> tuple[int, int]:
+        """Return the version that the coordinator counts, and the clock of this process."""
+
+    @abstractmethod
+    def _take(self, number: int) -> None:
+        """Take the state of the process, and have it written (`_write`)."""
+
+    def updated(self, version: int) -> None:
+        """The parameters have this version; tell the coordinator if it waits for it."""
+        if self._tell_at is not None and version >= self._tell_at:
+            self._tell_at = None
+            self._send(VersionReached(version, self._progress()[1]))
+
+    # -- orders of the coordinator ---------------------------------------------------
+
+    def take(self, message: WireMessage) -> bool:
+        """Follow an order of the coordinator; False if it is another message."""
+        if isinstance(message, TakeCheckpoint):
+            self._asked[message.number] = message
+            self._cuts.ask(message.number, message.clock)
+        elif isinstance(message, GiveUpCheckpoint):
+            self._asked.pop(message.number, None)
+            self._cuts.give_up(message.number)
+            self._given_up = max(self._given_up, message.number)
+            self._contents = []
+        elif isinstance(message, SendPiece):
+            self._send_piece(message)
+        elif isinstance(message, TellVersion):
+            self._tell_at = message.version
+            self.updated(self._progress()[0])
+        else:
+            return False
+        return True
+
+    def _miss(self, number: int, clock: int) -> None:
+        del self._asked[number]
+        self._send(CheckpointMissed(number, clock))
+
+    def _send(self, message: WireMessage, block: torch.Tensor | None = None) -> None:
+        self._process.coordinator.send(message, block)
+
+    # -- files -------------------------------------------------------------------------
+
+    def _write(self, order: TakeCheckpoint, now: Time, totals: Totals, write: Write) -> None:
+        """Have the state that was taken at this time written, or held until it is fetched.
+
+        write: writes its files, and returns what is to be in the index.
+        """
+        self._thread.do(partial(_written, order, now, totals, write), self._answer)
+
+    def _answer(self, answer: tuple[CheckpointPart | CheckpointFailed, PartFiles]) -> None:
+        message, files = answer
+        if message.number > self._given_up:  # it may have been while the thread wrote
+            self._pieces, self._contents = Pieces(message.number, files.sent), files.contents
+        self._send(message)
+
+    def _send_piece(self, request: SendPiece) -> None:
+        """Send a piece; after the last one the files are no longer held. Raises RunError."""
+        try:
+            if not self._contents:
+                raise ProtocolError("it asks for files that this process does not have")
+            size = self._pieces.size(request)
+        except ProtocolError as error:
+            raise RunError(f"the coordinator is refused: {error}") from error
+        piece = self._contents[request.file][request.offset : request.offset + size]
+        if self._pieces.is_done:
+            self._contents = []
+        head = head_of(piece)
+        self._send(FilePiece(request.number, request.file, request.offset, head), piece)
+
+
+def _written(
+    order: TakeCheckpoint, now: Time, totals: Totals, write: Write
+) -> tuple[CheckpointPart | CheckpointFailed, PartFiles]:
+    """Write files; return what to tell the coordinator, and the files."""
+    files = PartFiles(order.folder)
+    try:
+        saved = write(files)
+    except NOT_SAVED as error:
+        return CheckpointFailed.because(order.number, error), PartFiles("")
+    saved.parts = files.parts
+    encoded = msgspec.msgpack.encode(saved)
+    return CheckpointPart(order.number, now, totals, encoded, files.sent), files
+
+
+class ShardSaver(Saver):
+    """The requests to save the shard of a server.
+
+    Args:
+        part: has the shard, once there is one.
+
+    Attributes:
+        look: to be called after each message of the shard, before its answers are sent.
+    """
+
+    def __init__(self, process: Member, part: ServerPart) -> None:
+        cuts = Cuts(lambda: place_of(part.shard), self._take, self._miss)
+        super().__init__(process, cuts)
+        self._part, self.look = part, cuts.look
+
+    def _progress(self) -> tuple[int, int]:
+        return self._part.shard.version, self._part.shard.clock
+
+    def _take(self, number: int) -> None:
+        totals, process = Totals(), self._process
+        totals.add(process.recorder.totals)
+        write = partial(_write_shard, self._part.shard.state())
+        self._write(self._asked.pop(number), process.clock.now, totals, write)
+
+
+def _write_shard(state: ShardState, files: PartFiles) -> SavedPart:
+    return SavedPart(clock=state.clock, shard=files.add_shard(state, server_name(state.shard)))
