@@ -25,6 +25,7 @@ from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
+from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.saving import scripts
@@ -65,7 +66,6 @@ from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLo
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.saving import copying
 from outpace.real.node.saving.saver import SavedPart
-from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.sinks import NoSink
@@ -285,7 +285,7 @@ class FuzzedCoordinator:
             mock.patch.multiple(
                 coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
             ),
-            mock.patch.object(coordinator_parts, "WritingThread", ThreadAtOnce),
+            mock.patch.object(coordinator_parts, "BackgroundThread", ThreadAtOnce),
         ):
             self._parts = parts = Parts(
                 CoordinatorSetting(

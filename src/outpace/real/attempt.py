@@ -16,10 +16,10 @@ from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import FIRST, Keys, Session, new_keys
 from outpace.real.node.member import COORDINATOR, CoordinatorLink

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
+from outpace.real.background import BackgroundThread
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
@@ -40,7 +41,7 @@ class Quality(RunObserver):
         self._experiment, self._training, self._resume = experiment, training, resume
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
-        self._evaluations: Evaluations[Evaluation | None] | None = None
+        self._evaluations: BackgroundThread | None = None
         self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -48,7 +49,8 @@ class Quality(RunObserver):
         self._coordinator = coordinator
         coordinator.observers.add(self)
         if self._evaluations is None:
-            self._evaluations = Evaluations(coordinator.clock, self._training.evaluate)
+            threads = torch.get_num_threads()
+            self._evaluations = BackgroundThread(coordinator.clock, "evaluation", threads)
         else:
             self._evaluations.move_to(coordinator.clock)
 
@@ -78,7 +80,7 @@ class Quality(RunObserver):
                 done()
 
         assert self._evaluations is not None
-        self._evaluations.begin(blocks, told)
+        self._evaluations.do(partial(self._training.evaluate, blocks), told)
 
     def settle(self) -> None:
         """Evaluate the final parameters, too, and wait for all evaluations."""

@@ -12,6 +12,7 @@ from tests.support.checkpoints import METRICS, Keeper, same, shard_state
 from outpace.config.reading import experiment_from
 from outpace.engine.resuming import state_of
 from outpace.kernel import Kernel
+from outpace.real.background import do_now
 from outpace.real.coordinator.saving.base import LONGEST_S
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
@@ -29,7 +30,6 @@ from outpace.real.net.fetch import LEAST_ON_THE_WAY
 from outpace.real.net.messages import Plan
 from outpace.real.node.saving.copying import OwnFiles
 from outpace.real.node.saving.saver import PartFiles, SavedPart
-from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals

@@ -9,7 +9,7 @@ import torch
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Membership
-from outpace.real.coordinator.evaluation.snapshots import PeerSnapshots
+from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.messages import BlockHead, Snapshot, TakeSnapshot
 from outpace.real.net.peer_messages import (
     EnterAllReduce,

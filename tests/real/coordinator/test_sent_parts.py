@@ -12,6 +12,7 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
+from outpace.real.background import do_now
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
@@ -25,7 +26,6 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.messages import Plan
 from outpace.real.node.saving.saver import PartFiles, SavedPart
-from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.record.totals import Totals

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from outpace.kernel import Kernel
-from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.messages import StopRun
 from outpace.real.net.transport import Listener

@@ -8,10 +8,10 @@ from typing import Final
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
+from outpace.real.background import BackgroundThread
 from outpace.real.coordinator.architecture import new_architecture, new_checkpoints
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
 from outpace.real.coordinator.ending import Ending
-from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
@@ -25,6 +25,7 @@ from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.open import SavedRun
 from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.elastic.view import RunView
@@ -34,7 +35,6 @@ from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR
-from outpace.real.node.saving.thread import WritingThread
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage, server_name, worker_name
@@ -85,7 +85,7 @@ class Parts:
             if resume is not None:
                 totals_of[_BEFORE] = resume.totals
             self.kept = self._kept()
-            beside = WritingThread(self.clock).do
+            beside = BackgroundThread(self.clock).do
             self.given: GivenFiles | None = None  # if the processes do not see the folder
             if self._copies:
                 self.given = GivenFiles(experiment, self.listener, beside, self._failed)

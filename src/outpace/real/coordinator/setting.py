@@ -8,8 +8,8 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.saving.open import Saving
+from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Session

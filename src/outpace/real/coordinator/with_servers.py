@@ -17,7 +17,7 @@ from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule, Wait
-from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
+from outpace.real.coordinator.snapshots import Evaluate, Snapshots
 from outpace.real.net.clock import RealClock
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.translation import for_shard, wire_reply

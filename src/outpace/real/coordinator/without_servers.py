@@ -11,7 +11,7 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.meetings import HostedMeetings
 from outpace.real.coordinator.averaging.membership import Membership
 from outpace.real.coordinator.averaging.pairs import Pairs
-from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
+from outpace.real.coordinator.snapshots import Evaluate, PeerSnapshots
 from outpace.real.net.transport import Listener
 from outpace.sync.messages import Leave, WireMessage, worker_name
 

@@ -16,6 +16,7 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ProtocolError
+from outpace.real.background import Beside
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
@@ -25,7 +26,6 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.fetch import Pieces
 from outpace.real.net.transport import Listener
-from outpace.real.node.saving.thread import Beside
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.committed import Damaged
 from outpace.support.regular_files import inside

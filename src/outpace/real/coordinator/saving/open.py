@@ -10,10 +10,10 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
+from outpace.real.background import Beside, do_now
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.net.transport import Listener
 from outpace.real.node.saving.saver import SavedPart
-from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time

@@ -22,6 +22,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Future, Kernel, Mailbox
+from outpace.real.background import Beside, do_now
 from outpace.real.net.checkpoint_messages import (
     CheckpointArrived,
     CheckpointFiles,
@@ -29,7 +30,6 @@ from outpace.real.net.checkpoint_messages import (
     SentFile,
 )
 from outpace.real.net.fetch import Fetch
-from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part
 from outpace.sync.messages import WireMessage
 

@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from outpace.errors import OutpaceError, ProtocolError, RunError
+from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
@@ -32,7 +33,6 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.fetch import Pieces
-from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.checkpoints.tensors import to_bytes
@@ -125,7 +125,7 @@ class Saver(ABC):
         self._process, self._cuts = process, cuts
         self._asked: dict[int, TakeCheckpoint] = {}  # by number of the checkpoint
         self._tell_at: int | None = None  # the version that the coordinator waits for
-        self._thread = WritingThread(process.clock)
+        self._thread = BackgroundThread(process.clock)
         # The newest part, until the coordinator has fetched it.
         self._pieces, self._contents = Pieces(0, ()), list[torch.Tensor]()
         self._given_up = 0  # the last checkpoint that was

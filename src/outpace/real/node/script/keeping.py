@@ -22,6 +22,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
+from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
@@ -31,7 +32,6 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.node.saving.thread import WritingThread
 from outpace.real.node.script.pace import Pace
 from outpace.real.node.script.packing import packed_state, size_of
 from outpace.real.node.worker import ServedWorker
@@ -72,7 +72,7 @@ class Keeping:
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
         self._hook: torch.utils.hooks.RemovableHandle | None = None
-        self._thread = WritingThread(process.clock)  # makes the content of a file
+        self._thread = BackgroundThread(process.clock)  # makes the content of a file
         process.take_checkpoint = self.take
 
     # -- iterations that are computed again ----------------------------------------------
@@ -257,4 +257,4 @@ class Keeping:
     def end(self) -> None:
         """Send what is being prepared: the script leaves the training."""
         self._forget()
-        self._thread.finish()
+        self._thread.settle()

@@ -1,0 +1,108 @@
+"""A thread that does what takes long beside the work of a process: writing files, evaluating.
+
+The process works meanwhile, because torch's operations and those on files release the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import torch
+
+from outpace.errors import OutpaceError
+from outpace.real.collective.communication_thread import Waker
+from outpace.real.net.clock import RealClock
+
+T = TypeVar("T")
+_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class Beside(Protocol):
+    """Does a job, and then calls `done` with its result."""
+
+    def __call__(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+def do_now(job: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Do a job in the thread that asks for it. See `Beside`."""
+    done(job())
+
+
+class BackgroundThread:
+    """Runs one job after another. The first one starts the thread.
+
+    Args:
+        clock: of the thread in which `done` is called. An error of a job is raised there, too.
+        threads: with which torch computes in it; a new thread would have one per core.
+    """
+
+    def __init__(self, clock: RealClock, name: str = "checkpoints", threads: int = 1) -> None:
+        self._clock, self._name, self._threads = clock, name, threads
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waker: Waker | None = None
+        self._thread: threading.Thread | None = None
+        self._owed = 0  # jobs whose results were not handed over
+        self.closed = False
+
+    def do(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do a job after the earlier ones. See `Beside`."""
+        if self._waker is None:
+            self._waker = Waker(self._clock)
+            work = partial(self._work, self._waker)
+            self._thread = threading.Thread(target=work, name=self._name, daemon=True)
+            self._thread.start()
+        self._owed += 1
+        self._jobs.put((job, done))
+
+    def move_to(self, clock: RealClock) -> None:
+        """Hand results over in the thread of another clock from now on."""
+        self._clock = clock
+        if self._waker is not None:
+            self._waker.move_to(clock)
+
+    def settle(self) -> None:
+        """Wait for all jobs so far, and hand their results over. In the thread of the clock."""
+        while self._owed and self._waker is not None:
+            self._waker.run_next()
+
+    def close(self, limit_s: float | None = None) -> None:
+        """Wait up to `limit_s` for the running job and hand its result over; drop the others.
+
+        A job that takes longer is abandoned, and its thread ends with this process.
+        """
+        self.closed = True
+        if self._waker is None or self._thread is None:
+            return
+        self._waker.stop()
+        self._jobs.put(None)
+        self._thread.join(limit_s)
+        if self._thread.is_alive():
+            return  # it may still use the waker
+        with contextlib.suppress(OutpaceError):  # the error that ended the run is known already
+            for tell in self._waker.left:
+                tell()
+        self._waker.close()
+
+    def _work(self, waker: Waker) -> None:
+        torch.set_num_threads(self._threads)
+        while (each := self._jobs.get()) is not None and not self.closed:
+            job, done = each
+            try:
+                action = partial(done, job())
+            except BaseException as error:  # the other thread must not wait for the result
+                action = partial(_raise, error)
+            waker.call(partial(self._hand_over, action))
+            del each, job, done, action  # frees what they refer to
+
+    def _hand_over(self, action: Callable[[], None]) -> None:
+        self._owed -= 1
+        action()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,119 @@
+"""A thread does what takes long beside the work of a process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from outpace.real.background import BackgroundThread
+from outpace.real.net.clock import RealClock
+
+
+class Work:
+    """The thread, the clock that its results come to, and these results."""
+
+    def __init__(self) -> None:
+        self.clock, self.results = RealClock(), []
+        self.thread = BackgroundThread(self.clock, "the test")
+
+    def do(self, job):
+        self.thread.do(job, self.results.append)
+
+    def hear(self, count):
+        while len(self.results) < count:
+            self.clock(None)
+
+
+@pytest.fixture
+def work():
+    return Work()
+
+
+def test_jobs_are_done_one_after_the_other_and_their_results_come_to_the_thread_of_the_clock(work):
+    threads = []
+    for number in range(3):
+        work.do(lambda number=number: (threads.append(threading.current_thread()), number)[1])
+    work.hear(3)
+    assert work.results == [0, 1, 2]
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+def test_an_error_of_a_job_is_raised_in_the_thread_of_the_clock_and_later_jobs_are_done(work):
+    def fail():
+        raise ZeroDivisionError("a mistake")
+
+    work.do(fail)
+    work.do(lambda: "next")
+    with pytest.raises(ZeroDivisionError, match="a mistake"):
+        work.hear(1)
+    work.hear(1)
+    assert work.results == ["next"]
+
+
+def test_settling_hands_all_results_over(work):
+    work.thread.settle()  # it has nothing to do
+    for number in range(3):
+        work.do(lambda number=number: number)
+    work.thread.settle()
+    assert work.results == [0, 1, 2]
+    work.do(lambda: "after it")
+    work.hear(4)
+    assert work.results[-1] == "after it"
+
+
+def test_the_loop_goes_on_meanwhile(work):
+    may_go_on = threading.Event()
+    work.do(may_go_on.wait)
+    work.clock(work.clock.now)  # nothing to be told, and no waiting for it
+    assert work.results == []
+    may_go_on.set()
+    work.hear(1)
+    work.thread.close()
+
+
+def test_torch_computes_with_as_many_threads_as_it_is_told(work):
+    thread = BackgroundThread(work.clock, "evaluation", torch.get_num_threads() + 1)
+    thread.do(torch.get_num_threads, work.results.append)
+    thread.settle()
+    thread.close()
+    assert work.results == [torch.get_num_threads() + 1]
+
+
+def test_closing_waits_for_the_job_under_way_and_forgets_the_others(work):
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def first():
+        begun.set()
+        may_go_on.wait()
+        return "first"
+
+    work.do(first)
+    work.do(lambda: "second")
+    begun.wait()
+    closing = threading.Thread(target=work.thread.close)
+    closing.start()
+    while not work.thread.closed:
+        pass
+    may_go_on.set()
+    closing.join()
+    assert work.results == ["first"]
+    assert not work.thread._thread.is_alive()
+
+
+def test_closing_does_not_wait_for_ever_for_a_job_that_does_not_end(work):
+    begun, may_end = threading.Event(), threading.Event()
+
+    def endless():
+        begun.set()
+        may_end.wait()
+
+    work.do(endless)
+    begun.wait()
+    work.thread.close(0.0)
+    assert work.thread._thread.is_alive()
+    may_end.set()
+    work.thread._thread.join()
+    assert not work.results
