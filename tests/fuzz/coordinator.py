@@ -33,12 +33,10 @@ from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
     CheckpointArrived,
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     FilePiece,
+    NotSaved,
     ScriptState,
-    SendPiece,
     SentFile,
     VersionReached,
 )
@@ -100,8 +98,8 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
 HANDLED: Final = (
     *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, FirstDigest),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
-    *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
-    *(CheckpointArrived, FilePiece, SendPiece),
+    *(CheckpointPart, CheckpointPart, NotSaved, NotSaved, VersionReached),
+    *(CheckpointArrived, FilePiece, FilePiece),
     ScriptState,
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(
@@ -117,7 +115,7 @@ _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made
 _FILE_BYTES: Final = 10
 
 
-_OF_CHECKPOINTS = CheckpointPart | CheckpointMissed | CheckpointFailed | ScriptState
+_OF_CHECKPOINTS = CheckpointPart | NotSaved | ScriptState
 
 
 class VirtualClock:
@@ -168,7 +166,7 @@ class SilentListener:
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self.shut_out: set[str] = set()
-        self.requests: list[tuple[str, SendPiece]] = []
+        self.requests: list[tuple[str, FilePiece]] = []
         self.generations: dict[str, int] = {}
 
     @property
@@ -177,7 +175,7 @@ class SilentListener:
 
     def send(self, name: str, message: WireMessage, block: Any = None) -> None:
         assert decoded(msgspec.msgpack.encode(message)), f"no receiver takes {message}"
-        if isinstance(message, SendPiece):
+        if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
 
     def refuse(self, name: str, reason: str) -> None:

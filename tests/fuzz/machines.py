@@ -14,7 +14,7 @@ from tests.fuzz.messages import damaged, decoded, random_message
 
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
-from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
+from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
 from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.translation import for_shard
 from outpace.real.net.wire import Incoming
@@ -62,7 +62,7 @@ class Fuzzed:
         own = [message] if isinstance(message, Close) else for_shard(message, block)
         for each in own:
             self._try("shard", self._shard_state, lambda each=each: self._receive(each))
-        if isinstance(message, CheckpointMissed | VersionReached):
+        if isinstance(message, NotSaved | VersionReached):
             self._plan(message)
 
     def _renew(self) -> None:
@@ -118,12 +118,12 @@ class Fuzzed:
             lambda: members.confirmed(name, *values, self._now),
         )
 
-    def _plan(self, message: CheckpointMissed | VersionReached) -> None:
+    def _plan(self, message: NotSaved | VersionReached) -> None:
         """A shard has missed a checkpoint, or saved itself for one."""
         draw, planner = self._draw, self._planner
         planner.begin()
-        number = draw.choice((planner.number, planner.number, message.clock))
-        shard, clock = draw.randrange(3), min(message.clock, 100)
+        number = draw.choice((planner.number, planner.number, message.clock or 0))
+        shard, clock = draw.randrange(3), min(message.clock or 0, 100)
         tell = planner.saved if isinstance(message, VersionReached) else planner.missed
         self._try("planner", lambda: repr(vars(planner)), lambda: tell(number, shard, clock))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
+from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
 from outpace.real.net.messages import WirePush, WorkerReplaced
 from outpace.real.net.wire import ANY_MESSAGE
 from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, Resume, WireMessage
@@ -28,7 +28,7 @@ _OFTEN: Final = (
     Rejoin,
     Close,
     WorkerReplaced,
-    CheckpointMissed,
+    NotSaved,
     VersionReached,
 )
 _EDGES: Final = (0, 1, 255, 2**31 - 1, 2**31, 2**62, 2**63 - 1)

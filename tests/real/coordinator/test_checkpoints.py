@@ -12,10 +12,9 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     GiveUpCheckpoint,
+    NotSaved,
     TakeCheckpoint,
     TellVersion,
     VersionReached,
@@ -141,12 +140,12 @@ def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(
     run.wait(5)
     _, clock = run.clocks()
     run.saved(0, 2, clock)
-    run.hear(1, CheckpointMissed(2, clock + 1))
+    run.hear(1, NotSaved(2, clock + 1))
     orders = [message for _, message in run.orders()]
     assert orders[:2] == [GiveUpCheckpoint(2), GiveUpCheckpoint(2)]
     assert [(order.number, order.clock > clock + 1) for order in orders[2:]] == [(3, True)] * 2
     assert run.keeper.abandoned == [(2, "")]
-    run.hear(0, CheckpointMissed(2, clock + 1))  # it had not heard that this one is given up
+    run.hear(0, NotSaved(2, clock + 1))  # it had not heard that this one is given up
     assert run.orders() == []
     for server in (0, 1):
         run.saved(server, 3, orders[2].clock)
@@ -180,7 +179,7 @@ def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_ta
     run.wait(5)
     _, clock = run.clocks()
     run.saved(0, 2, clock)
-    run.hear(1, CheckpointFailed(2, "no space"))
+    run.hear(1, NotSaved(2, why="no space"))
     assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
     run.keeper.is_full = True
     run.wait(5)
@@ -250,10 +249,10 @@ def test_a_message_that_cannot_be_right_is_refused(tmp_path):
     run.begin()
     run.wait(5)
     _, clock = run.clocks()
-    assert run.checkpoints.take("worker-0", CheckpointMissed(2, 1))
+    assert run.checkpoints.take("worker-0", NotSaved(2, 1))
     run.hear(0, CheckpointPart(2, 0, Totals(), b"\xc1"))
     run.saved(0, 2, clock)
-    run.hear(1, CheckpointMissed(9, 1))
+    run.hear(1, NotSaved(9, 1))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0", "server-1"]
     assert not run.checkpoints.take("server-0", Ready())
 
@@ -280,7 +279,7 @@ def test_no_order_is_beyond_what_its_receiver_takes_whatever_a_server_reports(tm
     run.wait(5)
     for _ in range(80):  # the lead is doubled each time
         number = max(order.number for _, order in run.told if isinstance(order, TakeCheckpoint))
-        run.hear(1, CheckpointMissed(number, 2**53))
+        run.hear(1, NotSaved(number, 2**53))
     run.hear(0, VersionReached(2**53, 2**53))
     for _, order in run.orders():
         again = msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=type(order))
@@ -294,6 +293,6 @@ def test_a_server_that_missed_a_checkpoint_that_is_complete_is_not_heard(tmp_pat
     number, clock = run.clocks()
     for server in (0, 1):
         run.saved(server, number, clock)
-    run.hear(1, CheckpointMissed(number, clock + 1))
+    run.hear(1, NotSaved(number, clock + 1))
     run.wait(1)
     assert run.keeper.last == number

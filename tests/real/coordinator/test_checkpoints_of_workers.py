@@ -14,9 +14,9 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
-    CheckpointMissed,
     CheckpointPart,
     GiveUpCheckpoint,
+    NotSaved,
     TakeCheckpoint,
     TellVersion,
 )
@@ -162,7 +162,7 @@ def test_one_that_a_worker_misses_is_given_up_and_asked_for_again_further_ahead(
     run = Run(tmp_path, "ssgd")
     run.checkpoints.save_now()
     ((_, order), *_) = run.orders()
-    run.hear(1, CheckpointMissed(2, order.clock + 3))
+    run.hear(1, NotSaved(2, order.clock + 3))
     told = [message for _, message in run.orders()]
     assert told[:3] == [GiveUpCheckpoint(2)] * 3
     assert all(each.number == 3 and each.clock > order.clock + 3 for each in told[3:])

@@ -22,7 +22,6 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
-    SendPiece,
     SentFile,
     TakeCheckpoint,
 )
@@ -75,7 +74,7 @@ class Run:
         )
 
     def send(self, name, message, block=None):
-        if isinstance(message, SendPiece):
+        if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
         else:
             self.told.append((name, message))

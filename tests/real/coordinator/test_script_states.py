@@ -16,9 +16,8 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
-    CheckpointFailed,
-    CheckpointMissed,
     GiveUpCheckpoint,
+    NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
@@ -207,7 +206,7 @@ def test_a_script_that_is_past_the_iteration_has_all_asked_for_a_later_one(run):
         run.saved(server, 2, clock)
     run.kept(0, 2)
     run.orders()
-    run.tell(1, CheckpointMissed(2, clock + 3))
+    run.tell(1, NotSaved(2, clock + 3))
     assert run.keeper.abandoned == [(2, "")]
     to_servers, to_workers = run.orders_to("server"), run.orders_to("worker")
     assert to_servers[:2] == [GiveUpCheckpoint(2)] * 2
@@ -223,7 +222,7 @@ def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
     run.begin()
     run.wait(5)
     run.orders()
-    run.tell(1, CheckpointFailed(2, "a lock cannot be kept"))
+    run.tell(1, NotSaved(2, why="a lock cannot be kept"))
     assert run.keeper.abandoned == [(2, "a lock cannot be kept")]
     assert run.orders() == [
         (name, GiveUpCheckpoint(2)) for name in ("worker-0", "worker-1", "server-0", "server-1")

@@ -21,7 +21,6 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
-    SendPiece,
     SentFile,
 )
 from outpace.real.net.messages import Plan
@@ -67,7 +66,7 @@ class Run:
         self.checkpoints.prepare(PLAN, first=True)
 
     def send(self, name, message, block=None):
-        if isinstance(message, SendPiece):
+        if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
         else:
             self.told.append((name, message, block))
@@ -168,7 +167,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
             f"worker-{worker}.safetensors",
         ]
         for place, file in enumerate(offer.files):
-            assert given.take(name, SendPiece(2, place, 0))
+            assert given.take(name, FilePiece(2, place, 0))
             ((_, piece, data),) = run.told
             run.told.clear()
             assert piece == FilePiece(2, place, 0, head_of(data))
@@ -178,7 +177,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
 
 @pytest.mark.parametrize(
     "request_",
-    [SendPiece(2, 1, 0), SendPiece(1, 0, 0), SendPiece(2, 0, 1), SendPiece(2, 9, 0)],
+    [FilePiece(2, 1, 0), FilePiece(1, 0, 0), FilePiece(2, 0, 1), FilePiece(2, 9, 0)],
 )
 def test_a_piece_that_is_not_due_is_not_given(run, request_):
     given = GivenFiles(run.experiment, run, do_now, print)
@@ -186,7 +185,7 @@ def test_a_piece_that_is_not_due_is_not_given(run, request_):
     run.save(1, 2, 5, 1.5)
     run.wait(1)
     run.told.clear()
-    assert given.take("worker-0", SendPiece(2, 0, 0))  # nothing was offered
+    assert given.take("worker-0", FilePiece(2, 0, 0))  # nothing was offered
     assert run.refused.pop()[0] == "worker-0"
     given.offer("worker-0", run.keeper.files.newest().path)
     assert given.take("worker-0", request_)

@@ -7,7 +7,7 @@ import torch
 
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
-from outpace.real.net.checkpoint_messages import FilePiece, SendPiece, SentFile
+from outpace.real.net.checkpoint_messages import FilePiece, SentFile
 from outpace.real.net.fetch import Fetch, Pieces
 
 MIB = PIECE_BYTES
@@ -21,20 +21,20 @@ def piece(request, size):
 def test_a_small_part_is_asked_for_in_order_four_pieces_at_a_time():
     fetch = Fetch(7, [SentFile("a", 3 * MIB + 5), SentFile("b", 2 * MIB)])
     first = fetch.ask()
-    assert first == [SendPiece(7, 0, n * MIB) for n in range(4)]  # the fourth has 5 bytes
+    assert first == [FilePiece(7, 0, n * MIB) for n in range(4)]  # the fourth has 5 bytes
     assert fetch.ask() == []
     assert fetch.due(piece(first[1], MIB)) is None  # the one before is due
     assert fetch.due(piece(first[0], MIB)) == MIB
     fetch.take()
     assert fetch.ask() == []  # it is not written yet
     fetch.written(MIB)
-    assert fetch.ask() == [SendPiece(7, 1, 0)]  # 3 MiB and 5 bytes are on the way
+    assert fetch.ask() == [FilePiece(7, 1, 0)]  # 3 MiB and 5 bytes are on the way
     assert fetch.ask() == []
     for request, size in zip(first[1:], (MIB, MIB, 5), strict=True):
         assert fetch.due(piece(request, size)) == size
         fetch.take()
         fetch.written(size)
-    assert fetch.ask() == [SendPiece(7, 1, MIB)]
+    assert fetch.ask() == [FilePiece(7, 1, MIB)]
     assert not fetch.is_done
     for _ in range(2):
         fetch.take()
@@ -62,13 +62,13 @@ def test_an_empty_file_is_refused():
 
 @pytest.mark.parametrize(
     "request_",
-    [SendPiece(2, 0, 0), SendPiece(1, 1, 0), SendPiece(1, 0, MIB), SendPiece(1, 0, 1)],
+    [FilePiece(2, 0, 0), FilePiece(1, 1, 0), FilePiece(1, 0, MIB), FilePiece(1, 0, 1)],
 )
 def test_a_request_that_is_not_due_changes_nothing(request_):
     pieces = Pieces(1, [SentFile("a", MIB + 3), SentFile("b", 2)])
     with pytest.raises(ProtocolError, match="not due"):
         pieces.size(request_)
-    due = [SendPiece(1, 0, 0), SendPiece(1, 0, MIB), SendPiece(1, 1, 0)]
+    due = [FilePiece(1, 0, 0), FilePiece(1, 0, MIB), FilePiece(1, 1, 0)]
     assert [pieces.size(each) for each in due] == [MIB, 3, 2]
     with pytest.raises(ProtocolError, match="not due"):  # each is sent once
         pieces.size(due[-1])

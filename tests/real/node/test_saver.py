@@ -14,12 +14,10 @@ from tests.support.shard_driver import Account
 from outpace.errors import RunError
 from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import (
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     FilePiece,
     GiveUpCheckpoint,
-    SendPiece,
+    NotSaved,
     TakeCheckpoint,
     TellVersion,
     VersionReached,
@@ -126,7 +124,7 @@ def test_a_clock_that_is_over_is_missed(server, tmp_path):
     server.push()
     server.push()
     server.saver.take(TakeCheckpoint(4, 1, str(tmp_path)))
-    assert server.told == [CheckpointMissed(4, 2)]
+    assert server.told == [NotSaved(4, 2)]
 
 
 def test_a_checkpoint_that_is_given_up_is_not_taken(server, tmp_path):
@@ -148,7 +146,7 @@ def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
         monkeypatch.setattr(server.shard, "state", lambda: unfit(Shard.state(server.shard), kept))
     server.saver.take(TakeCheckpoint(3, None, str(folder)))
     (message,) = server.hear(1)
-    assert isinstance(message, CheckpointFailed)
+    assert isinstance(message, NotSaved)
     assert message.number == 3
     assert ("No such file" if state == "missing folder" else "history") in message.why
 
@@ -159,7 +157,7 @@ def test_a_state_for_which_there_is_no_memory_is_told(server, tmp_path, monkeypa
 
     monkeypatch.setattr(saver, "write_tensors", without_memory)
     server.saver.take(TakeCheckpoint(3, None, str(tmp_path)))
-    assert server.hear(1) == [CheckpointFailed(3, "DefaultCPUAllocator: not enough memory")]
+    assert server.hear(1) == [NotSaved(3, why="DefaultCPUAllocator: not enough memory")]
 
 
 def unfit(state, optimizer):
@@ -185,13 +183,13 @@ def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(ser
     (message,) = server.hear(1)
     assert [file.name for file in message.files] == ["server-0.safetensors"]
     with pytest.raises(RunError, match="which is not due"):
-        server.saver.take(SendPiece(3, 0, 0))
-    server.saver.take(SendPiece(4, 0, 0))
+        server.saver.take(FilePiece(3, 0, 0))
+    server.saver.take(FilePiece(4, 0, 0))
     assert isinstance(server.told[-1], FilePiece)
     assert server.told[-1].block.elements == message.files[0].bytes
     assert server.saver._contents == []
     with pytest.raises(RunError, match="does not have"):
-        server.saver.take(SendPiece(4, 0, 0))
+        server.saver.take(FilePiece(4, 0, 0))
 
 
 def test_files_of_a_checkpoint_that_is_given_up_are_held_no_longer(server):

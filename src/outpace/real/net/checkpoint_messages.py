@@ -35,7 +35,7 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     when it begins the iteration `clock`, or the first one after it; None: the next one.
 
     number: of the checkpoint. folder: for the file; empty for a script, whose worker sends
-    ScriptState, and for a process that does not see the folder: its files are fetched (SendPiece).
+    ScriptState, and for a process that does not see the folder: its files are fetched (FilePiece).
     common: save the model that all workers have, too.
     """
 
@@ -84,60 +84,48 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
 class CheckpointFiles(WireMessage, tag="checkpoint files"):
     """The coordinator to a process that goes on, and does not see the folder.
 
-    number: of the checkpoint. files: those of it that the process needs, and fetches (SendPiece).
+    number: of the checkpoint. files: those of it that the process needs, and fetches (FilePiece).
     """
 
     number: Count
     files: list[SentFile]
 
 
-class SendPiece(WireMessage, tag="send piece"):
-    """Asks for a piece of a file that the receiver has announced, by its number in the list.
+class FilePiece(WireMessage, tag="piece"):
+    """Asks for a piece of a file that the receiver has announced; with a block it is the answer.
 
-    The coordinator asks for those of CheckpointPart, a process for those of CheckpointFiles: in the
-    order of the list and of the content, and for each piece once (`Fetch`).
+    The coordinator asks for files of CheckpointPart, a process for those of CheckpointFiles: in the
+    order of the list and of the content, and for each piece once (`Fetch`). The block is
+    PIECE_BYTES long, or to the end of the file.
 
-    number: of the checkpoint. offset: of the first byte.
+    number: of the checkpoint. file: its number in the list. offset: of the first byte.
     """
 
     number: Count
     file: Count
     offset: Count
-
-
-class FilePiece(WireMessage, tag="piece"):
-    """The answer to SendPiece. The block is PIECE_BYTES long, or to the end of the file."""
-
-    number: Count
-    file: Count
-    offset: Count
-    block: BlockHead
+    block: BlockHead | None = None
 
 
 class CheckpointArrived(WireMessage, tag="checkpoint arrived"):
     """A process has its CheckpointFiles, so the next process can fetch its own."""
 
 
-class CheckpointMissed(WireMessage, tag="checkpoint missed"):
-    """The answer of a process that was past the clock that it was asked for.
+class NotSaved(WireMessage, tag="not saved"):
+    """The answer of a process that has not saved its state.
 
-    clock: at which it is; of a worker, the iteration that it has begun.
+    clock: at which it is, if it was past the one that it was asked for; of a worker, the iteration
+    that it has begun. why: the problem, if it could not save its state.
     """
 
     number: Count
-    clock: Clock
-
-
-class CheckpointFailed(WireMessage, tag="checkpoint failed"):
-    """The answer of a process that could not save its state."""
-
-    number: Count
-    why: Text
+    clock: Clock | None = None
+    why: Text = ""
 
     @classmethod
-    def because(cls, number: int, error: Exception) -> CheckpointFailed:
+    def because(cls, number: int, error: Exception) -> NotSaved:
         """Return the answer after this error, whose text may be as long as a user's data."""
-        return cls(number, str(error)[:_LONGEST] or type(error).__name__)
+        return cls(number, why=str(error)[:_LONGEST] or type(error).__name__)
 
 
 class ScriptState(WireMessage, tag="script state"):

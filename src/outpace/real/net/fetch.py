@@ -13,7 +13,7 @@ from typing import Final
 
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES
-from outpace.real.net.checkpoint_messages import FilePiece, SendPiece, SentFile
+from outpace.real.net.checkpoint_messages import FilePiece, SentFile
 
 LEAST_ON_THE_WAY: Final = 4 * PIECE_BYTES
 # A process may look at its messages only between two iterations, and answers all requests then.
@@ -32,7 +32,7 @@ class Pieces:
         """True if all pieces were asked for."""
         return self._next is None
 
-    def size(self, request: SendPiece) -> int:
+    def size(self, request: FilePiece) -> int:
         """Return the bytes of the piece that is asked for, and await the next request.
 
         Raises ProtocolError if it is not the one that is due.
@@ -57,12 +57,12 @@ class Fetch:
         if not all(file.bytes for file in files):
             raise ProtocolError(f"it announces an empty file for checkpoint {number}")
         self._rest = _pieces(number, files)
-        self._awaited = deque[tuple[SendPiece, int]]()
+        self._awaited = deque[tuple[FilePiece, int]]()
         self._unwritten = 0  # bytes that were asked for
         self._most = max(LEAST_ON_THE_WAY, sum(file.bytes for file in files) // _ANSWERS)
         self._next = next(self._rest, None)
 
-    def ask(self) -> list[SendPiece]:
+    def ask(self) -> list[FilePiece]:
         """Return the requests to send now."""
         asked = []
         while self._next is not None and self._unwritten + self._next[1] <= self._most:
@@ -94,9 +94,9 @@ class Fetch:
         return self._next is None and self._unwritten == 0
 
 
-def _pieces(number: int, files: Sequence[SentFile]) -> Iterator[tuple[SendPiece, int]]:
+def _pieces(number: int, files: Sequence[SentFile]) -> Iterator[tuple[FilePiece, int]]:
     """Yield each request, and the bytes of the piece."""
     for place, file in enumerate(files):
         for offset in range(0, file.bytes, PIECE_BYTES):
             size = min(PIECE_BYTES, file.bytes - offset)
-            yield SendPiece(number, place, offset), size
+            yield FilePiece(number, place, offset), size

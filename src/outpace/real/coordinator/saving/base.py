@@ -21,11 +21,10 @@ from outpace.real.net.checkpoint_messages import (
     MOST_CLOCK,
     MOST_COPIES,
     MOST_KEPT,
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     FilePiece,
     GiveUpCheckpoint,
+    NotSaved,
     TellVersion,
     VersionReached,
 )
@@ -43,7 +42,7 @@ LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first proces
 # What workers did before a part was saved has been reported by then.
 REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 
-Answer = CheckpointPart | CheckpointMissed | CheckpointFailed | VersionReached
+Answer = CheckpointPart | NotSaved | VersionReached
 
 
 class Checkpoints(ABC):
@@ -206,7 +205,7 @@ class Checkpoints(ABC):
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
-        if isinstance(message, FilePiece):
+        if isinstance(message, FilePiece) and message.block is not None:
             self._take_piece(name, message, block)
             return True
         if not isinstance(message, Answer):
@@ -238,13 +237,13 @@ class Checkpoints(ABC):
         present = self._open
         if present is None or message.number < present.number:
             return  # it was given up
-        if isinstance(message, CheckpointMissed):
+        if isinstance(message, NotSaved) and message.clock is not None:
             orders = self._planner.missed(message.number, process, message.clock)
             if not orders:
                 return  # it is complete already, or all processes have left
             self._give_up(present, [each for each in orders if isinstance(each, GiveUp)])
             self._order([each for each in orders if isinstance(each, Order)])
-        elif isinstance(message, CheckpointFailed):
+        elif isinstance(message, NotSaved):
             self._give_up(present, self._planner.abandon(), message.why)
             self._await_version()
         elif self._fetched is not None and message.files:

@@ -21,7 +21,6 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     FilePiece,
-    SendPiece,
     SentFile,
 )
 from outpace.real.net.fetch import Pieces
@@ -86,7 +85,7 @@ class GivenFiles:
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about these files."""
-        if not isinstance(message, SendPiece):
+        if not isinstance(message, FilePiece) or message.block is not None:
             return False
         try:
             offer = self._offers.get(name)
@@ -102,7 +101,7 @@ class GivenFiles:
         return True
 
     def _send(
-        self, name: str, offer: _Offer, request: SendPiece, data: torch.Tensor | OSError
+        self, name: str, offer: _Offer, request: FilePiece, data: torch.Tensor | OSError
     ) -> None:
         if self._offers.get(name) is not offer:
             return  # another process has its name now

@@ -33,10 +33,9 @@ from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     GiveUpCheckpoint,
+    NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
@@ -126,14 +125,14 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         return super().expected(name, message)
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
-        is_answer = isinstance(message, CheckpointMissed | CheckpointFailed)
+        is_answer = isinstance(message, NotSaved)
         if not isinstance(message, ScriptState) and not (is_answer and name in self._workers):
             return super().take(name, message, block)
         try:
             if isinstance(message, ScriptState):
                 self._take_state(name, message, block)
             else:
-                assert isinstance(message, CheckpointMissed | CheckpointFailed)
+                assert isinstance(message, NotSaved)
                 self._take(_SCRIPTS + self._workers[name], message)
         except ProtocolError as error:
             self._listener.refuse(name, str(error))

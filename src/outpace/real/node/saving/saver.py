@@ -21,12 +21,10 @@ from outpace.errors import OutpaceError, ProtocolError, RunError
 from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
-    CheckpointFailed,
-    CheckpointMissed,
     CheckpointPart,
     FilePiece,
     GiveUpCheckpoint,
-    SendPiece,
+    NotSaved,
     SentFile,
     TakeCheckpoint,
     TellVersion,
@@ -156,7 +154,7 @@ class Saver(ABC):
             self._cuts.give_up(message.number)
             self._given_up = max(self._given_up, message.number)
             self._contents = []
-        elif isinstance(message, SendPiece):
+        elif isinstance(message, FilePiece) and message.block is None:
             self._send_piece(message)
         elif isinstance(message, TellVersion):
             self._tell_at = message.version
@@ -167,7 +165,7 @@ class Saver(ABC):
 
     def _miss(self, number: int, clock: int) -> None:
         del self._asked[number]
-        self._send(CheckpointMissed(number, clock))
+        self._send(NotSaved(number, clock))
 
     def _send(self, message: WireMessage, block: torch.Tensor | None = None) -> None:
         self._process.coordinator.send(message, block)
@@ -181,13 +179,13 @@ class Saver(ABC):
         """
         self._thread.do(partial(_written, order, now, totals, write), self._answer)
 
-    def _answer(self, answer: tuple[CheckpointPart | CheckpointFailed, PartFiles]) -> None:
+    def _answer(self, answer: tuple[CheckpointPart | NotSaved, PartFiles]) -> None:
         message, files = answer
         if message.number > self._given_up:  # it may have been while the thread wrote
             self._pieces, self._contents = Pieces(message.number, files.sent), files.contents
         self._send(message)
 
-    def _send_piece(self, request: SendPiece) -> None:
+    def _send_piece(self, request: FilePiece) -> None:
         """Send a piece; after the last one the files are no longer held. Raises RunError."""
         try:
             if not self._contents:
@@ -204,13 +202,13 @@ class Saver(ABC):
 
 def _written(
     order: TakeCheckpoint, now: Time, totals: Totals, write: Write
-) -> tuple[CheckpointPart | CheckpointFailed, PartFiles]:
+) -> tuple[CheckpointPart | NotSaved, PartFiles]:
     """Write files; return what to tell the coordinator, and the files."""
     files = PartFiles(order.folder)
     try:
         saved = write(files)
     except NOT_SAVED as error:
-        return CheckpointFailed.because(order.number, error), PartFiles("")
+        return NotSaved.because(order.number, error), PartFiles("")
     saved.parts = files.parts
     encoded = msgspec.msgpack.encode(saved)
     return CheckpointPart(order.number, now, totals, encoded, files.sent), files

@@ -26,9 +26,8 @@ from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
-    CheckpointFailed,
-    CheckpointMissed,
     GiveUpCheckpoint,
+    NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
@@ -167,7 +166,7 @@ class Keeping:
     def _miss(self, asked: TakeCheckpoint) -> None:
         assert self._began is not None
         self._drop_asked()
-        self._process.coordinator.send(CheckpointMissed(asked.number, self._began))
+        self._process.coordinator.send(NotSaved(asked.number, self._began))
 
     def _drop_asked(self) -> None:
         """Have no state copied for the checkpoint; it may still be copied for another reason."""
@@ -226,7 +225,7 @@ class Keeping:
         except Unfit as error:
             self._pace.stop()
             if present is not _REPORT:
-                self._send(CheckpointFailed.because(present.number, error))
+                self._send(NotSaved.because(present.number, error))
             return
         size = size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format

@@ -31,7 +31,7 @@ from outpace.optim import OptimizerState
 from outpace.real.net.checkpoint_messages import (
     MOST_COPIES,
     MOST_KEPT,
-    CheckpointFailed,
+    NotSaved,
     TakeCheckpoint,
 )
 from outpace.real.node.saving.of_worker import COMMON, SavedModels, WorkerSaver
@@ -220,7 +220,7 @@ class ScriptSaver(WorkerSaver):
         try:
             copy = packed_state(tree, process.name, self._most_bytes)
         except Unfit as error:
-            self._send(CheckpointFailed.because(order.number, error))
+            self._send(NotSaved.because(order.number, error))
             return
         process.flush()  # before the message that the script is saved, which may complete it
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
