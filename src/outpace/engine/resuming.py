@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -13,7 +12,7 @@ from outpace.blocks.block import Phantom
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import unrepeated
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoint, Taken
+from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
@@ -196,47 +195,3 @@ def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState
     """Return the states of the shards without tensors; of one iteration if it is to be cut off."""
     states = [without_tensors(record) for record in checkpoint.index.shards]
     return states if experiment.cut_off is None else aligned(states)
-
-
-class CheckpointKeeper(Protocol):
-    """The checkpoints in the folder of an engine's run.
-
-    At most one checkpoint is open at a time, from `begin` to `commit` or `abandon`.
-    """
-
-    @property
-    def last(self) -> int:
-        """The number of the last checkpoint of the run; 0: there is none yet."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the last checkpoint; None: there is none yet."""
-
-    def begin(self, number: int) -> Path:
-        """Make the folder for the parts of a checkpoint (`write_shard`). Raises OSError."""
-
-    def commit(self, taken: Taken, metrics: pa.Table) -> None:
-        """Complete a checkpoint whose parts are on the disk.
-
-        The trace until then is made durable with it, so it is flushed before.
-
-        Args:
-            metrics: as `Metrics.kept` returns them.
-
-        Raises:
-            OSError: if it cannot be written. Then it is to be abandoned.
-        """
-
-    def abandon(self, number: int, why: str = "") -> None:
-        """Remove what was written of a checkpoint.
-
-        why: the problem, which is told to the user; empty if there is none.
-        """
-
-    def go_back(self) -> Checkpoint:
-        """Put the records of the run back to the last checkpoint, and return it.
-
-        Raises:
-            ConfigError: if no checkpoint can be used.
-            OSError: if the records cannot be put back.
-        """

@@ -17,13 +17,13 @@ import pyarrow as pa
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import is_exact, scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.end_warnings import warnings_at_end
 from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import began_with
-from outpace.experiment.resuming.keeping import Keeper
 from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.resuming.so_far import at_checkpoint, going_on
 from outpace.experiment.sinks import RunSink
@@ -75,7 +75,7 @@ class RecordedRun:
     ended: Callable[[dict[str, Any]], object] = lambda _: None
     resumed: Resumption | None = None
     events: EventLog = field(default_factory=EventLog)
-    keeper: Keeper | None = None
+    keeper: CheckpointKeeper | None = None
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""

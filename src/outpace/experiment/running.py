@@ -20,8 +20,7 @@ from outpace.experiment.launching import launch_of
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import resume_command
-from outpace.experiment.resuming.keeping import keeper_of
-from outpace.experiment.resuming.point import Resumption, resumption
+from outpace.experiment.resuming.point import Resumption, keeper_of, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sinks import sink_for, timing_sink_for
 from outpace.experiment.sources import (

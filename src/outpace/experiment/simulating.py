@@ -12,8 +12,7 @@ from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.running import require_script
 from outpace.experiment.recorded_run import RecordedRun
-from outpace.experiment.resuming.keeping import keeper_of
-from outpace.experiment.resuming.point import Resumption
+from outpace.experiment.resuming.point import Resumption, keeper_of
 from outpace.experiment.sinks import sink_for
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.record.event_log import LOG, EventLog

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import saved_history
-from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.predict.rules.history import History
 from outpace.real.quality import Quality
 from outpace.real.training import Training

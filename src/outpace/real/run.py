@@ -15,9 +15,10 @@ import torch
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import OneTraceback, print_line
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile

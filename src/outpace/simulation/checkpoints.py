@@ -15,7 +15,8 @@ import pyarrow as pa
 from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, kept_in
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals

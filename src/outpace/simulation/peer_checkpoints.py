@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Value
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, model_of
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.resuming import model_of
 from outpace.record.checkpoints import Part, write_shard
 from outpace.simulation.checkpoints import Saving, Written
 from outpace.sync.checkpoint.state import ShardState

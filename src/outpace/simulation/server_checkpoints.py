@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.cut_offs import saved_history
-from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.record.checkpoints import ShardRecord, write_shard
 from outpace.simulation.checkpoints import Saving, Written

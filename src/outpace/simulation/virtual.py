@@ -21,7 +21,8 @@ from outpace.cluster.laws import RunTime
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.redividing import PAST_LIMIT, past_limit
@@ -20,6 +21,7 @@ from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
+from outpace.record.event_log import EventLog
 from outpace.record.segments import SegmentedSink, segments_of
 from outpace.record.status import read_status
 from outpace.record.trace import Trace
@@ -228,3 +230,31 @@ def _differences(
 
 def _word(value: Any) -> str:
     return "nothing" if value is None else str(value)
+
+
+def keeper_of(
+    experiment: Experiment,
+    out: Path | None,
+    trace: Trace,
+    sinks: Sequence[object],
+    warn: Callable[[str], None],
+    events: EventLog,
+    resumed: Resumption | None,
+) -> CheckpointKeeper | None:
+    """Return what keeps the checkpoints of a run; None if it has no folder, or wants none.
+
+    Args:
+        out: the folder of the run.
+        sinks: of its records.
+        warn, trace, events: as for `CheckpointKeeper`.
+        resumed: the run that goes on; None: it begins.
+    """
+    if out is None or experiment.checkpoint is None:
+        return None
+    segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
+    last, knows_anew = 0, False
+    if resumed is not None:
+        last, knows_anew = resumed.point.number, bool(resumed.point.checkpoint.index.anew)
+    return CheckpointKeeper(
+        out, experiment, trace, segmented, warn, events, last, knows_anew=knows_anew
+    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.resuming import ResumePoint
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.background import Beside, do_now

@@ -30,9 +30,8 @@ from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.attach import Attached
-from outpace.real.node.script.followed_saver import FollowedModel
 from outpace.real.node.script.own_collectives import OwnCollectives
-from outpace.real.node.script.saving import ScriptSaver
+from outpace.real.node.script.saving import FollowedModel, ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE

@@ -32,7 +32,7 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.node.script.pace import Pace
-from outpace.real.node.script.packing import packed_state, size_of
+from outpace.real.node.script.saving import packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.checkpoints.trees import Unfit, tree_of

@@ -11,7 +11,7 @@ iteration, without what averages have changed since it was asked. So the mean of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,9 +36,8 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.node.saving.of_worker import COMMON, SavedModels, WorkerSaver
 from outpace.real.node.saving.saver import PartFiles, SavedPart
-from outpace.real.node.script.packing import packed_state
 from outpace.real.node.script.parameters import Changes
-from outpace.record.checkpoints.trees import Unfit, read_tree
+from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
@@ -85,6 +84,37 @@ class SavedScript(SavedModels, Protocol):
     def forget(self, changes: Changes) -> None: ...
 
     def own_without(self, changes: Changes | None) -> Value: ...
+
+
+class FollowedModel:
+    """The model of a script that trains it with its own collectives. Implements `SavedScript`.
+
+    All workers have the same parameters between two steps, and the same number of steps. So they
+    are saved as with `ssgd`: after the same step, each with the state of its own optimizer, and
+    with what its script keeps at the next forward pass.
+    """
+
+    shared = None
+    own_block = None
+    holds_state = False
+
+    def __init__(self, script: ScriptModel) -> None:
+        self._script = script
+
+    def common_state(self) -> tuple[Value, OptimizerState, int]:
+        return self._script.flat(), {}, 0
+
+    def restore(self, state: ShardState, own: Value | None) -> None:
+        self._script.load([state.parameters if own is None else own])
+
+    def note_changes(self) -> Changes:
+        raise AssertionError("no averages change it")
+
+    def forget(self, changes: Changes) -> None:
+        raise AssertionError("no averages change it")
+
+    def own_without(self, changes: Changes | None) -> torch.Tensor:
+        raise AssertionError("all workers have the same")
 
 
 class ScriptSaver(WorkerSaver):
@@ -249,3 +279,28 @@ def _write(
         saved.own = files.add_shard(due.own, model)
     files.add(kept, copy)
     return saved
+
+
+def packed_state(state: Any, worker: str, most: int = MOST_KEPT) -> dict[str, torch.Tensor]:
+    """Return a state as tensors, which are copies.
+
+    Args:
+        worker: name of the worker whose script keeps it.
+        most: bytes that it may have.
+
+    Raises:
+        Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
+    """
+    copy = packed_tree(state, f"what the script of {worker} keeps")
+    size = size_of(copy)
+    if size > most:
+        raise Unfit(
+            f"the script of {worker} keeps {size:,} bytes, and {most:,} are possible: give "
+            "outpace.attach smaller objects"
+        )
+    return copy
+
+
+def size_of(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Return the bytes of all these tensors together."""
+    return sum(tensor.nbytes for tensor in tensors.values())

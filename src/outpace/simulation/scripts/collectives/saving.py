@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, kept_in
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.resuming import kept_in
 from outpace.record.checkpoints import Part, write_shard
 from outpace.record.checkpoints.trees import read_tree
 from outpace.simulation.checkpoints import Saving, Written

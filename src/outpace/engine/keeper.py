@@ -10,7 +10,6 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError, in_words
-from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoint, Checkpoints, Index, Taken
 from outpace.record.event_log import EventLog
 from outpace.record.segments import SegmentedSink
@@ -19,8 +18,10 @@ from outpace.support.processes.signals import uninterrupted
 from outpace.support.units import seconds
 
 
-class Keeper:
-    """The checkpoints of one run. Implements `CheckpointKeeper`.
+class CheckpointKeeper:
+    """The checkpoints of one run.
+
+    At most one checkpoint is open at a time, from `begin` to `commit` or `abandon`.
 
     Args:
         run: the folder of the run.
@@ -30,6 +31,9 @@ class Keeper:
         events: is told of each checkpoint.
         last: number of the checkpoint from which the run goes on; 0: the run begins.
         knows_anew: True if the user knows that scripts begin anew.
+
+    Attributes:
+        last: the number of the last checkpoint of the run; 0: there is none yet.
     """
 
     def __init__(
@@ -56,12 +60,24 @@ class Keeper:
 
     @property
     def folder(self) -> Path | None:
+        """The folder of the last checkpoint; None: there is none yet."""
         return self._checkpoints.path(self.last) if self.last else None
 
     def begin(self, number: int) -> Path:
+        """Make the folder for the parts of a checkpoint (`write_shard`). Raises OSError."""
         return self._checkpoints.begin(number)
 
     def commit(self, taken: Taken, metrics: pa.Table) -> None:
+        """Complete a checkpoint whose parts are on the disk.
+
+        The trace until then is made durable with it.
+
+        Args:
+            metrics: as `Metrics.kept` returns them.
+
+        Raises:
+            OSError: if it cannot be written. Then it is to be abandoned.
+        """
         with uninterrupted():  # else rows could be in no file
             self._trace.flush()
             segments = tuple(name for sink in self._sinks for name in sink.cut())
@@ -92,6 +108,10 @@ class Keeper:
         self._checkpoints.end()
 
     def abandon(self, number: int, why: str = "") -> None:
+        """Remove what was written of a checkpoint.
+
+        why: the problem, which is told to the user; empty if there is none.
+        """
         self._checkpoints.abandon(number)
         why = in_words(why)
         if why:
@@ -102,6 +122,12 @@ class Keeper:
             self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
 
     def go_back(self) -> Checkpoint:
+        """Put the records of the run back to the last checkpoint, and return it.
+
+        Raises:
+            ConfigError: if no checkpoint can be used.
+            OSError: if the records cannot be put back.
+        """
         checkpoint = self._checkpoints.newest(self._warn)
         if checkpoint is None:
             raise ConfigError("the run has no checkpoint any more from which it can go on")
@@ -115,29 +141,3 @@ class Keeper:
             self._trace.take_up(sink.batches())
         self.last = number
         return checkpoint
-
-
-def keeper_of(
-    experiment: Experiment,
-    out: Path | None,
-    trace: Trace,
-    sinks: Sequence[object],
-    warn: Callable[[str], None],
-    events: EventLog,
-    resumed: Resumption | None,
-) -> Keeper | None:
-    """Return what keeps the checkpoints of a run; None if it has no folder, or wants none.
-
-    Args:
-        out: the folder of the run.
-        sinks: of its records.
-        warn, trace, events: as for `Keeper`.
-        resumed: the run that goes on; None: it begins.
-    """
-    if out is None or experiment.checkpoint is None:
-        return None
-    segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
-    last, knows_anew = 0, False
-    if resumed is not None:
-        last, knows_anew = resumed.point.number, bool(resumed.point.checkpoint.index.anew)
-    return Keeper(out, experiment, trace, segmented, warn, events, last, knows_anew=knows_anew)
