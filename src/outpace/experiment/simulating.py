@@ -19,9 +19,6 @@ from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
-from outpace.simulation.faults.failing import FailingRun
-from outpace.simulation.faults.peers import FailingPeerSimulation
-from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
@@ -109,6 +106,7 @@ def recorded_run(
             message_log=log,
             resume=None if resumed is None else resumed.point,
             keeper=keeper,
+            events=events,
             progress=progress if status is None else status,
             **options,
         )
@@ -119,8 +117,6 @@ def recorded_run(
         begun.pop_all()
     if status is not None:
         status.engine = simulation
-    if isinstance(simulation, FailingRun):
-        simulation.events = events
     if isinstance(simulation, ScriptRun):
         simulation.warn = warn_of
     return RecordedRun(
@@ -168,11 +164,7 @@ def _simulation(
         return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)
-    kind: type[VirtualRun]
-    if experiment.peers is not None:
-        kind = PeerSimulation if experiment.faults is None else FailingPeerSimulation
-    else:
-        kind = Simulation if experiment.faults is None else FailingSimulation
+    kind = Simulation if experiment.peers is None else PeerSimulation
     return kind(experiment, workload, trace, **options)
 
 

@@ -165,7 +165,7 @@ class OpenCheckpoint:
             layers=tuple(self._workload.layers),
             layout=self._workload.layout,
             recovery=run.recovery(),
-            costs=run.costs(),
+            costs=run.life.costs(),
             of_script=isinstance(run.experiment.task, Script),
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.predict.interface import Wait
+from outpace.simulation.life import Process
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -25,17 +26,19 @@ class VirtualNode:
 
     def __init__(self, run: VirtualRun, name: str) -> None:
         self._kernel, self._network, self.name = run.kernel, run.network, name
+        self._process = process = run.life.process(name)
         self.mailbox = mailbox = run.network.join(name)
         self._paths = run.network.paths_of(name)
-        self.recv: Callable[[], Coroutine[Any, Any, Message]] = mailbox.get
+        self.recv: Callable[[], Coroutine[Any, Any, Message]] = process.receiving(mailbox.get)
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
-        self.recv_within = mailbox.get_within
+        self.recv_within = process.receiving(mailbox.get_within)
+        self.send = process.sending(self._send)
 
     @property
     def now(self) -> Time:
         return self._kernel.now
 
-    def send(self, to: str, *messages: Message) -> None:
+    def _send(self, to: str, *messages: Message) -> None:
         network = self._network
         path = self._paths.get(to) or network.path(self.name, to)
         for message in messages:
@@ -78,8 +81,9 @@ class CutOffNode(VirtualNode):
 class Computing:
     """The part of a worker's context that is about its gradients."""
 
-    def __init__(self, run: VirtualRun, worker: int) -> None:
+    def __init__(self, run: VirtualRun, worker: int, process: Process) -> None:
         self.worker = worker
+        self._process, self._spend = process, process.spend
         self._run, self._run_time = run, run.run_time
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration_finished = partial(run.recorder.iteration_finished, worker)
@@ -95,13 +99,11 @@ class Computing:
 
     def _duration_s(self, iteration: int) -> float:
         """Return how long the iteration takes that begins to compute now."""
-        return self._run_time(self.worker, iteration, self._kernel.now)
-
-    def _spend(self, duration: Time) -> Awaitable[None]:
-        """Let the time of a computation pass (ns)."""
-        return self._kernel.sleep(seconds(duration))
+        duration_s = self._run_time(self.worker, iteration, self._kernel.now)
+        return self._process.stretched(duration_s)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        await self._process.begin(iteration)
         duration = nanoseconds(self._duration_s(iteration))
         due = self._kernel.now + duration
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
@@ -129,17 +131,18 @@ class WorkerNode(Computing, VirtualNode):
         self, run: VirtualRun, worker: int, servers: Sequence[str], first: int | None = None
     ) -> None:
         VirtualNode.__init__(self, run, worker_name(worker))
-        Computing.__init__(self, run, worker)
+        Computing.__init__(self, run, worker, self._process)
         self.servers, self.first_iteration = servers, first
         self.recv_nowait = self.mailbox.get_nowait
         self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
-        self.recv_several = self.mailbox.get_several
+        self.recv_several = self._process.receiving(self.mailbox.get_several)
         seed = run.experiment.seed
         self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
+        await self._process.begin(iteration)
         duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
         due = self._kernel.now + parts.first_after(duration)
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
@@ -158,6 +161,7 @@ class WorkerNode(Computing, VirtualNode):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
+        await self._process.begin(iteration)
         duration = nanoseconds(self._duration_s(iteration))
         due = self._kernel.now + duration
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
@@ -174,9 +178,15 @@ class WorkerNode(Computing, VirtualNode):
         Returns:
             The part that has passed; None: all of it.
         """
-        kernel, started = self._kernel, self._kernel.now
-        due = started + duration
-        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
-            if ends_it(message):
-                return kernel.now - started
-        return None
+        kernel, process = self._kernel, self._process
+        started, stood = kernel.now, process.stood
+        while True:
+            left = max(0, started + duration + process.stood - stood - kernel.now)
+            message = await self.mailbox.get_within(seconds(left))
+            await process.awake()
+            computed = kernel.now - started - (process.stood - stood)
+            if message is None:
+                if computed >= duration:
+                    return None
+            elif ends_it(message):
+                return computed

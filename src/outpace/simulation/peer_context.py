@@ -13,6 +13,7 @@ from outpace.simulation.nodes import Computing
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
+from outpace.sync.messages import worker_name
 from outpace.sync.peers.context import (
     AccumulatedGradient,
     Parameters,
@@ -29,7 +30,7 @@ class SimulatedPeer(Computing):
     """The context of a worker's program. Implements `PeerContext`."""
 
     def __init__(self, simulation: PeerSimulation, worker: int) -> None:
-        super().__init__(simulation, worker)
+        super().__init__(simulation, worker, simulation.life.process(worker_name(worker)))
         self._simulation = simulation
         self.workers = simulation.experiment.workers
         self.first_iteration = simulation.first[worker]

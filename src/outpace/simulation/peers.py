@@ -6,23 +6,26 @@ version of the common model is evaluated; if there is none, the mean of the work
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.optim import Optimizer, OptimizerState
+from outpace.record.event_log import EventLog
+from outpace.record.trace import Trace
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.meetings import SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.faults.peer_failures import PeerFailures
+from outpace.simulation.life import Life
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.peer_resuming import Before, take_up
+from outpace.simulation.peer_resuming import Before, put_back, take_up
 from outpace.simulation.virtual import VirtualRun
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
@@ -37,13 +40,22 @@ class PeerSimulation(VirtualRun):
     """A run without servers. Implements `Engine`."""
 
     _saving: PeerSaving | None
+    _failures: PeerFailures | None = None
+
+    def _new_life(self, trace: Trace, events: EventLog) -> Life:
+        if self.experiment.faults is None:
+            return super()._new_life(trace, events)
+        self._failures = PeerFailures(self, trace, events)
+        return self._failures
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()
         self.initial, self._strategy = value_of(initial), sync
-        self.first = [0] * experiment.workers if self.resume is None else self.resume.first
+        self.first: Sequence[int] = [0] * experiment.workers
+        if self.resume is not None:
+            self.first = self.resume.first
         self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
         # By all-reduce: the versions of the common model at which its gradients were computed.
@@ -61,7 +73,8 @@ class PeerSimulation(VirtualRun):
         return SharedModel(block, workers, self._committed, self._replicas())
 
     def _new_saving(self, settings: Checkpoint) -> PeerSaving:
-        return PeerSaving(self, self._workload, self._keeper, settings, self.initial)
+        new = PeerSaving if self._failures is None else self._failures.new_saving
+        return new(self, self._workload, self._keeper, settings, self.initial)
 
     def _start(self, before: Before) -> None:
         """Start the workers, with the models as they are now."""
@@ -97,7 +110,26 @@ class PeerSimulation(VirtualRun):
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
-            self._spawn_program(worker_name(context.worker), self._train(context))
+            self.life.spawn(worker_name(context.worker), self._train(context))
+
+    # -- failures -----------------------------------------------------------------------
+
+    def go_back(self, state: ShardState, own: Sequence[ShardState]) -> None:
+        """Put the models back to these states; nothing runs until `start_again`."""
+        self._all_reduces.abandon()
+        self._exchanges.abandon()
+        self._route.end()
+        self._computed_at.clear()
+        self._own.clear()
+        self.model = self._new_model()
+        by_worker = {each.shard: each for each in own}
+        kept = [by_worker.get(worker) for worker in range(self.experiment.workers)]
+        self._before = put_back(state, kept, self._strategy, self.model, self.own_block)
+
+    def start_again(self, first: Sequence[int]) -> None:
+        """Start the workers again, after `go_back`. first: the iteration of each."""
+        self.first = first
+        self._start(self._before)
 
     # -- checkpoints --------------------------------------------------------------------
 
@@ -117,8 +149,9 @@ class PeerSimulation(VirtualRun):
         return states_of_workers(blocks, iterations, apart=self._strategy.saved_apart)
 
     def mean(self) -> Value:
-        """Return the mean of the workers' own models."""
-        return average([block for _, block in sorted(self._own.items())])
+        """Return the mean of the own models of workers that are not lost."""
+        gone = self.life.gone
+        return average([block for n, block in sorted(self._own.items()) if n not in gone])
 
     def parameters_of(self, worker: int) -> Value:
         """Return the parameters of a worker's own model; of the common one if it has none."""
@@ -162,10 +195,6 @@ class PeerSimulation(VirtualRun):
 
     # -- where runs of scripts, and runs with faults, differ ----------------------------
 
-    def _spawn_program(self, name: str, program: Coroutine[Any, Any, None]) -> None:
-        """Start the program of a worker."""
-        self.kernel.spawn(program, name)
-
     _exact = 0  # elements at the end of a value that are not rounded on their way
 
     def _common_block(self) -> ParameterBlock:
@@ -193,6 +222,9 @@ class PeerSimulation(VirtualRun):
     # -- the run ------------------------------------------------------------------------
 
     async def _train(self, context: SimulatedPeer) -> None:
+        if context.worker in self.life.dropped:
+            self._leave(context.worker, None)
+            return
         await self._strategy.train(context)
         self._leave(context.worker, context.next_iteration)
 

@@ -31,14 +31,19 @@ from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.history import History
 from outpace.predict.rules.settings import CutOffSettings
+from outpace.record.event_log import EventLog
+from outpace.record.trace import Trace
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.faults.server_failures import ServerFailures
+from outpace.simulation.life import Life
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
+from outpace.sync.checkpoint.state import ShardState, scheduler_state
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -53,10 +58,18 @@ class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
     _saving: ServerSaving | None
+    _failures: ServerFailures | None = None
+
+    def _new_life(self, trace: Trace, events: EventLog) -> Life:
+        if self.experiment.faults is None:
+            return super()._new_life(trace, events)
+        self._failures = ServerFailures(self, trace, events)
+        return self._failures
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
+        self._servers = [server_name(server) for server in range(experiment.servers)]
         self._sizes = [block.nbytes for block in initial]
         wire = experiment.policies.strategy.wire
         self._message_bytes = [bytes_on_the_wire(block, wire) for block in initial]
@@ -81,7 +94,8 @@ class Simulation(VirtualRun):
         return Shard(server, block, self.experiment.workers, policy, self.recorder)
 
     def _new_saving(self, settings: Checkpoint) -> ServerSaving:
-        return ServerSaving(self, self._workload, self._shards, self._keeper, settings)
+        new = ServerSaving if self._failures is None else self._failures.new_saving
+        return new(self, self._workload, self._shards, self._keeper, settings)
 
     @property
     def _all_shards(self) -> list[Shard]:
@@ -132,22 +146,30 @@ class Simulation(VirtualRun):
     # -- wiring ----------------------------------------------------------------
 
     def _spawn(self, experiment: Experiment) -> None:
-        servers = [server_name(server) for server in range(experiment.servers)]
-        nodes = self._server_nodes(servers)
         # Before anything starts: a later policy may turn out to be impossible.
-        self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
-        rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
-        if rule is not None and (self._saving is not None or self.resume is not None):
-            rule = self.rule_history = with_history(rule, self.resume)
-        self._spawn_servers(nodes)
-        self._spawn_scheduler(rule)
-        train = worker_program(experiment)
-        for index in range(experiment.workers):
-            self._spawn_program(worker_name(index), self._train(train, index, servers))
+        mailboxes = [self.network.join(server) for server in self._servers]
+        self._control = SimulationControl(self, self._followed, mailboxes)
+        self._start(None if self.resume is None else self.resume.first, self._new_rule(self.resume))
 
-    def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
-        """Return the contexts of the servers' programs."""
-        return [self._server_node(name, server) for server, name in enumerate(servers)]
+    def _start(self, first: Sequence[int] | None, rule: Rule | None) -> None:
+        """Start all programs.
+
+        Args:
+            first: the iteration with which each worker begins in the middle of the run.
+            rule: says when iterations are cut off; None: they are not.
+        """
+        for server, name in enumerate(self._servers):
+            look = None if self._saving is None else self._saving.look(server)
+            program = server_program(self.experiment, look)(self._server_node(name, server))
+            self.life.spawn(name, program, daemon=True)
+        self._spawn_scheduler(rule)
+        for worker in range(self.experiment.workers):
+            self.start_worker(worker, None if first is None else first[worker])
+
+    def start_worker(self, worker: int, first: int | None) -> None:
+        """Start the program of a worker. first: as in `WorkerNode`."""
+        program = self._train(worker_program(self.experiment), worker, first)
+        self.life.spawn(worker_name(worker), program)
 
     def _server_node(self, name: str, server: int) -> ServerNode:
         """Return the context of the program of a server."""
@@ -157,50 +179,63 @@ class Simulation(VirtualRun):
             return TimedServerNode(self, name, shard, *sizes)
         return ServerNode(self, name, shard)
 
-    def _spawn_servers(self, nodes: Sequence[ServerNode]) -> None:
-        for node in nodes:
-            self._spawn_server(node)
-
-    def _spawn_server(self, node: ServerNode) -> None:
-        look = None if self._saving is None else self._saving.look(node.shard.index)
-        program = server_program(self.experiment, look)(node)
-        self._spawn_program(node.name, program, daemon=True)
-
     def _spawn_scheduler(self, rule: Rule | None) -> None:
-        """Start the scheduler, if there is one. rule: which cuts iterations off."""
         experiment = self.experiment
         if self._scheduler is not None:
-            scheduler = self._scheduler_node(self._scheduler)
-            self._spawn_program(SCHEDULER, parameter_server(scheduler), daemon=True)
+            scheduler = ServerNode(self, SCHEDULER, self._scheduler)
+            self.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
         elif rule is not None:
-            decider, first = self._cut_off_node(), self._shards[0].clock
+            decider, first = CutOffNode(self, self._rule_clock), self._shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
-            self._spawn_program(SCHEDULER, ends, daemon=True)
+            self.life.spawn(SCHEDULER, ends, daemon=True)
 
-    # -- where runs of scripts, and runs with faults, differ -------------------------
+    # -- failures --------------------------------------------------------------
 
-    def _spawn_program(
-        self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False
-    ) -> None:
-        """Start the program of a server, a worker or the scheduler."""
-        self.kernel.spawn(program, name, daemon=daemon)
+    def shard_of(self, name: str) -> Shard | None:
+        """Return the shard of a server or of the scheduler; None: it has none."""
+        return self._scheduler if name == SCHEDULER else self._shards[self._servers.index(name)]
 
-    def _scheduler_node(self, shard: Shard) -> ServerNode:
-        return ServerNode(self, SCHEDULER, shard)
+    def go_back(self, states: Sequence[ShardState]) -> None:
+        """Put the shards back to these states; nothing runs until `start_again`."""
+        policies = [self._control.policy(server) for server in range(len(states))]
+        self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
+        for shard, state in zip(self._shards, states, strict=True):
+            shard.restore(state, self.kernel.now)
 
-    def _cut_off_node(self) -> CutOffNode:
-        return CutOffNode(self, self._rule_clock)
+    def start_again(self, states: Sequence[ShardState], first: Sequence[int]) -> None:
+        """Start all programs again, after `go_back`. first: the iteration of each worker."""
+        self._scheduler = scheduler_shard(self.experiment, self.recorder)
+        if self._scheduler is not None:
+            self._scheduler.restore(scheduler_state(states), self.kernel.now)
+        before, rule = self.rule_history, self._new_rule(None)
+        if before is not None and self.rule_history is not None:
+            self.rule_history.go_on(before.tensors(max(state.clock for state in states)))
+        self._start(first, rule)
+
+    # -- where runs of scripts differ --------------------------------------------
 
     def _block(self, server: int, initial: Block) -> ParameterBlock:
         """Return the parameters of a server."""
         return parameter_block(initial, self._optimizer, layers=self._layers_of[server])
 
     def _train(
-        self, train: AbortableProgram, worker: int, servers: Sequence[str]
+        self, train: AbortableProgram, worker: int, first: int | None
     ) -> Coroutine[Any, Any, None]:
-        """Return the program of a worker."""
-        first = None if self.resume is None else self.resume.first[worker]
-        return train(WorkerNode(self, worker, servers, first))
+        """Return the program of a worker. first: as in `WorkerNode`."""
+        return train(WorkerNode(self, worker, self._servers, first))
+
+    def _new_rule(self, resume: ResumePoint | None) -> Rule | None:
+        """Return the rule that says when iterations are cut off, if there is one.
+
+        resume: the checkpoint whose observations it takes.
+        """
+        settings = self.experiment.cut_off
+        if settings is None:
+            return None
+        rule = self._rule(settings)
+        if self._saving is not None or self.resume is not None:
+            rule = self.rule_history = with_history(rule, resume)
+        return rule
 
     def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""

@@ -61,14 +61,16 @@ class TimedServerNode(ServerNode):
         self._version = shard.version  # whose update has had its time
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
-        self.recv, self.recv_within = self._next, self._next_within
+        # The process stands still after the service, not before.
+        self.recv = self._process.receiving(self._next)
+        self.recv_within = self._process.receiving(self._next_within)
 
-    def send(self, to: str, *messages: Message) -> None:
+    def _send(self, to: str, *messages: Message) -> None:
         for message in messages:
             if isinstance(message, Reply):
                 self._answer(to, message)
             else:
-                super().send(to, message)
+                super()._send(to, message)
 
     def _answer(self, to: str, reply: Reply) -> None:
         """Send the reply when it may leave: now, or at the end of its turn."""
@@ -82,9 +84,9 @@ class TimedServerNode(ServerNode):
         if not answers_current or self._judge_times is not None:
             self._free_at = max(now, self._free_at) + next(self._pull_times)
         if self._free_at <= now:
-            super().send(to, reply)
+            super()._send(to, reply)
         else:
-            self._kernel.call_at(self._free_at, partial(super().send, to), reply)
+            self._kernel.call_at(self._free_at, partial(super()._send, to), reply)
 
     def _take_time_for_updates(self) -> None:
         """Take the time of the updates since the last call."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Block
@@ -20,22 +21,24 @@ from outpace.blocks.slicing import layers_within
 from outpace.cluster.laws import RunTime
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.control import Control, ControlFunction
+from outpace.engine.control import ControlFunction
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.curves import reaches
+from outpace.record.event_log import EventLog
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
-from outpace.record.trace import Trace, TraceRows
+from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import Job
 from outpace.simulation.in_parts import Parts
+from outpace.simulation.life import Life
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.simulation.periods import Periods
@@ -46,6 +49,7 @@ from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
 
 if TYPE_CHECKING:
+    from outpace.simulation.control import SimulationControl
     from outpace.simulation.scripts.process import ScriptProcess
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
@@ -62,6 +66,7 @@ class VirtualRun(ABC):
         control: The user's function that changes policies during the run.
         resume: Where the run goes on.
         keeper: Where checkpoints are kept; None: there are none.
+        events: Is told of simulated failures.
 
     Raises:
         ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
@@ -79,8 +84,11 @@ class VirtualRun(ABC):
         control: ControlFunction | None = None,
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
+        if resume is not None:
+            self.kernel.set_time(resume.now)
         self.resume, self._keeper = resume, keeper
         self.experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
@@ -90,8 +98,9 @@ class VirtualRun(ABC):
         workload.cut(self.slices)
         self._layers_of = [layers_within(part, workload.layers) for part in self.slices]
         self._optimizer = experiment.optimizer_in_run(workload.samples)
-        self.rows: TraceRows = self._rows_for(trace)
-        self.recorder = Recorder(self.rows, self._on_update)
+        self.layers = tuple(workload.layers)
+        self.life = self._new_life(trace, events or EventLog())
+        self.recorder = Recorder(self.life.rows, self._on_update)
         self.metrics = Metrics()
         self.network = network_of(
             experiment.network,
@@ -106,36 +115,41 @@ class VirtualRun(ABC):
         self._evaluated_at: Any = None  # `_changes` at the last evaluation
         self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
         self.run_time = _run_time_of(experiment)
-        self._control: Control
+        self._control: SimulationControl
         self._periods = Periods(self.kernel)
         self._saving: Saving | None = None  # takes checkpoints
-        evaluated = self._take_up(resume) if resume is not None else 0
+        evaluated = self._take_up_from(resume) if resume is not None else 0
         if (period_s := experiment.evaluate.every_s) is not None:
             self._periods.add(self._evaluate, nanoseconds(period_s), evaluated)
         self._set_up(experiment, workload)
+        self.life.begin()
         self._periods.spawn()
 
-    def _take_up(self, point: ResumePoint) -> Time:
-        """Go on with the time, sums and metrics of a checkpoint; return the last evaluation's time.
+    def _take_up_from(self, point: ResumePoint) -> Time:
+        """Go on with the sums and metrics of a checkpoint; return the last evaluation's time.
 
         Raises ConfigError if the checkpoint cannot be read.
         """
-        self.kernel.set_time(point.now)
-        totals = self.recorder.totals = point.totals
-        self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
-        self._done = sum(totals.iterations.values())
         try:
-            self.metrics.take_up(point.metrics())
+            self.take_up(point.totals, point.metrics())
         except OSError as error:
             raise ConfigError(f"{point.path}: {error}") from error
         times = self.metrics.table()["time_s"]
         return nanoseconds(times[-1].as_py()) if len(times) else point.now
 
+    def take_up(self, totals: Totals, metrics: pa.Table) -> None:
+        """Go on with the sums and metrics of a checkpoint."""
+        self.recorder.totals = totals
+        self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
+        self._done = sum(totals.iterations.values())
+        self.metrics.take_up(metrics)
+        self._evaluated_at = None
+
     # -- for subclasses ----------------------------------------------------------
 
-    def _rows_for(self, trace: Trace) -> TraceRows:
-        """Return what takes the rows of the recorder."""
-        return trace
+    def _new_life(self, trace: Trace, events: EventLog) -> Life:
+        """Return what happens to the processes. events: is told of it."""
+        return Life(self, trace)
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
         """Return what computes gradients and evaluations."""
@@ -145,12 +159,10 @@ class VirtualRun(ABC):
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         """Create the nodes of the run and spawn their programs; set `_control`."""
 
-    _keeps_in_memory = False  # True if checkpoints are taken without a folder, too
-
     def _set_up_saving(self) -> None:
         """Make what takes checkpoints, if there are any; called in `_set_up` before programs."""
         settings = self.experiment.checkpoint
-        if settings is None or (self._keeper is None and not self._keeps_in_memory):
+        if settings is None or (self._keeper is None and not self.life.keeps_in_memory):
             return
         self._saving = self._new_saving(settings)
         if settings.every_s is not None:
@@ -199,6 +211,7 @@ class VirtualRun(ABC):
             "virtual_time_s": seconds(self.kernel.now),
             "simulated_in_s": host_s,
             "executor": self.gradients.describe(),
+            **self.life.summary(),
         }
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -208,7 +221,7 @@ class VirtualRun(ABC):
         return None
 
     def recovery(self) -> Recovery:
-        return Recovery() if self.resume is None else self.resume.recovery
+        return self.life.recovery()
 
     def nodes(self) -> Mapping[str, str]:
         return {}
@@ -238,6 +251,7 @@ class VirtualRun(ABC):
                     self.settle(wait=True)  # evaluations before the error
                 raise
             self.settle(wait=True)
+        self.life.end()
 
     def _save_soon(self) -> None:
         if self._saving is None:
@@ -277,7 +291,7 @@ class VirtualRun(ABC):
         self.kernel.close()
         self._drop_pending()
         self.gradients.close()
-        self.rows.flush()
+        self.life.rows.flush()
         self._trace.flush()
 
     def _on_update(self, shard: int, version: int) -> None:
@@ -306,10 +320,6 @@ class VirtualRun(ABC):
         elif reaches(evaluation.accuracy, None, target):
             self.kernel.stop()
         self.settle(wait=False)
-
-    def costs(self) -> dict[str, Any]:
-        """Return the costs of simulated failures so far, for a checkpoint; {} if there are none."""
-        return {}
 
     def files_written(self) -> Mapping[int, Collection[str]]:
         """See `Engine`."""

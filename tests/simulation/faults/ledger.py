@@ -20,8 +20,6 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.faults.peers import FailingPeerSimulation
-from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.surroundings import one_thread_own_randomness
@@ -139,9 +137,7 @@ class Ran:
         assert given.stop.iterations is not None
         shape, sink = (given.workers, given.stop.iterations), MemorySink()
         workload = Ledger(*shape, copies)
-        kind: Any = Simulation if given.faults is None else FailingSimulation
-        if given.peers is not None:
-            kind = PeerSimulation if given.faults is None else FailingPeerSimulation
+        kind: Any = Simulation if given.peers is None else PeerSimulation
         with one_thread_own_randomness():
             self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed, **options)
             try:

@@ -67,7 +67,7 @@ def test_without_a_checkpoint_the_run_ends_and_says_what_to_set(on_worker_loss):
 @pytest.mark.parametrize("strategy", PEERS)
 def test_checkpoints_go_on_without_a_worker_that_is_lost(strategy):
     found = ran(strategy, CRASH, on_worker_loss="continue")
-    last = found.run.last_checkpoint
+    last = found.run.life.last_checkpoint
     assert (last.number, last.now) > (5, 1_700_000_000)  # one each 0.3 s, until 2 s or later
     assert last.first[1] == max(last.first)  # it would begin with the others again
 
@@ -79,7 +79,7 @@ def test_checkpoints_go_on_when_a_worker_has_finished():
     # Workers 0 and 2 have finished at 2 s, too early to fail. Worker 1 computes until 6 s.
     assert found.recovery.restarts == 0
     assert found.counts.eq(1).all()
-    assert found.run.last_checkpoint.now > 5_400_000_000
+    assert found.run.life.last_checkpoint.now > 5_400_000_000
     again = ran("hpsgd", slow, {**CRASH, "at_s": 5.0}, **changes)
     assert again.recovery.restarts == 1
     assert again.counts.eq(1).all()

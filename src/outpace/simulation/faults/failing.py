@@ -1,78 +1,79 @@
-"""The common part of simulated runs whose processes fail, with servers and without."""
+"""The life of a run whose processes fail: what is common to runs with servers and without.
+
+Each process is an object (`MortalProcess`). What it has sent is lost with it if it has not arrived.
+Where all processes begin again they do so from the last checkpoint, which is in memory, and also in
+the folder of a run that has one. The trace, the sums and the metrics go back with it.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
-from msgspec import structs
-
-from outpace.config.experiment import Experiment
+from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.server_losses import ServerLosses
 from outpace.errors import OutpaceError, RunError
 from outpace.kernel import Future
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
+from outpace.record.sinks import NoSink
 from outpace.record.totals import Totals
-from outpace.record.trace import Trace, TraceRows
+from outpace.record.trace import Trace
 from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.injection import Injection, Strike
-from outpace.simulation.faults.processes import Process
+from outpace.simulation.faults.processes import MortalProcess
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.faults.undisturbed import undisturbed_rate
+from outpace.simulation.life import Life, Process
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import server_name, worker_name
+from outpace.tasks import Timing
 
 
-class FailingRun(VirtualRun):
-    """A run with failures.
+class Failures(Life):
+    """The life of a run with failures.
 
-    Each process is an object (`Process`), and what it sends is lost with it if it has not arrived.
-    Where all processes begin again they do so from the last checkpoint, which is in memory, and
-    also in the folder of a run that has one. The trace, the sums and the metrics go back with it.
+    Args:
+        events: is told of losses and restarts.
 
     Attributes:
-        events: is told of losses and restarts.
+        is_down: True while all processes are about to begin again.
+        last_checkpoint: from which all processes would begin again; None: there is none.
     """
 
-    events: EventLog = EventLog()
-    _keeps_in_memory = True
+    keeps_in_memory = True
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 
-    def _rows_for(self, trace: Trace) -> TraceRows:
-        # Without checkpoints nothing is taken back.
-        return trace if self.experiment.checkpoint is None else HeldRows(trace)
-
-    @property
-    def held_rows(self) -> HeldRows:
-        """The rows since the last checkpoint, of a run that takes checkpoints."""
-        assert isinstance(self.rows, HeldRows)
-        return self.rows
-
-    def _prepare(self, experiment: Experiment) -> None:
-        """Set what a run with failures keeps; before its nodes are made."""
+    def __init__(self, run: VirtualRun, trace: Trace, events: EventLog) -> None:
+        super().__init__(run, trace)
+        experiment = self.experiment = run.experiment
         assert experiment.faults is not None
-        self._recovery = Recovery() if self.resume is None else self.resume.recovery
+        self._run, self._events = run, events
+        self._held = HeldRows(trace)
+        if experiment.checkpoint is not None:  # without checkpoints nothing is taken back
+            self.rows = self._held
         self._repairs = experiment.faults.recovery
         self._costs = Costs(experiment.workers)
-        if self.resume is not None:
-            self._costs.restore(self.resume.checkpoint.index.costs)
+        if run.resume is not None:
+            self._costs.restore(run.resume.checkpoint.index.costs)
         self._interruptions = Interruptions(self.rows)
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, MortalProcess] = {}
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
-        self._gone: set[int] = set()
+        self.gone: set[int] = set()
+        self.dropped: set[int] = set()
         self._finished: set[int] = set()
         self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
-        self.is_down = False  # all processes are about to begin again
+        self.is_down = False
+        self.last_checkpoint: Kept | None = None
         self._server_losses = ServerLosses(
             experiment.on_server_loss,
             can_restart=True,
@@ -80,36 +81,48 @@ class FailingRun(VirtualRun):
         )
         self._over = Future[None](self.kernel, "the end of the run")
 
-    def _begin_failures(self, experiment: Experiment) -> None:
-        """Let failures happen from now on."""
+    def begin(self) -> None:
+        experiment, now = self.experiment, self.kernel.now
         assert experiment.faults is not None
         self.kernel.spawn(self._wait_for_end(), "the coordinator")
-        self._interruptions.began_again(self.kernel.now)
+        self._interruptions.began_again(now)
         workers, servers = experiment.workers, experiment.servers_in_run
-        begin = self.kernel.now
         Injection(
-            experiment.faults, self.kernel, experiment.seed, workers, servers, begin, self._strike
+            experiment.faults, self.kernel, experiment.seed, workers, servers, now, self._strike
         )
 
     # -- processes -----------------------------------------------------------------
 
-    def _spawn_program(
-        self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False
-    ) -> None:
-        self._processes[name].walker = self.kernel.spawn(program, name, daemon=daemon)
-
-    def _new_process(self, name: str) -> Process:
-        if name in self._processes and self._cuts_network:
-            self.network.cut(name)  # from what was sent to the one before
-        process = self._processes[name] = Process(self.kernel, name)
+    def process(self, name: str) -> Process:
+        if self._cuts_network and name in self._numbers:
+            self._run.network.cut(name)  # from what was sent to the process before
+        process = self._processes[name] = MortalProcess(self.kernel, name)
         return process
+
+    def spawn(self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False) -> None:
+        process = self._processes[name]
+        if name in self._numbers:
+            program = self._to_the_end(program, process)
+        process.walker = self.kernel.spawn(program, name, daemon=daemon)
+
+    async def _to_the_end(self, program: Coroutine[Any, Any, None], process: MortalProcess) -> None:
+        """Run the program of a worker, and note its end."""
+        await program
+        process.has_finished = True
+        worker = self._numbers[process.name]
+        self._finished.add(worker)
+        self._note_finished(worker)
+        self._end_if_over()
+
+    def _note_finished(self, worker: int) -> None:
+        """A worker is done."""
 
     async def _wait_for_end(self) -> None:
         """Keep the run going while a worker is away."""
         await self._over
 
     def _end_if_over(self) -> None:
-        done = len(self._finished | self._gone) == self.experiment.workers
+        done = len(self._finished | self.gone) == self.experiment.workers
         if done and not self._over.done:
             self._over.set(None)
 
@@ -135,16 +148,18 @@ class FailingRun(VirtualRun):
                     self._costs.add("standing", process.stood - stood)
                 self._lose_if_silent(process, before, lambda: process.until)
             case "partition":
-                obstacles = self.network.obstacles
+                obstacles = self._run.network.obstacles
                 before = obstacles.until(strike.node)
                 obstacles.partition(strike.node, now + duration)
                 self._lose_if_silent(process, before, lambda: obstacles.until(strike.node))
             case "loss":
-                self.network.obstacles.lose(strike.node, duration)
+                self._run.network.obstacles.lose(strike.node, duration)
             case "slow":
                 process.slow_down(strike.factor, now + duration)
 
-    def _lose_if_silent(self, process: Process, before: Time, until: Callable[[], Time]) -> None:
+    def _lose_if_silent(
+        self, process: MortalProcess, before: Time, until: Callable[[], Time]
+    ) -> None:
         """Count a process as lost if it is silent for the lease.
 
         Args:
@@ -163,17 +178,17 @@ class FailingRun(VirtualRun):
         if until() > began + lease:
             self._call_after(max(0, began + lease - now), look)
 
-    def _end(self, process: Process, failed: Time | None = None) -> None:
+    def _end(self, process: MortalProcess, failed: Time | None = None) -> None:
         """End a process. failed: when it failed; None: now."""
         process.end()
         if self._cuts_network:
-            self.network.cut(process.name)
+            self._run.network.cut(process.name)
         self._failed_at[process.name] = self.kernel.now if failed is None else failed
 
     def _call_after(self, delay: Time, function: Callable[[Any], None], what: Any = None) -> None:
         self.kernel.call_at(self.kernel.now + delay, function, what)
 
-    def _lose(self, process: Process, how: str = "was killed by SIGKILL") -> None:
+    def _lose(self, process: MortalProcess, how: str = "was killed by SIGKILL") -> None:
         """The coordinator knows that a process is lost."""
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
@@ -183,12 +198,8 @@ class FailingRun(VirtualRun):
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
             raise type(error)(f"{error} ({where})") from error
 
-    def _log_loss(self, name: str, how: str) -> None:
-        generation = self._generations.get(name, 0)
-        self.events.add("lost", "warning", role=name, generation=generation, why=f"{name} {how}")
-
     @abstractmethod
-    def _lose_process(self, process: Process, how: str) -> None:
+    def _lose_process(self, process: MortalProcess, how: str) -> None:
         """Go on without a process, or replace it. Raises RunError if the run ends."""
 
     # -- all processes begin again ---------------------------------------------------
@@ -196,7 +207,6 @@ class FailingRun(VirtualRun):
     def _begin_all_again(
         self,
         loss: RunError,
-        kept: Kept | None,
         failed: Time,
         servers: Sequence[int],
         workers: Sequence[int],
@@ -210,6 +220,7 @@ class FailingRun(VirtualRun):
         Raises:
             RunError: if the run ends.
         """
+        kept = self.last_checkpoint
         self._server_losses.require_way_on(loss, 0 if kept is None else kept.number)
         assert kept is not None
         now = self.kernel.now
@@ -220,13 +231,13 @@ class FailingRun(VirtualRun):
         for each in self._processes.values():
             if each.alive:
                 self._end(each)
-            self.network.cut(each.name)
+            self._run.network.cut(each.name)
         self._failed_at.clear()
         self._generations.clear()
         self._take_back(kept)
         self._interruptions.group_lost(servers, workers, failed, kept)
         self._restore_from(kept)
-        self.events.add(
+        self._events.add(
             "group-restart",
             "warning",
             cause=str(loss),
@@ -236,7 +247,7 @@ class FailingRun(VirtualRun):
             updates_lost=self._recovery.updates_lost,
         )
         ready = now + nanoseconds(self._repairs.servers_s)
-        ready = max([ready, *map(self.network.obstacles.until, self._processes)])
+        ready = max([ready, *map(self._run.network.obstacles.until, self._processes)])
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._start_again, kept)
 
@@ -254,15 +265,12 @@ class FailingRun(VirtualRun):
 
     def _take_back(self, kept: Kept) -> None:
         """Put the records back to a checkpoint."""
-        self.settle(wait=True)
-        totals = self.recorder.totals = Totals()
+        self._run.settle(wait=True)
+        totals = Totals()
         totals.add(kept.totals)
-        for ended in self.held_rows.go_back(kept.first):
+        for ended in self._held.go_back(kept.first):
             totals.add_times(*ended)
-        self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
-        self._done = sum(totals.iterations.values())
-        self.metrics.take_up(kept.metrics)
-        self._evaluated_at = None
+        self._run.take_up(totals, kept.metrics)
         self._recovery.restarts += 1
         self._recovery.updates_lost = kept.recovery.updates_lost
 
@@ -273,7 +281,7 @@ class FailingRun(VirtualRun):
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
         self._finished.clear()
-        self._gone.clear()
+        self.gone = set(self.dropped)
         self._interruptions.began_again(self.kernel.now)
         self._begin_again(kept)
 
@@ -281,51 +289,65 @@ class FailingRun(VirtualRun):
     def _begin_again(self, kept: Kept) -> None:
         """Start all processes again."""
 
-    def let_workers_write(self, size_bytes: int) -> Time:
-        """Let all workers stand still to write a checkpoint; return for how long (ns)."""
-        writing = nanoseconds(self._repairs.writing_s(size_bytes))
-        for name in self._numbers:
-            self._processes[name].stand_still(writing)
-        return writing
+    def keep(self, kept: Kept) -> None:
+        """Begin again from this checkpoint from now on, which is complete or will be at once."""
+        kept.hand_on(self._held)
+        self.last_checkpoint = kept
 
     def checkpoint_written(self, taken: Time, still: Time = 0) -> None:
         """A checkpoint is complete, for which all wait for so long (ns), `still` ns from now on."""
         self._costs.add("checkpoints", taken, self.experiment.workers)
         self._worked_since = self.kernel.now + still
 
-    # -- the engine ----------------------------------------------------------------
+    def kept(
+        self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
+    ) -> Kept:
+        """Return what is to be kept of the run now, as the checkpoint of this number."""
+        return Kept.of(self._run, number, states, own, self._held.held)
 
-    def run(self) -> None:
-        super().run()
-        self._costs.goodput = self._goodput()
+    # -- the end ---------------------------------------------------------------------
 
-    def _goodput(self) -> float | None:
-        """Return the gradients per second, over those of the same run without failures."""
-        rate = self._undisturbed_rate()
-        now_s = seconds(self.kernel.now)
-        return self.totals.applied / now_s / rate if rate and now_s else None
+    def end(self) -> None:
+        rate, now_s = self._undisturbed_rate(), seconds(self.kernel.now)
+        if rate and now_s:
+            self._costs.goodput = self._run.totals.applied / now_s / rate
 
-    def _undisturbed_rate(self) -> float | None:
-        """Return the gradients per second of the same run without failures, if they are known."""
-        done = max(self.totals.iterations.values(), default=0)
-        return undisturbed_rate(self.experiment, self._workload, self._ended_early_at, done)
+    def _undisturbed_rate(self) -> float:
+        """Return the gradients per second that the same run applies without failures; 0: unknown.
 
-    @property
-    def _ended_early_at(self) -> Time | None:
-        """When the run ended (ns), if workers may have been in the middle of their iterations.
-
-        A run that was ended by the last of them can be shorter than the same run without failures:
+        It has neither evaluations nor checkpoints, and computes nothing but times. It ends where
+        this run has ended if workers may have been in the middle of their iterations: a run that
+        was ended by the last of them can be shorter than the same run without failures, because
         averages of fewer workers take less time.
         """
-        stop = self.experiment.stop
+        run, stop = self._run, self.experiment.stop
+        iterations = max(run.totals.iterations.values(), default=0)
+        if not iterations:
+            return 0.0
         is_early = stop.virtual_time_s is not None or stop.target_accuracy is not None
-        return self.kernel.now if is_early else None
+        task = Timing(layers=run.layers)
+        plain = replace(
+            self.experiment,
+            task=task,
+            faults=None,
+            checkpoint=None,
+            evaluate=Evaluate(),
+            target=None,
+            stop=Stop(
+                iterations=iterations,
+                virtual_time_s=seconds(self.kernel.now) if is_early else None,
+            ),
+        )
+        sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
+        twin = type(run)(plain, sizes, Trace(NoSink()))
+        try:
+            twin.run()
+            return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0
+        finally:
+            twin.close()
 
-    def times(self, host_s: float) -> dict[str, Any]:
-        return {**super().times(host_s), "faults": self._costs.summary()}
+    def summary(self) -> dict[str, Any]:
+        return {"faults": self._costs.summary()}
 
     def costs(self) -> dict[str, Any]:
         return self._costs.state()
-
-    def recovery(self) -> Recovery:
-        return structs.replace(self._recovery)

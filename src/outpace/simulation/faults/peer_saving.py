@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outpace.simulation.faults.saving import Kept, size_of
 from outpace.simulation.peer_checkpoints import PeerSaving, count_until
 from outpace.sync.checkpoint.state import ShardState
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.peers import FailingPeerSimulation
+    from outpace.simulation.faults.peer_failures import PeerFailures
 
 
 class KeptPeerSaving(PeerSaving):
-    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
+    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper."""
 
-    Attributes:
-        last: from which the run goes on, and to which all workers may go back; None: there is none.
-    """
-
-    _run: FailingPeerSimulation
-    last: Kept | None = None
+    def __init__(self, life: PeerFailures, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._life = life
 
     def begin(self) -> None:
         if self._number:  # the run was resumed from this one
             resume = self._run.resume
             assert resume is not None
             own = [state for state in resume.own_states() if state is not None]
-            self.last = Kept.of(self._run, self._number, [resume.state(0)], own)
+            life = self._life
+            life.last_checkpoint = life.kept(self._number, [resume.state(0)], own)
         super().begin()
 
     def begin_again(self, kept: Kept) -> None:
@@ -40,18 +38,17 @@ class KeptPeerSaving(PeerSaving):
         self._begins = dict(enumerate(kept.first))
 
     def soon(self) -> None:
-        if not self._run.is_down:
+        if not self._life.is_down:
             super().soon()
 
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
-        run = self._run
-        kept = Kept.of(run, self._number + 1, [state], own)
+        life = self._life
+        kept = life.kept(self._number + 1, [state], own)
         count_until(state.watermarks, kept.totals.iterations)
-        kept.hand_on(run.held_rows)
+        life.keep(kept)
         if self._keeper is None:
             self._number += 1
         else:
             super()._write(state, own)
-        self.last = kept
-        writing = run.let_workers_write(max(map(size_of, (state, *own))))
-        run.checkpoint_written(writing, still=writing)
+        writing = life.let_workers_write(max(map(size_of, (state, *own))))
+        life.checkpoint_written(writing, still=writing)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
-from msgspec import structs
 
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
@@ -19,8 +18,8 @@ from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.failing import FailingRun
-    from outpace.simulation.faults.run import FailingSimulation
+    from outpace.simulation.faults.server_failures import ServerFailures
+    from outpace.simulation.virtual import VirtualRun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +42,13 @@ class Kept:
     @classmethod
     def of(
         cls,
-        run: FailingRun,
+        run: VirtualRun,
         number: int,
         states: Sequence[ShardState],
-        own: Sequence[ShardState] = (),
+        own: Sequence[ShardState],
+        rows: int,
     ) -> Kept:
-        """Return what is to be kept of a run now."""
+        """Return what is to be kept of a run now. rows: of its trace that are held."""
         run.settle(wait=True)  # the evaluations until now
         totals = Totals()
         totals.add(run.totals)
@@ -67,8 +67,8 @@ class Kept:
             first=first,
             totals=totals,
             metrics=run.metrics.kept(),
-            recovery=structs.replace(run.recovery()),
-            rows=run.held_rows.held,
+            recovery=run.recovery(),
+            rows=rows,
         )
 
     def hand_on(self, rows: HeldRows) -> None:
@@ -84,24 +84,23 @@ class KeptSaving(ServerSaving):
     """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
 
     While one is written the servers stand still (`Recovery.writing_s`); it counts at the end.
-
-    Attributes:
-        last: from which the run goes on; None: there is none yet.
     """
 
-    _run: FailingSimulation
-    last: Kept | None = None
     _coming: Kept | None = None  # it is being written
     _writing: Time = 0  # for which the servers stand still for it
+
+    def __init__(self, life: ServerFailures, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._life = life
 
     def begin(self) -> None:
         if self._number:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]
-            self.last = Kept.of(self._run, self._number, states)
+            self._life.last_checkpoint = self._life.kept(self._number, states)
         super().begin()
 
     def now(self) -> None:
-        if not self._run.is_down:
+        if not self._life.is_down:
             super().now()
 
     def begin_again(self) -> None:
@@ -123,15 +122,15 @@ class KeptSaving(ServerSaving):
         return self._coming is not None or super().is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
-        self._writing += self._run.stand_still_to_write(server, size_of(state))
+        self._writing += self._life.stand_still_to_write(server, size_of(state))
         super()._saved(server, number, state)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        kept = self._coming = Kept.of(self._run, number, states)
+        kept = self._coming = self._life.kept(number, states)
         if self._keeper is not None:
             self._open.is_held = True
             super()._write(number, states)
-        kernel, until = self._run.kernel, self._run.servers_stand_until
+        kernel, until = self._life.kernel, self._life.servers_stand_until
         if until > kernel.now:
             kernel.call_at(until, self._complete, kept)
         else:
@@ -140,12 +139,12 @@ class KeptSaving(ServerSaving):
     def _complete(self, kept: Kept) -> None:
         if self._coming is not kept:
             return  # it was given up
-        if not self._run.all_servers_live:
+        if not self._life.all_servers_live:
             self.close()  # one has died while it wrote
             return
-        kept.hand_on(self._run.held_rows)
-        self._coming, self.last = None, kept
-        self._run.checkpoint_written(self._writing)
+        self._coming = None
+        self._life.keep(kept)
+        self._life.checkpoint_written(self._writing)
         self._writing = 0
         self._open.release()
 

@@ -105,13 +105,13 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     pushed = -1
     _settings: StepSettings
 
-    def send(self, to: str, *messages: Message) -> None:
+    def _send(self, to: str, *messages: Message) -> None:
         for message in messages:
             if isinstance(message, Push):
                 self.pushed = message.iteration
                 if message.gradient is not None:
                     message.settings = self._settings
-        super().send(to, *messages)
+        super()._send(to, *messages)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]

@@ -66,12 +66,12 @@ class ScriptRun(VirtualRun):
     def script_processes(self) -> Sequence[ScriptProcess]:
         return self._workload.workers.processes
 
-    def _take_up(self, point: ResumePoint) -> Time:
+    def _take_up_from(self, point: ResumePoint) -> Time:
         files, others = script_files(point), redivided(point)
         for process in self.script_processes:
             process.kept, process.redivided = files.get(process.worker), others
             process.had_ended = process.worker in point.checkpoint.index.ended
-        return super()._take_up(point)
+        return super()._take_up_from(point)
 
     def run(self) -> None:
         super().run()

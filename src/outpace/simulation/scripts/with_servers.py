@@ -47,9 +47,8 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._blocks[server] = block
         return block
 
-    async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
-        first = None if self.resume is None else self.resume.first[worker]
-        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
+    async def _train(self, train: AbortableProgram, worker: int, first: int | None) -> None:
+        node = self._nodes[worker] = ScriptWorkerNode(self, worker, self._servers, first)
         has_ended = False
         try:
             if node.process.had_ended:

@@ -1,0 +1,69 @@
+"""What fails in a run in virtual time without servers, and how it goes on.
+
+An average that has begun ends, even if a worker dies: it takes much less time than computations do.
+It stands still while a member is cut off from the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outpace.engine.worker_losses import LEAST_PEERS
+from outpace.errors import RunError
+from outpace.record.event_log import EventLog
+from outpace.record.trace import Trace
+from outpace.simulation.faults.failing import Failures
+from outpace.simulation.faults.peer_saving import KeptPeerSaving
+from outpace.simulation.faults.processes import MortalProcess
+from outpace.simulation.faults.saving import Kept
+from outpace.support.units import Time, nanoseconds
+
+if TYPE_CHECKING:
+    from outpace.simulation.peers import PeerSimulation
+
+
+class PeerFailures(Failures):
+    """The life of a run without servers and with failures.
+
+    As in a real run all workers begin again from the last checkpoint after the loss of one; with
+    `on_worker_loss: continue` all that are left.
+    """
+
+    _cuts_network = False  # averages that have begun end
+    _saving: KeptPeerSaving | None = None
+
+    def __init__(self, run: PeerSimulation, trace: Trace, events: EventLog) -> None:
+        super().__init__(run, trace, events)
+        self._peers = run
+
+    def new_saving(self, *arguments: Any) -> KeptPeerSaving:
+        """Return what takes checkpoints. arguments: of `PeerSaving`."""
+        self._saving = KeptPeerSaving(self, *arguments)
+        return self._saving
+
+    def let_workers_write(self, size_bytes: int) -> Time:
+        """Let all workers stand still to write a checkpoint; return for how long (ns)."""
+        writing = nanoseconds(self._repairs.writing_s(size_bytes))
+        for name in self._numbers:
+            self._processes[name].stand_still(writing)
+        return writing
+
+    def _lose_process(self, process: MortalProcess, how: str) -> None:
+        worker, experiment = self._numbers[process.name], self.experiment
+        loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
+        if experiment.on_worker_loss == "stop":
+            raise loss
+        if experiment.on_worker_loss == "continue":
+            if experiment.workers - len(self.dropped | {worker}) < LEAST_PEERS:
+                raise loss
+            self.dropped.add(worker)
+            self._run.network.obstacles.end_partition(process.name)  # nothing waits for its end
+        self._begin_all_again(loss, failed, [], [worker])
+
+    def _restore_from(self, kept: Kept) -> None:
+        assert self._saving is not None
+        self._peers.go_back(kept.states[0], kept.own)
+        self._saving.begin_again(kept)
+
+    def _begin_again(self, kept: Kept) -> None:
+        self._peers.start_again(kept.first)
