@@ -33,7 +33,7 @@ from outpace.sync import (
     Scale,
     Ssp,
 )
-from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin, Resume
+from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin
 from outpace.sync.observer import Outcome
 
 
@@ -249,7 +249,7 @@ ILLEGAL = st.sampled_from(
         Pull(0, -1),
         Leave(99),
         Pause(99),
-        Resume(0),
+        Pause(0, over=True),
         Rejoin(99, 0),
         Rejoin(0, 10**6),
         "older",

@@ -43,8 +43,8 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
+    Compared,
     Fetch,
-    FirstDigest,
     JoinRun,
     ProcessDone,
     Ready,
@@ -55,10 +55,8 @@ from outpace.real.net.messages import (
 from outpace.real.net.peer_messages import (
     AskStore,
     AverageEnded,
-    ComeToMeeting,
-    EnterAllReduce,
     GroupBroken,
-    SeekPartner,
+    TakePart,
 )
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers, Session
@@ -71,7 +69,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state
-from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, Resume, WireMessage
+from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, WireMessage
 
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4
 SYNCS: Final[dict[str, dict[str, Any]]] = {
@@ -96,19 +94,13 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
     "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
 }
 HANDLED: Final = (
-    *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, FirstDigest),
+    *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, Compared),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(CheckpointPart, CheckpointPart, NotSaved, NotSaved, VersionReached),
     *(CheckpointArrived, FilePiece, FilePiece),
     ScriptState,
-    *(Pull, Done, Leave, Pause, Resume, Rejoin),
-    *(
-        EnterAllReduce,
-        GroupBroken,
-        ComeToMeeting,
-        SeekPartner,
-        AverageEnded,
-    ),
+    *(Pull, Done, Leave, Pause, Rejoin),
+    *(TakePart, TakePart, TakePart, GroupBroken, AverageEnded),
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made

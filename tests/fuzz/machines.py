@@ -21,14 +21,14 @@ from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.membership import Membership, Replace, Rules
-from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, Resume
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
 WORKERS = 3
 POLICIES = (Bsp(), Ssp(2), Asp(), Dsps(1, 2), CutOff())
 _RENEWED = 300  # messages after which the machines are made anew
-_OWN = Push, Pull, Leave, Pause, Resume, Rejoin
+_OWN = Push, Pull, Leave, Pause, Rejoin
 
 
 class Fuzzed:

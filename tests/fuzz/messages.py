@@ -13,7 +13,7 @@ from msgspec import inspect
 from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
 from outpace.real.net.messages import WirePush, WorkerReplaced
 from outpace.real.net.wire import ANY_MESSAGE
-from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, Resume, WireMessage
+from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())
 # Those that change a shard, the membership or the planner of checkpoints.
@@ -24,7 +24,6 @@ _OFTEN: Final = (
     Pull,
     Leave,
     Pause,
-    Resume,
     Rejoin,
     Close,
     WorkerReplaced,

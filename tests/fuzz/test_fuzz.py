@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz.coordinator import SYNCS, FuzzedCoordinator
 from tests.fuzz.machines import run
 
-from outpace.real.net.messages import Fetch, FirstDigest, TrainingDone
+from outpace.real.net.messages import Compared, Fetch, TrainingDone
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -40,7 +40,9 @@ def test_inputs_that_are_guided_by_coverage_find_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("kind", SYNCS)
-@pytest.mark.parametrize("message", [FirstDigest(0, "a"), TrainingDone(), Fetch("initial")])
+@pytest.mark.parametrize(
+    "message", [Compared("gradient", 0, "a"), TrainingDone(), Fetch("initial")]
+)
 def test_a_server_that_speaks_as_a_worker_is_refused(kind, message):
     coordinator = FuzzedCoordinator(random.Random(0), kind)
     try:

@@ -53,7 +53,7 @@ def handmade(folder, pushes, kind, *, iterations=(), workers=2):
     files.write_config(folder, {"sync": {"kind": kind}, "workers": workers})
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    recorder = Recorder(trace, lambda shard, version: None)
+    recorder = Recorder(trace)
     for worker, shard, iteration, arrived, settled, outcome in pushes:
         push = Push(worker, iteration, 0)
         recorder.push_settled(shard, push, round(arrived * S), round(settled * S), outcome, 0)

@@ -21,7 +21,6 @@ from outpace.sync.messages import (
     Pull,
     Push,
     Reply,
-    Resume,
     SetPolicy,
 )
 from outpace.sync.observer import NO_WORKER, Outcome
@@ -50,7 +49,7 @@ class Account:
     def pull_abandoned(self, shard, pull, arrived, decision):
         self.abandoned.append((pull.worker, pull.iteration))
 
-    def updated(self, shard, version):
+    def updated(self, version):
         self.versions.append(version)
 
 
@@ -61,7 +60,7 @@ class Driver:
         self.policy, self.workers, self.size = policy, workers, size
         self.account = Account()
         block = parameter_block(torch.zeros(size, dtype=torch.float64), Sgd(lr=1.0))
-        self.shard = Shard(0, block, workers, policy, self.account)
+        self.shard = Shard(0, block, workers, policy, self.account, self.account.updated)
         self.now = 0
         self.iteration = [0] * workers  # the one to compute next
         self.watermark = [-1] * workers  # the last one pushed: an answer may skip iterations
@@ -123,7 +122,7 @@ class Driver:
 
     def resume(self, worker: int) -> None:
         self.paused.remove(worker)
-        self.send(Resume(worker))
+        self.send(Pause(worker, over=True))
 
     def send(self, message: FromWorker | SetPolicy | Close) -> None:
         self.now += 1

@@ -52,7 +52,6 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     Reply,
-    Resume,
     SetPolicy,
 )
 from outpace.sync.observer import NO_WORKER, Outcome
@@ -193,7 +192,7 @@ class Observer:
     def pull_abandoned(self, shard, pull, arrived, decision):
         self.abandoned.append((pull.worker, pull.iteration))
 
-    def updated(self, shard, version):
+    def updated(self, version):
         self.versions.append(version)
 
 
@@ -234,7 +233,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     def new_shard(self, workers, policy):
         block = parameter_block(tensor([0.0] * SIZE), Sgd(lr=1.0))
-        return Shard(0, block, workers, policy, self.seen)
+        return Shard(0, block, workers, policy, self.seen, self.seen.updated)
 
     # -- what every message does -----------------------------------------------------
 
@@ -344,7 +343,7 @@ class ShardMachine(RuleBasedStateMachine):
         if pauses:
             self.send(Pause(worker), lambda: model.pause(worker, self.now))
         else:
-            self.send(Resume(worker), lambda: model.resume(worker, self.now))
+            self.send(Pause(worker, over=True), lambda: model.resume(worker, self.now))
 
     @precondition(lambda self: self.model.members)
     @rule(pick=any_worker, gap=gaps, really=st.integers(0, 3))
@@ -492,7 +491,7 @@ class ShardMachine(RuleBasedStateMachine):
             case "pause unknown":
                 return Pause(model.workers)
             case "resume gone" if gone is not None:
-                return Resume(gone)
+                return Pause(gone, over=True)
             case "push paused" if model.paused:
                 paused = self.one_of(pick, sorted(model.paused))
                 return Push(paused, model.progress[paused] + 1, 0, gradient)
@@ -501,7 +500,7 @@ class ShardMachine(RuleBasedStateMachine):
             case "pause again" if model.paused:
                 return Pause(self.one_of(pick, sorted(model.paused)))
             case "resume again" if model.active:
-                return Resume(self.one_of(pick, model.active))
+                return Pause(self.one_of(pick, model.active), over=True)
             case "leave unknown":
                 return Leave(model.workers)
             case "gone" if gone is not None:

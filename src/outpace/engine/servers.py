@@ -168,6 +168,3 @@ class _PullsOnly:
 
     def push_settled(self, *_: object) -> None:
         pass
-
-    def updated(self, *_: object) -> None:
-        pass

@@ -6,7 +6,7 @@ Memory does not grow with the run: there are only sums and histograms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
@@ -57,16 +57,11 @@ class Average(Protocol):
 
 
 class Recorder:
-    """Records the events of a run. Implements `ShardObserver`.
+    """Records the events of a run. Implements `ShardObserver`."""
 
-    Args:
-        on_update: called with shard and version when the parameters have a new version.
-    """
-
-    def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
+    def __init__(self, rows: TraceRows) -> None:
         self.totals = Totals()
         self._row, self._append = rows.row, rows.append
-        self.updated = on_update  # the rest of `ShardObserver` are methods
 
     # -- workers ---------------------------------------------------------------
 

@@ -296,7 +296,7 @@ class PeerSimulation(VirtualRun):
         before = self.model.version - 1  # the result of all-reduce n is commit n
         versions = self._computed_at.pop(before, ())
         self.recorder.gradients_applied(gradients, (before - version for version in versions))
-        self._on_update(0, self.updates)
+        self._on_update(self.updates)
 
     def _stepped(self) -> None:
         if self._strategy.has_common:
@@ -304,7 +304,7 @@ class PeerSimulation(VirtualRun):
         self._steps += 1
         self.recorder.gradients_applied(1)
         if self._steps % self.experiment.workers == 0:
-            self._on_update(0, self.updates)
+            self._on_update(self.updates)
 
     def _averaged(self, average: SimulatedReduction | SimulatedExchange) -> None:
         context = self.contexts[average.worker]

@@ -91,7 +91,8 @@ class Simulation(VirtualRun):
 
     def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
         block = self._block(server, initial)
-        return Shard(server, block, self.experiment.workers, policy, self.recorder)
+        updated = self._on_update if server == 0 else None
+        return Shard(server, block, self.experiment.workers, policy, self.recorder, updated)
 
     def _new_saving(self, settings: Checkpoint) -> ServerSaving:
         new = ServerSaving if self._failures is None else self._failures.new_saving

@@ -100,7 +100,7 @@ class VirtualRun(ABC):
         self._optimizer = experiment.optimizer_in_run(workload.samples)
         self.layers = tuple(workload.layers)
         self.life = self._new_life(trace, events or EventLog())
-        self.recorder = Recorder(self.life.rows, self._on_update)
+        self.recorder = Recorder(self.life.rows)
         self.metrics = Metrics()
         self.network = network_of(
             experiment.network,
@@ -294,9 +294,8 @@ class VirtualRun(ABC):
         self.life.rows.flush()
         self._trace.flush()
 
-    def _on_update(self, shard: int, version: int) -> None:
-        if shard:
-            return
+    def _on_update(self, version: int) -> None:
+        """The parameters have a new version: evaluate it, if it is to be; tell the checkpoints."""
         every = self.experiment.evaluate.every_updates
         if every and version % every == 0:
             self._evaluate()

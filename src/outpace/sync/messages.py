@@ -65,16 +65,12 @@ class Leave(WireMessage, tag="leave"):
 class Pause(WireMessage, tag="pause"):
     """`worker` waits for other workers outside of the strategy, in a collective of its script.
 
-    Until its `Resume`, no server and no scheduler waits for it, and it sends nothing.
+    Until it says that the pause is over, no server and no scheduler waits for it, and it sends
+    nothing. It continues in the iteration in which it paused.
     """
 
     worker: Index
-
-
-class Resume(WireMessage, tag="resume"):
-    """`worker` goes on after its `Pause`, in the iteration in which it paused."""
-
-    worker: Index
+    over: bool = False
 
 
 class Rejoin(WireMessage, tag="rejoin"):
@@ -134,18 +130,13 @@ class Done(WireMessage, tag="done"):
 class Close(WireMessage, tag="close"):
     """Closes the iteration: only the gradients of these workers count.
 
+    It tells a worker that has not finished it that it and earlier ones need no computation.
     by: the worker whose message ended the iteration; -1: none. Workers must not send it.
     """
 
     iteration: Count
     workers: Sequence[Index]
     by: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
-
-
-class Abort(WireMessage, tag="abort"):
-    """Tells a worker that this iteration and earlier ones are over and need no computation."""
-
-    iteration: Count
 
 
 class Ack(WireMessage, tag="ack"):
@@ -160,21 +151,9 @@ class Ack(WireMessage, tag="ack"):
 
 
 Message: TypeAlias = (
-    Push
-    | Pull
-    | Leave
-    | Pause
-    | Resume
-    | Rejoin
-    | Lost
-    | Reply
-    | Ack
-    | SetPolicy
-    | Done
-    | Close
-    | Abort
+    Push | Pull | Leave | Pause | Rejoin | Lost | Reply | Ack | SetPolicy | Done | Close
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | Done
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Rejoin | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

@@ -44,6 +44,3 @@ class ShardObserver(Protocol):
 
     def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         """Report a held pull that gets no answer, because the run ended or its worker left."""
-
-    def updated(self, shard: int, version: int) -> None:
-        """Report a new version of the parameters."""

@@ -27,7 +27,7 @@ its application.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from outpace.blocks.block import Value
 from outpace.errors import PolicyError, ProtocolError
@@ -55,7 +55,6 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     Reply,
-    Resume,
     SetPolicy,
 )
 from outpace.sync.observer import NO_WORKER, Outcome, ShardObserver
@@ -65,6 +64,9 @@ from outpace.sync.policy import Policy
 
 class Shard:
     """The state machine of one server; see the docstring of this module.
+
+    Args:
+        updated: called with each new version of the parameters.
 
     Attributes:
         next_deadline: Time at which to call `on_time` unless a message arrives first; None: never.
@@ -77,12 +79,13 @@ class Shard:
         workers: int,
         policy: Policy,
         observer: ShardObserver,
+        updated: Callable[[int], None] | None = None,
     ) -> None:
         self.index = index
         self._follow(policy)
         self._observer = observer
         self._view = View(index, workers)
-        self._updates = Updates(index, block, workers, observer)
+        self._updates = Updates(index, block, workers, observer, updated)
         self._gradients = Gradients(self._view, self._updates, policy)
         self._queue = PullQueue()
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
@@ -128,7 +131,7 @@ class Shard:
             return self._on_pull(message, now)
         if isinstance(message, Leave):
             return self._on_leave(message, now)
-        if isinstance(message, Pause | Resume):
+        if isinstance(message, Pause):
             return self._on_pause(message, now)
         if isinstance(message, Close):
             return self._on_close(message, now)
@@ -251,8 +254,8 @@ class Shard:
         self._view.leave(worker)
         return self._advance(worker, now)
 
-    def _on_pause(self, message: Pause | Resume, now: Time) -> list[Reply]:
-        worker, pauses = message.worker, isinstance(message, Pause)
+    def _on_pause(self, message: Pause, now: Time) -> list[Reply]:
+        worker, pauses = message.worker, not message.over
         require_member(self._view, worker, "paused" if pauses else "resumed")
         if pauses == self._view.is_paused(worker):
             why = "paused twice" if pauses else "resumed without a pause"

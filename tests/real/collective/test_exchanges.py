@@ -16,8 +16,8 @@ from outpace.real.net.peer_messages import (
     AverageEnded,
     CancelAverage,
     GroupBroken,
-    SeekPartner,
     StartAverage,
+    TakePart,
 )
 
 HOST = "127.0.0.1"
@@ -81,7 +81,7 @@ def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
     assert one.parameters.tolist() == [2] * 5
     assert other.parameters.tolist() == [18, 2, 2, 2, 2]
     assert third.parameters.tolist() == [8] * 5
-    assert (one.said, other.said) == ([SeekPartner(3), AverageEnded(0)], [AverageEnded(0)])
+    assert (one.said, other.said) == ([TakePart("pair", 3), AverageEnded(0)], [AverageEnded(0)])
     assert (one.ended, other.ended) == ([pair], [])
     assert pair.joined <= pair.began <= pair.ended
     assert pair.nbytes == 40
@@ -119,8 +119,8 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     one.exchanges.take(StartAverage(0, seeker, 1 - seeker, 0))
     one.exchanges.take(CancelAverage(0))
     one.exchanges.take(CancelAverage(0))  # too late
-    again = [SeekPartner(5)] if seeker == 0 else []
-    assert one.said == [SeekPartner(5), AverageEnded(0), *again]
+    again = [TakePart("pair", 5)] if seeker == 0 else []
+    assert one.said == [TakePart("pair", 5), AverageEnded(0), *again]
     for worker in (one, third):
         worker.exchanges.take(StartAverage(1, 0, 2, 0))
     for worker in (one, third):

@@ -21,7 +21,7 @@ from outpace.real.collective.entries import Digests
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
-from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
+from outpace.real.net.peer_messages import GroupBroken, TakePart
 
 HOST = "127.0.0.1"
 
@@ -67,7 +67,7 @@ class Team:
         ]
 
     def _hear(self, me: int, message) -> None:
-        if isinstance(message, EnterAllReduce):
+        if isinstance(message, TakePart) and message.what == "all-reduce":
             self.joined[me].append(message.number)
         elif isinstance(message, GroupBroken) and message.generation == self.generation:
             self.broken.append(message.reason)

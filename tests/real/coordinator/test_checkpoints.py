@@ -16,10 +16,9 @@ from outpace.real.net.checkpoint_messages import (
     GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
-    TellVersion,
     VersionReached,
 )
-from outpace.real.net.messages import Plan, Ready
+from outpace.real.net.messages import Plan, Ready, TakeSnapshot
 from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
@@ -163,14 +162,14 @@ def test_server_0_tells_when_enough_updates_are_done(tmp_path):
     run = Run(tmp_path, {"every_updates": 20})
     run.begin()
     # The first checkpoint says that server 0 has version 11.
-    assert run.orders()[-1] == (0, TellVersion(20))
+    assert run.orders()[-1] == (0, TakeSnapshot(0, 20))
     run.hear(0, VersionReached(23, 40))
     number, clock = run.clocks()
     assert (number, clock > 40) == (2, True)
     for server in (0, 1):
         run.saved(server, 2, clock, version=44)
     run.wait(1)
-    assert run.orders() == [(0, TellVersion(60))]
+    assert run.orders() == [(0, TakeSnapshot(0, 60))]
 
 
 def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_taken(tmp_path):

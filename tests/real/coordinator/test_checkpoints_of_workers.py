@@ -18,9 +18,8 @@ from outpace.real.net.checkpoint_messages import (
     GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
-    TellVersion,
 )
-from outpace.real.net.messages import Plan
+from outpace.real.net.messages import Plan, TakeSnapshot
 from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.checkpoints.shards import read_parameters
@@ -171,7 +170,7 @@ def test_one_that_a_worker_misses_is_given_up_and_asked_for_again_further_ahead(
 
 def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_path):
     run = Run(tmp_path, "hpsgd", {"every_updates": 10})
-    assert run.orders() == [(0, TellVersion(10))] * 2
+    assert run.orders() == [(0, TakeSnapshot(0, 10))] * 2
     run.checkpoints.save_now()
     ((_, order), *_) = run.orders()
     run.save(0, 2, 99, order.clock, common=True)
@@ -182,7 +181,7 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
         (1, 3, True),
         (2, 3, False),
     ]
-    assert told[4:] == [(1, TellVersion(10))]  # another one counts the versions now
+    assert told[4:] == [(1, TakeSnapshot(0, 10))]  # another one counts the versions now
     run.save(1, 3, 40, told[2][1].clock, common=True)
     run.save(2, 3, 41, told[2][1].clock)
     run.wait(1)

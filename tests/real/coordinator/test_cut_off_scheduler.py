@@ -15,7 +15,7 @@ from outpace.engine import cut_offs
 from outpace.experiment.running import run
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Abort, Close, Done, Lost, Pause, Rejoin, Resume
+from outpace.sync.messages import Close, Done, Lost, Pause, Rejoin
 from outpace.sync.programs.cutoff import cut_off
 
 
@@ -55,9 +55,10 @@ class Place:
         return message
 
     def send(self, to, message):
-        if isinstance(message, Close):
+        assert isinstance(message, Close)
+        if to.startswith("server"):
             self.closed_s.append((seconds(self.now), message.workers))
-        elif isinstance(message, Abort):
+        else:
             self.stopped.append((to, message.iteration))
 
     async def decide(self, decision):
@@ -230,7 +231,13 @@ def test_an_iteration_does_not_wait_for_workers_in_a_collective_of_their_script(
         *(came(0, 0, 1.0), came(1, 0, 1.2), (1.5, Pause(2))),  # ends iteration 0
         *(came(1, 1, 2.0), came(0, 1, 2.5)),  # ends iteration 1
         *((2.6, Pause(0)), came(1, 2, 3.5)),  # ends iteration 2: nobody else computes
-        *((3.6, Resume(2)), came(1, 3, 4.0), (4.1, Resume(0)), came(0, 3, 5.0), came(2, 3, 5.5)),
+        *(
+            (3.6, Pause(2, over=True)),
+            came(1, 3, 4.0),
+            (4.1, Pause(0, over=True)),
+            came(0, 3, 5.0),
+            came(2, 3, 5.5),
+        ),
         came(0, 4, 6.0),  # now the rule ends the iteration again
     ]
     place, rule = Place([], messages), Watching()

@@ -7,7 +7,7 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.meetings import HostedMeetings
-from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.sync.messages import Leave
 
 NAMES = ["worker-0", "worker-1", "worker-2"]
@@ -26,7 +26,7 @@ class Host:
         """Return the numbers of the workers that go on."""
         self.told.clear()
         for worker in workers:
-            assert self.meetings.take(NAMES[worker], ComeToMeeting(last))
+            assert self.meetings.take(NAMES[worker], TakePart("meeting", last=last))
         return self.went_on()
 
     def went_on(self) -> list[int]:

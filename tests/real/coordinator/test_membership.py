@@ -12,9 +12,9 @@ from outpace.real.coordinator.averaging.membership import Membership
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.messages import BlockHead, Snapshot, TakeSnapshot
 from outpace.real.net.peer_messages import (
-    EnterAllReduce,
     GroupBroken,
     Regroup,
+    TakePart,
 )
 from outpace.sync.messages import Leave
 
@@ -38,7 +38,7 @@ class Team:
         return list(self.told)
 
     def joins(self, number: int, *workers: int) -> list:
-        return self.hear(*((worker, EnterAllReduce(number)) for worker in workers))
+        return self.hear(*((worker, TakePart("all-reduce", number)) for worker in workers))
 
     def wait(self, seconds: float) -> None:
         run_for(self.kernel, seconds)

@@ -20,8 +20,8 @@ from outpace.real.net.peer_messages import (
     AverageEnded,
     CancelAverage,
     GroupBroken,
-    SeekPartner,
     StartAverage,
+    TakePart,
 )
 from outpace.sync.messages import Leave, worker_name
 from outpace.sync.peers.gossip import partner_of
@@ -68,7 +68,7 @@ class Gossip(RuleBasedStateMachine):
     def ask(self, pick):
         if worker := self.one(pick, lambda worker: worker.here and worker.seeks is None):
             worker.seeks = self.iteration
-            worker.said.append(SeekPartner(self.iteration))
+            worker.said.append(TakePart("pair", self.iteration))
             self.iteration += 1
 
     @rule(pick=picks)
@@ -96,7 +96,7 @@ class Gossip(RuleBasedStateMachine):
             sought = worker.meet.seeker == worker.number
             self.over(worker)
             if sought:
-                worker.said.append(SeekPartner(worker.seeks))
+                worker.said.append(TakePart("pair", worker.seeks))
 
     @rule(pick=picks)
     def average(self, pick):
@@ -226,7 +226,7 @@ def beside(seeker, partner, workers):
 def test_averages_begin_first_come_first_served_once_both_are_free():
     told = Told(4)
     for seeker, partner in ((0, 1), (2, 1), (3, 2), (1, 3)):
-        told.pairs.take(worker_name(seeker), SeekPartner(beside(seeker, partner, 4)))
+        told.pairs.take(worker_name(seeker), TakePart("pair", beside(seeker, partner, 4)))
     assert told.meets == [(0, 1), (3, 2)]  # which nothing hinders, though 2 waits itself
     told.pairs.take("worker-1", AverageEnded(0))
     assert told.meets == []  # both others are busy
@@ -240,13 +240,13 @@ def test_averages_begin_first_come_first_served_once_both_are_free():
 def test_who_is_lost_is_given_no_partner_whatever_it_said():
     told = Told(3)
     told.pairs.lose("worker-0")
-    told.pairs.take("worker-0", SeekPartner(0))
+    told.pairs.take("worker-0", TakePart("pair", 0))
     assert told.said == []
 
 
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
-    told.pairs.take("worker-0", SeekPartner(0))
+    told.pairs.take("worker-0", TakePart("pair", 0))
     told.pairs.take("worker-0", GroupBroken(0, "worker-1: no route", average=0))
     with pytest.raises(RunError, match="worker-0 cannot reach worker-1: no route"):
         told.wait()
@@ -254,22 +254,22 @@ def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
 
 def test_who_cannot_reach_one_that_is_lost_asks_again():
     told = Told(3)
-    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
+    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
     told.pairs.take("worker-0", GroupBroken(0, "worker-1: it is silent", average=0))
     told.said.clear()
     told.pairs.lose("worker-1")
     assert told.said == [CancelAverage(0)]
     told.pairs.take("worker-0", AverageEnded(0))
-    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
+    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
     assert told.meets == [(0, 2)]
     told.wait()
 
 
 def test_an_action_between_averages_comes_after_those_under_way_and_before_the_next():
     told = Told(4)
-    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 4)))
+    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 4)))
     told.pairs.when_idle(lambda: told.said.append("now"))
-    told.pairs.take("worker-2", SeekPartner(beside(2, 3, 4)))
+    told.pairs.take("worker-2", TakePart("pair", beside(2, 3, 4)))
     assert told.meets == [(0, 1)]  # the other one waits, though its workers are free
     told.pairs.take("worker-0", AverageEnded(0))
     assert told.said == []
@@ -280,7 +280,7 @@ def test_an_action_between_averages_comes_after_those_under_way_and_before_the_n
 
 def test_an_action_between_averages_does_not_wait_for_a_worker_that_is_lost():
     told = Told(3)
-    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
+    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
     told.said.clear()
     told.pairs.when_idle(lambda: told.said.append("now"))
     told.pairs.lose("worker-0")

@@ -9,13 +9,13 @@ from tests.support.paths import SCRIPTS
 
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.experiment.running import run
-from outpace.real.net.messages import FirstDigest
+from outpace.real.net.messages import Compared
 
 WORKERS = [f"worker-{number}" for number in range(5)]
-A, B = FirstDigest(0, "a"), FirstDigest(0, "b")
+A, B = Compared("gradient", 0, "a"), Compared("gradient", 0, "b")
 
 
-def warned(*found: FirstDigest | None, workers: list[str] = WORKERS) -> list[str]:
+def warned(*found: Compared | None, workers: list[str] = WORKERS) -> list[str]:
     """Return the warnings if each worker sends this; None: it leaves without a gradient."""
     said: list[str] = []
     same = SameGradients(workers, said.append)
@@ -23,7 +23,7 @@ def warned(*found: FirstDigest | None, workers: list[str] = WORKERS) -> list[str
         if gradient is None:
             same.has_left(worker)
         else:
-            same.add(worker, gradient.iteration, gradient.digest)
+            same.add(worker, gradient.iteration, gradient.text)
     return said
 
 
@@ -38,7 +38,7 @@ def test_each_group_of_equal_gradients_has_one_warning_that_names_its_workers():
 
 
 def test_gradients_that_may_differ_for_other_reasons_are_not_compared():
-    none, later = FirstDigest(0, ""), FirstDigest(1, "a")
+    none, later = Compared("gradient", 0, ""), Compared("gradient", 1, "a")
     assert warned(A, B, later, none, none) == []
     assert warned(A, A, None, None) == []  # one worker has not said anything yet
     assert len(warned(A, A, None, None, None)) == 1
@@ -48,9 +48,9 @@ def test_gradients_that_may_differ_for_other_reasons_are_not_compared():
 def test_workers_that_abstained_first_are_compared_by_their_next_gradient():
     said: list[str] = []
     same = SameGradients(WORKERS[:2], said.append)
-    for gradient in (FirstDigest(0, ""), FirstDigest(1, "a")):
+    for gradient in (Compared("gradient", 0, ""), Compared("gradient", 1, "a")):
         for worker in WORKERS[:2]:
-            same.add(worker, gradient.iteration, gradient.digest)
+            same.add(worker, gradient.iteration, gradient.text)
     assert len(said) == 1
     assert "worker-0 and worker-1 computed the same gradient in iteration 1" in said[0]
     same.has_left("worker-1")

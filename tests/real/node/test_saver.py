@@ -19,11 +19,10 @@ from outpace.real.net.checkpoint_messages import (
     GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
-    TellVersion,
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Ready
+from outpace.real.net.messages import Ready, TakeSnapshot
 from outpace.real.node.saving import saver
 from outpace.real.node.saving.saver import SavedPart, ShardSaver
 from outpace.record.checkpoints.shards import read_shard
@@ -168,13 +167,13 @@ def unfit(state, optimizer):
 
 
 def test_the_coordinator_is_told_of_a_version_once(server):
-    server.saver.take(TellVersion(2))
+    server.saver.take(TakeSnapshot(0, 2))
     server.push()
     assert server.told == []
     server.push()
     server.push()
     assert server.told == [VersionReached(2, 2)]
-    server.saver.take(TellVersion(2))  # it has been reached already
+    server.saver.take(TakeSnapshot(0, 2))  # it has been reached already
     assert server.told[1:] == [VersionReached(3, 3)]
 
 

@@ -92,7 +92,7 @@ def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     folder = make_run(tmp_path / "a")
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    recorder = Recorder(trace, lambda shard, version: None)
+    recorder = Recorder(trace)
     recorder.iteration_finished(0, 0, 0, MS, MS, 0, 0)
     recorder.iteration_closed(0, 2 * MS, MS, Wait(), 1)
     trace.flush()

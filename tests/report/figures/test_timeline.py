@@ -166,7 +166,7 @@ def write_slow_trace(folder):
     """Worker 0 computes for 100 ms, in iterations 4, 5 and 8 for 200 ms; worker 1 waits for it."""
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    recorder = Recorder(trace, lambda shard, version: None)
+    recorder = Recorder(trace)
     start = 0
     for iteration in range(10):
         own = 300 if iteration == 5 else 200 if iteration in (4, 8) else 100

@@ -176,7 +176,7 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     run = make_run(tmp_path / "run")
     sink = ParquetSink(run / files.TRACE)
     trace = Trace(sink)
-    recorder = Recorder(trace, lambda shard, version: None)
+    recorder = Recorder(trace)
     held = Decision(1, Reason.BEYOND_BOUND, lead=1, bound=1)
     for worker, skew in enumerate((-1000, 1000)):
         recorder.pull_answered(Reply(0, worker, 0, 1, 1, 40 * MS), (skew + 1110) * MS, held, 9)

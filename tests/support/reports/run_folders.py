@@ -60,7 +60,7 @@ def write_waiting_trace(folder: Path) -> None:
     """Worker 1 waits at server 0 from 110 to 300 ms for worker 0; both compute alone before."""
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    recorder = Recorder(trace, lambda shard, version: None)
+    recorder = Recorder(trace)
     held = Decision(4, Reason.BEYOND_BOUND, lead=3, bound=3)
     at_once = Decision(None, Reason.WITHIN_BOUND, lead=0, bound=3)
     recorder.push_settled(0, Push(1, 3, 0), 110 * MS, 110 * MS, Outcome.APPLIED, 0)

@@ -26,8 +26,8 @@ from outpace.real.net.peer_messages import (
     AverageEnded,
     CancelAverage,
     GroupBroken,
-    SeekPartner,
     StartAverage,
+    TakePart,
 )
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
@@ -84,7 +84,7 @@ class PairwiseExchanges:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
         pair = self._sought = PendingExchange(self._kernel, iteration, self._clock.now)
-        self._tell(SeekPartner(iteration))
+        self._tell(TakePart("pair", iteration))
         return pair
 
     def take(self, message: OfPairs) -> None:
@@ -162,7 +162,7 @@ class PairwiseExchanges:
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             assert self._sought is not None
-            self._tell(SeekPartner(self._sought.iteration))
+            self._tell(TakePart("pair", self._sought.iteration))
 
     def _broken(self, other: int, reason: str) -> None:
         text = f"{worker_name(other)}: {reason[:1000]}"

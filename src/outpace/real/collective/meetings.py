@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from outpace.kernel import Future, Kernel
 from outpace.real.net.clock import RealClock
-from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 
@@ -37,7 +37,7 @@ class OwnMeetings:
         """See `PeerContext.meet`."""
         all_here: Future[None] = Future(self._kernel, "the workers that are not at the meeting")
         part = self._pending = PendingMeeting(self._clock.now, all_here)
-        self._tell(ComeToMeeting(last))
+        self._tell(TakePart("meeting", last=last))
         return part
 
     def take(self, message: EndMeeting) -> None:

@@ -29,7 +29,7 @@ from outpace.real.collective.entries import (
 )
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
-from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
+from outpace.real.net.peer_messages import GroupBroken, TakePart
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
@@ -163,7 +163,7 @@ class Reductions:
             arrived,
             digests,
         )
-        self._tell(EnterAllReduce(number))
+        self._tell(TakePart("all-reduce", number))
         self._connected.do(partial(self._reduce, part, part.wire))
         return part
 

@@ -25,9 +25,8 @@ from outpace.real.net.block_frames import block_elements
 from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.real.net.messages import (
     BlockHead,
-    DifferingSettings,
+    Compared,
     Fetch,
-    FirstDigest,
     JoinRun,
     ModelBuffers,
     Plan,
@@ -53,8 +52,7 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
 _OF_WORKERS = (
-    DifferingSettings,
-    FirstDigest,
+    Compared,
     Fetch,
     ModelBuffers,
     ScriptLog,
@@ -186,9 +184,9 @@ class Reports:
         elif isinstance(message, ProcessFailed):
             self._observer.told(name, message)
             self._losses.process_failed(name, message)
-        elif isinstance(message, FirstDigest):
-            self._first_gradients.add(name, message.iteration, message.digest)
-        elif isinstance(message, DifferingSettings):
+        elif isinstance(message, Compared) and message.what == "gradient":
+            self._first_gradients.add(name, message.iteration, message.text)
+        elif isinstance(message, Compared):
             self._take_settings(name, message)
         elif isinstance(message, ScriptLog):
             if message.files:
@@ -200,10 +198,10 @@ class Reports:
             self._take_announcement(name, message, block)
             self._announce(name, message)
 
-    def _take_settings(self, name: str, message: DifferingSettings) -> None:
+    def _take_settings(self, name: str, message: Compared) -> None:
         """Warn once two workers have said what their settings are, which differ."""
         try:
-            settings = json.loads(message.settings)
+            settings = json.loads(message.text)
         except (ValueError, RecursionError):
             settings = None
         if not isinstance(settings, list) or not all(isinstance(each, dict) for each in settings):

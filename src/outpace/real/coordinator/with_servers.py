@@ -28,7 +28,6 @@ from outpace.record.trace import TraceRows
 from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
-    Abort,
     Close,
     Done,
     FromWorker,
@@ -37,7 +36,6 @@ from outpace.sync.messages import (
     Pause,
     Rejoin,
     Reply,
-    Resume,
     WireMessage,
     server_name,
 )
@@ -60,7 +58,7 @@ class _Scheduler(ABC):
     """The context of a scheduler's program."""
 
     def __init__(self, place: SchedulerResources, turns: Turns | None = None) -> None:
-        self.recorder = Recorder(place.rows, lambda shard, version: None)
+        self.recorder = Recorder(place.rows)
         self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
         self._inbox = inbox = Inbox(place.kernel, place.listener, f"the {SCHEDULER}", turns)
         self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
@@ -154,12 +152,12 @@ class _CutOffScheduler(_Scheduler):
         return cut_off(self, self._rule, workers, servers, self._first)
 
     def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
+        return [received] if isinstance(received, Done | Leave | Pause | Rejoin) else []
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
             self.recorder.totals.messages += 1
-            assert isinstance(message, Close | Abort)
+            assert isinstance(message, Close)
             self._listener.send(to, message)
 
     async def decide(self, decision: Callable[[], Wait]) -> Wait:

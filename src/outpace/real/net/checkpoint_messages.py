@@ -51,14 +51,8 @@ class GiveUpCheckpoint(WireMessage, tag="give up checkpoint"):
     number: Count
 
 
-class TellVersion(WireMessage, tag="tell version"):
-    """The coordinator to a server: send VersionReached as soon as the shard has this version."""
-
-    version: Count
-
-
 class VersionReached(WireMessage, tag="version reached"):
-    """The answer to TellVersion. clock: of the shard."""
+    """The answer to TakeSnapshot with request 0. clock: of the shard."""
 
     version: Clock
     clock: Clock

@@ -224,30 +224,23 @@ class Go(WireMessage, tag="go"):
     boot: Name
 
 
-class FirstDigest(WireMessage, tag="first"):
-    """A worker of a script: the SHA-256 of its first gradient, to find workers with equal data.
+class Compared(WireMessage, tag="compared"):
+    """What a worker's script has in an iteration, to be compared with the other workers' scripts.
 
-    digest: empty if there is no gradient in this iteration, or all of it is zero.
+    what: `gradient`: the SHA-256 of its first gradient, to find workers with equal data; empty if
+    there is none in this iteration, or all of it is zero. `settings`: its optimizer settings, which
+    differ from another worker's: of each parameter group, as JSON.
     """
 
+    what: Literal["gradient", "settings"]
     iteration: Count
-    digest: Name
-
-
-class DifferingSettings(WireMessage, tag="settings"):
-    """A worker's optimizer settings in an iteration, which differ from another worker's.
-
-    settings: of each parameter group, as JSON.
-    """
-
-    iteration: Count
-    settings: Layout
+    text: Layout
 
 
 class TakeSnapshot(WireMessage, tag="read"):
     """The coordinator asks for a Snapshot, as soon as the shard has this version.
 
-    request: a number from 1, which the Snapshot repeats.
+    request: a number from 1, which the Snapshot repeats; 0: for a VersionReached only.
     """
 
     request: Count

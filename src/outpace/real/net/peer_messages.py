@@ -20,10 +20,17 @@ StoreKeys: TypeAlias = Annotated[
 ]
 
 
-class EnterAllReduce(WireMessage, tag="joins"):
-    """A worker takes part in the all-reduce with this number."""
+class TakePart(WireMessage, tag="part"):
+    """A worker takes part in what workers do together, or asks for it.
 
-    number: Count
+    what: `all-reduce`: the one with this number. `meeting`: the next one. `pair`: the worker asks
+    for a partner to average with while it computes the iteration `number`.
+    last: of a meeting: the others wait for this worker in no later one.
+    """
+
+    what: Literal["all-reduce", "meeting", "pair"]
+    number: Count = 0
+    last: bool = False
 
 
 class GroupBroken(WireMessage, tag="broken"):
@@ -42,12 +49,6 @@ class Regroup(WireMessage, tag="regroup"):
 
     generation: Count
     members: list[Index]
-
-
-class ComeToMeeting(WireMessage, tag="comes"):
-    """A worker comes to the next meeting. last: the others wait for it in no later one."""
-
-    last: bool = False
 
 
 class EndMeeting(WireMessage, tag="all here"):
@@ -79,12 +80,6 @@ class StoreAnswer(WireMessage, tag="answer"):
 
 
 # -- averages of two workers (gossip) ------------------------------------------------------
-
-
-class SeekPartner(WireMessage, tag="seeks"):
-    """A worker asks for a partner to average with while it computes this iteration."""
-
-    iteration: Count
 
 
 class StartAverage(WireMessage, tag="meet"):

@@ -15,11 +15,10 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     Reply,
-    Resume,
     WireMessage,
 )
 
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin
+_ALONE: Final = Pull | Leave | Pause | Rejoin
 
 
 def wire_push(push: Push, pull: Pull | None, settings: StepSettings | None) -> WirePush:
@@ -40,7 +39,7 @@ def wire_push(push: Push, pull: Pull | None, settings: StepSettings | None) -> W
 
 def for_shard(
     received: WireMessage, block: Block | None
-) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin]:
+) -> Sequence[Push | Pull | Leave | Pause | Rejoin]:
     """Return the messages for a shard in a wire message, in order; empty if it has none."""
     if isinstance(received, WirePush):
         worker, iteration, version = received.worker, received.iteration, received.version

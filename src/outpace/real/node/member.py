@@ -87,7 +87,7 @@ class Member:
         self.kernel = Kernel(self.clock)
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")
         self._rows = TraceRows(self._send_rows)
-        self.recorder = Recorder(self._rows, self._updated)
+        self.recorder = Recorder(self._rows)
         self.timing = TimingRows(self.clock)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = self.has_started = False
@@ -272,9 +272,6 @@ class Member:
     def pushed(self) -> int:
         """Iterations up to the last one that was pushed to any server."""
         return 0
-
-    def _updated(self, shard: int, version: int) -> None:
-        pass
 
     def _end_times(self) -> None:
         """Add the rows of requests that will not be answered."""

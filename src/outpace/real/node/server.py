@@ -79,7 +79,7 @@ class Server(Member):
         self._probed: Counter[str] = Counter()  # probes that were answered
         self._times = ServiceTimes(self.timing, index)
         self._part = ServerPart(
-            self.clock, self.kernel, index, experiment, self.recorder, self._times
+            self.clock, self.kernel, index, experiment, self.recorder, self._times, self._updated
         )
         self.listener = self.transport.listen(
             address,
@@ -240,7 +240,7 @@ class Server(Member):
         self.listener.send(peer, probe, block)
         self._times.probed(self._names.index(peer), number, block.nbytes, began)
 
-    def _updated(self, shard: int, version: int) -> None:
+    def _updated(self, version: int) -> None:
         self._requests.updated(version)
         self._saver.updated(version)
 

@@ -42,7 +42,6 @@ from outpace.sync.messages import (
     Pull,
     Push,
     Rejoin,
-    Resume,
     WireMessage,
     server_name,
     size_bytes,
@@ -52,7 +51,7 @@ _T = TypeVar("_T")
 _Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see `Handlers`
 
 _FREE: Final = Leave | Rejoin  # do not count as messages
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Done
+_ALONE: Final = Pull | Leave | Pause | Rejoin | Done
 _NONE_DUE: Final = -1, -1, -1
 
 

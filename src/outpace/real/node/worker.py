@@ -28,11 +28,10 @@ from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
-    Abort,
+    Close,
     Leave,
     Message,
     Pause,
-    Resume,
     WireMessage,
 )
 from outpace.sync.programs.context import SendPart, Stopped
@@ -125,9 +124,9 @@ class ServedWorker(WorkerProcess):
 
     def resume(self) -> None:
         """Tell them that the script goes on; only after `pause`."""
-        self._tell_all(Resume(self.worker))
+        self._tell_all(Pause(self.worker, over=True))
 
-    def _tell_all(self, message: Leave | Pause | Resume) -> None:
+    def _tell_all(self, message: Leave | Pause) -> None:
         """Tell the servers, and the scheduler if there is one."""
         for name in self.servers + [SCHEDULER] * has_scheduler(self._experiment):
             self.send(name, message)
@@ -245,7 +244,7 @@ class ServedWorker(WorkerProcess):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Plan) and message.kept:
             self._kept_bytes = message.kept[self.worker]
-        if isinstance(message, Abort):
+        if isinstance(message, Close):
             self._mailbox.put(message)
         elif isinstance(message, WireReply):
             self._mailbox.put(reply_of(message, block))

@@ -32,7 +32,7 @@ from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
 from outpace.support.units import Time, seconds
-from outpace.sync.messages import Pause, Resume, worker_name
+from outpace.sync.messages import Pause, worker_name
 from outpace.tasks import Workload
 
 _MOST_FILES: Final = 100  # in the summary
@@ -187,11 +187,11 @@ class ScriptRun(VirtualRun):
         if part is None:
             return None
         if waits:
-            self._tell(worker, Resume(worker))
+            self._tell(worker, Pause(worker, over=True))
         self.script_processes[worker].waited += self.kernel.now - since
         return part
 
-    def _tell(self, worker: int, message: Pause | Resume) -> None:
+    def _tell(self, worker: int, message: Pause) -> None:
         """Tell the servers that wait for the worker's gradients; without servers do nothing."""
 
     # -- what scripts ask for --------------------------------------------------------------

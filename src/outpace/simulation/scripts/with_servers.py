@@ -16,7 +16,7 @@ from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.servers import Simulation
-from outpace.sync.messages import SCHEDULER, Leave, Pause, Resume
+from outpace.sync.messages import SCHEDULER, Leave, Pause
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.tasks import Workload
 
@@ -68,7 +68,7 @@ class ScriptSimulation(ScriptRun, Simulation):
         """Return the servers, and the scheduler if there is one."""
         return [*node.servers, *[SCHEDULER] * has_scheduler(self.experiment)]
 
-    def _tell(self, worker: int, message: Pause | Resume) -> None:
+    def _tell(self, worker: int, message: Pause) -> None:
         node = self._nodes[worker]
         for name in self._listeners(node) if self._tells_pauses else ():
             node.send(name, message)

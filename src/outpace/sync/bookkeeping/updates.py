@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from outpace.blocks.block import StepSettings, Value
@@ -23,11 +24,17 @@ class Updates:
     """
 
     def __init__(
-        self, shard: int, block: ParameterBlock, workers: int, observer: ShardObserver
+        self,
+        shard: int,
+        block: ParameterBlock,
+        workers: int,
+        observer: ShardObserver,
+        updated: Callable[[int], None] | None,
     ) -> None:
         self.version = 0
         self.block = block
         self._shard, self._workers, self._observer = shard, workers, observer
+        self._updated = updated  # called with each new version
         self.workers = workers  # of the run: N in means of gradients that are applied on arrival
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
         self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
@@ -149,7 +156,8 @@ class Updates:
                 f"the parameters of shard {self._shard} stopped being finite at update "
                 f"{self.version}, in iteration {iteration}{by}; try a smaller learning rate"
             )
-        self._observer.updated(self._shard, self.version)
+        if self._updated is not None:
+            self._updated(self.version)
 
 
 @dataclass(slots=True)

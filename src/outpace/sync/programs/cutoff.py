@@ -36,7 +36,6 @@ from outpace.predict.recorded.table import Mask, Seconds
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
-    Abort,
     Close,
     Done,
     Leave,
@@ -44,7 +43,6 @@ from outpace.sync.messages import (
     Message,
     Pause,
     Rejoin,
-    Resume,
     server_name,
     worker_name,
 )
@@ -96,7 +94,7 @@ class CutOffWorker(ForwardingContext):
 
     def _take(self, message: Message) -> None:
         """Keep a message for the program, or record that an iteration is over."""
-        if isinstance(message, Abort):
+        if isinstance(message, Close):
             self._closed = max(self._closed, message.iteration)
         else:
             self._read.append(message)
@@ -259,15 +257,15 @@ class _Scheduler:
             self._take_rejoin(message)
         elif isinstance(message, Done):
             self._take_done(message)
-        elif isinstance(message, Pause | Resume):
+        elif isinstance(message, Pause):
             self._take_pause(message)
         else:
             self._me.refuse(
                 message, ProtocolError(f"the {SCHEDULER} takes no {type(message).__name__}")
             )
 
-    def _take_pause(self, message: Pause | Resume) -> None:
-        worker, pauses = message.worker, isinstance(message, Pause)
+    def _take_pause(self, message: Pause) -> None:
+        worker, pauses = message.worker, not message.over
         if worker not in self._live or pauses == (worker in self._paused):
             did = "paused" if pauses else "resumed"
             self._me.refuse(message, ProtocolError(f"worker {worker} {did}, which it cannot now"))
@@ -309,12 +307,13 @@ class _Scheduler:
     def _close(self, wait: Wait) -> None:
         me, current, now = self._me, self._open, self._me.now
         came = current.came
+        closed = Close(current.number, sorted(came), came[-1] if came else -1)
         for name in self._servers:
-            me.send(name, Close(current.number, sorted(came), came[-1] if came else -1))
+            me.send(name, closed)
         for worker in sorted(self._live - current.reported.keys()):
             is_told = self._paused.get(worker)
             if not is_told:
-                me.send(worker_name(worker), Abort(current.number))
+                me.send(worker_name(worker), closed)
             if is_told is not None:
                 self._paused[worker] = True
         me.iteration_closed(current.number, current.opened, now, wait, len(came))

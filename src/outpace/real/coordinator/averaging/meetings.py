@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.averaging.membership import Tell
-from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.meetings import Meetings
@@ -32,7 +32,7 @@ class HostedMeetings:
         """Handle a message of a worker; False if it is not about meetings alone."""
         if isinstance(message, Leave):
             self.lose(name)
-        if not isinstance(message, ComeToMeeting):
+        if not (isinstance(message, TakePart) and message.what == "meeting"):
             return False
         self._end(self._meetings.come(name, last=message.last))
         return True

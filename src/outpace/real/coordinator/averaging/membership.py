@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken, Regroup
+from outpace.real.net.peer_messages import GroupBroken, Regroup, TakePart
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 
@@ -86,7 +86,7 @@ class Membership:
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about groups."""
-        if isinstance(message, EnterAllReduce):
+        if isinstance(message, TakePart) and message.what == "all-reduce":
             self._enter(name, message.number)
         elif isinstance(message, GroupBroken):
             self._broken = max(self._broken, message.generation)

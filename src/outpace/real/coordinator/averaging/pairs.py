@@ -21,8 +21,8 @@ from outpace.real.net.peer_messages import (
     AverageEnded,
     CancelAverage,
     GroupBroken,
-    SeekPartner,
     StartAverage,
+    TakePart,
 )
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.gossip import partner_of
@@ -61,9 +61,9 @@ class Pairs:
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about averages."""
-        if isinstance(message, SeekPartner):
+        if isinstance(message, TakePart) and message.what == "pair":
             if name in self._roster.here:
-                self._draw(name, message.iteration)
+                self._draw(name, message.number)
                 self._start()
         elif isinstance(message, AverageEnded):
             if self._busy.get(name) == message.number:

@@ -25,10 +25,9 @@ from outpace.real.net.checkpoint_messages import (
     FilePiece,
     GiveUpCheckpoint,
     NotSaved,
-    TellVersion,
     VersionReached,
 )
-from outpace.real.net.messages import Plan
+from outpace.real.net.messages import Plan, TakeSnapshot
 from outpace.real.node.member import REPORT_EVERY_S
 from outpace.real.node.saving.copying import FetchedFiles
 from outpace.real.node.saving.saver import SavedPart
@@ -159,7 +158,7 @@ class Checkpoints(ABC):
         """Have a process tell when it has the next version after which a checkpoint is due."""
         every = self._settings.every_updates
         if every is not None:
-            self._tell(self._teller, TellVersion((self._version // every + 1) * every))
+            self._tell(self._teller, TakeSnapshot(0, (self._version // every + 1) * every))
 
     # -- what is different with and without servers ----------------------------------
 

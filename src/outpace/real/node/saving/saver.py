@@ -27,10 +27,10 @@ from outpace.real.net.checkpoint_messages import (
     NotSaved,
     SentFile,
     TakeCheckpoint,
-    TellVersion,
     VersionReached,
 )
 from outpace.real.net.fetch import Pieces
+from outpace.real.net.messages import TakeSnapshot
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.checkpoints.tensors import to_bytes
@@ -156,7 +156,7 @@ class Saver(ABC):
             self._contents = []
         elif isinstance(message, FilePiece) and message.block is None:
             self._send_piece(message)
-        elif isinstance(message, TellVersion):
+        elif isinstance(message, TakeSnapshot) and not message.request:
             self._tell_at = message.version
             self.updated(self._progress()[0])
         else:

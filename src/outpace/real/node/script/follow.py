@@ -26,7 +26,7 @@ from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
-from outpace.real.net.messages import FirstDigest
+from outpace.real.net.messages import Compared
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.attach import Attached
@@ -90,7 +90,7 @@ class Followed(Attached, Observer):
         self._workers = list(range(experiment.workers))
         self._gradients: list[torch.Tensor] = []  # this worker's own, until their digest is told
         self._first = FirstGradient(
-            lambda number, digest: process.coordinator.send(FirstDigest(number, digest)),
+            lambda number, digest: process.coordinator.send(Compared("gradient", number, digest)),
             wanted=experiment.workers > 1,
         )
         self._started: Time = 0  # of the iteration

@@ -25,7 +25,7 @@ from outpace.engine.scripts.tail import Settings
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.real.collective.entries import Digests
-from outpace.real.net.messages import DifferingSettings
+from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.parameters import (
     BesideModel,
@@ -217,7 +217,7 @@ class ScriptModels:
             self._has_differed = True
             if self._process.worker in settings:
                 text, iteration = json.dumps(self._compared[0]), self._compared[1]
-                self._process.coordinator.send(DifferingSettings(iteration, text))
+                self._process.coordinator.send(Compared("settings", iteration, text))
         elif models is not None and not self._has_differed:
             self._has_differed = True
             self._process.warn(differing_models(*models, number))

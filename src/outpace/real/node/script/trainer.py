@@ -24,7 +24,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import joined, lengths_of
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import FirstDigest, Initialize
+from outpace.real.net.messages import Compared, Initialize
 from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
@@ -51,7 +51,9 @@ class ScriptTrainer:
         self.iteration = 0  # the script computes its gradient
         self.stops = False  # only inside `outpace.abortable`
         self._first = FirstGradient(
-            lambda iteration, digest: process.coordinator.send(FirstDigest(iteration, digest)),
+            lambda iteration, digest: process.coordinator.send(
+                Compared("gradient", iteration, digest)
+            ),
             wanted=experiment.workers > 1,
         )
         self.gradient_memory = process.gradient_memory

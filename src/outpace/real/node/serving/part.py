@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -40,6 +40,9 @@ class ServerPart:
 
     Only the state of an optimizer of torch travels; the state of others is empty.
 
+    Args:
+        updated: called with each new version of the parameters.
+
     Attributes:
         shard: not set before `has_begun`.
         has_begun: True when there is the shard.
@@ -56,11 +59,12 @@ class ServerPart:
         experiment: Experiment,
         recorder: Recorder,
         times: ServiceTimes,
+        updated: Callable[[int], None],
     ) -> None:
         self.has_begun = False
         self.block: tuple[str, int] | None = None
         self._clock, self._index, self._experiment = clock, index, experiment
-        self._recorder, self._times = recorder, times
+        self._recorder, self._times, self._updated = recorder, times, updated
         self._followed = experiment.policies.initial()[index]
         self._plan: Plan
         self._initialized = Future[tuple[Initialize, Value]](kernel, "worker-0's parameters")
@@ -102,7 +106,8 @@ class ServerPart:
             if initialize.has_state:
                 self._steps.load(await self._initial_state)
         workers, policy = experiment.workers, self._followed.policy
-        self.shard = TimedShard(self._index, block, workers, policy, self._recorder)
+        told = self._recorder, self._updated
+        self.shard = TimedShard(self._index, block, workers, policy, *told)
         self.shard.times = self._times
         self.has_begun = True
 

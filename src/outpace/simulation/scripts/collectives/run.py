@@ -89,4 +89,4 @@ class FollowedSimulation(ScriptRun):
         self.recorder.gradients_applied(1, [0])
         self.note_step(worker, step)
         if self.updates > before:
-            self._on_update(0, self.updates)
+            self._on_update(self.updates)
