@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,8 @@ from outpace.errors import RunError
 from outpace.real.collective import script_collectives
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.script_collectives import BackendCollectives
-from outpace.real.coordinator.averaging.key_values import KeyValues
+from outpace.real.coordinator.averaging.hosted_store import KeyValues
+from outpace.real.net.peer_messages import AskStore
 from outpace.real.net.probes import ROUNDS, SIZES
 from outpace.real.node.script.follow import BackwardTimes
 
@@ -29,18 +30,12 @@ class Store:
     """A store in memory that all workers share. Takes the place of `StoreConnection`."""
 
     def __init__(self) -> None:
-        self._answers, self._lock = dict[str, Future](), threading.RLock()
-        self._values = KeyValues(self._answer, lambda *_: None)
+        self._values, self._lock = KeyValues(), threading.RLock()
 
-    def ask(self, timeout_s, make):
+    def ask(self, limit_s, operation, keys=(), values=(), amount=0):
         with self._lock:
-            number = len(self._answers)
-            answer = self._answers[str(number)] = Future()
-            self._values.take(str(number), make(number), None)
-        return answer.result(timeout_s)
-
-    def _answer(self, name, message, *_):
-        self._answers[name].set_result(message)
+            ask = AskStore(0, operation, list(keys), list(values), amount)
+            return self._values.answer("worker-0", ask)
 
 
 class Observer:

@@ -13,13 +13,13 @@ from torch.distributed import PrefixStore
 
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.store import GroupStore, StoreConnection
-from outpace.real.coordinator.averaging import key_values
-from outpace.real.coordinator.averaging.key_values import KeyValues
+from outpace.real.coordinator.averaging import hosted_store
+from outpace.real.coordinator.averaging.hosted_store import HostedStore, KeyValues
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
-from outpace.real.net.transport import Handlers, Session, new_keys
+from outpace.real.net.transport import Session, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 WORKERS = ["worker-0", "worker-1", "worker-2"]
@@ -36,17 +36,13 @@ class Coordinator(threading.Thread):
         self._transport = ZeroMQTransport(
             "coordinator", self._session("coordinator"), clock, self.log.append
         )
-        values = KeyValues(lambda *to: self._listener.send(*to), self._refuse)
-        self._listener = self._transport.listen(
-            LOOPBACK,
-            {name: self.keys[name].public for name in WORKERS},
-            Handlers(lambda *_: None, values.take, values.lose),
-        )
+        keys = {name: self.keys[name].public for name in WORKERS}
+        self._store = HostedStore(self._transport, LOOPBACK, WORKERS, keys)
         self._over = False
         self.start()
 
     def connect(self, name: str, key: str = "") -> StoreConnection:
-        endpoint, public = self._listener.endpoint, key or self.keys["coordinator"].public
+        endpoint, public = self._store.endpoint, key or self.keys["coordinator"].public
         return StoreConnection(name, self._session(name), public).at(endpoint)
 
     def run(self) -> None:
@@ -60,9 +56,6 @@ class Coordinator(threading.Thread):
 
     def _session(self, name: str) -> Session:
         return Session(1, 0, 10.0, self.keys[name])
-
-    def _refuse(self, name: str, reason: str) -> None:
-        self._listener.refuse(name, reason)
 
 
 @pytest.fixture
@@ -151,26 +144,23 @@ def test_a_worker_with_another_key_does_not_reach_it(coordinator):
 
 
 class Asked:
-    """The values, with the answers to each worker and the reasons for which one was refused."""
+    """The values, and the reasons for which workers were refused."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[str, StoreAnswer]] = []
         self.refused: list[tuple[str, str]] = []
-        self.values = KeyValues(
-            lambda *to: self.answers.append(to), lambda *who: self.refused.append(who)
-        )
-        self._number = 0
+        self.values = KeyValues()
 
-    def ask(self, name: str, operation: str, *keys: str, values=(), amount: int = 0) -> int:
-        self._number += 1
-        ask = AskStore(self._number, operation, list(keys), list(values), amount)
-        self.values.take(name, ask, None)
-        return self._number
+    def ask(self, name: str, operation: str, *keys: str, values=(), amount: int = 0) -> StoreAnswer:
+        answer = self.values.answer(name, AskStore(7, operation, list(keys), list(values), amount))
+        if isinstance(answer, str):
+            self.refused.append((name, answer))
+            return StoreAnswer(7)
+        return answer
 
 
 def test_what_a_worker_stores_is_bounded_and_others_are_not_disturbed(monkeypatch):
-    monkeypatch.setattr(key_values, "MOST_KEYS", 3)
-    monkeypatch.setattr(key_values, "MOST_BYTES", 100)
+    monkeypatch.setattr(hosted_store, "MOST_KEYS", 3)
+    monkeypatch.setattr(hosted_store, "MOST_BYTES", 100)
     asked = Asked()
     for number in range(3):
         asked.ask("worker-0", "set", f"{number}", values=[b"x" * 9])
@@ -187,34 +177,12 @@ def test_what_a_worker_stores_is_bounded_and_others_are_not_disturbed(monkeypatc
     assert len(asked.refused) == 2
 
 
-def test_requests_that_wait_are_bounded_and_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(key_values, "MOST_WAITING", 2)
-    asked = Asked()
-    for _ in range(50):  # waits, and gives up
-        number = asked.ask("worker-0", "wait", "a", "b")
-        asked.values.take("worker-0", AskStore(number, "forget"), None)
-    first, second = asked.ask("worker-0", "get", "b"), asked.ask("worker-0", "wait", "a", "b")
-    assert asked.refused == []
-    asked.ask("worker-0", "get", "a")
-    assert [name for name, _ in asked.refused] == ["worker-0"]
-    asked.ask("worker-1", "get", "never")
-    asked.values.lose("worker-1")
-    asked.answers.clear()
-    asked.ask("worker-1", "set", "a", values=[b"1"])
-    asked.ask("worker-1", "set", "b", values=[b"2"])
-    asked.ask("worker-1", "set", "never", values=[b"3"])
-    to_worker_0 = [answer for name, answer in asked.answers if name == "worker-0"]
-    assert to_worker_0 == [StoreAnswer(first, b"2"), StoreAnswer(second)]
-    assert len(asked.answers) == 5  # and three to worker 1, for what it set
-
-
 @pytest.mark.parametrize(
     ("operation", "keys", "values", "amount"),
     [
         ("set", ["key"], [], 0),
         ("set", ["key", "other"], [b"", b""], 0),
         ("compare", ["key"], [b""], 0),
-        ("get", [], [], 0),
         ("add", ["text"], [], 1),
         ("add", ["most"], [], 1),
         ("delete", [], [], 0),
@@ -226,18 +194,13 @@ def test_a_request_that_is_not_acceptable_changes_nothing(operation, keys, value
     asked.ask("worker-0", "add", "most", amount=1 << 62)
     asked.ask("worker-1", operation, *keys, values=values, amount=amount)
     assert [name for name, _ in asked.refused] == ["worker-1"]
-    asked.answers.clear()
-    asked.ask("worker-0", "get", "text")
-    asked.ask("worker-0", "add", "most")
-    asked.ask("worker-0", "count")
-    (_, text), (_, most), (_, count) = asked.answers
+    text, most = asked.ask("worker-0", "get", "text"), asked.ask("worker-0", "add", "most")
+    count = asked.ask("worker-0", "count")
     assert (text.value, most.amount, count.amount) == (b"text", 1 << 62, 2)
 
 
 def test_other_messages_are_not_for_the_store():
-    asked = Asked()
-    asked.values.take("worker-0", Ready(), None)
-    assert asked.refused == [("worker-0", "Ready is not for the store")]
+    assert KeyValues().answer("worker-0", Ready()) == "Ready is not for the store"
 
 
 def test_a_store_that_cannot_be_called_says_so_and_leaves_nothing_open():

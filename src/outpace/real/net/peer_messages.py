@@ -10,9 +10,7 @@ from outpace.real.net.messages import Text
 from outpace.sync.messages import Count, Index, WireMessage
 
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-StoreOperation: TypeAlias = Literal[
-    "set", "get", "wait", "add", "compare", "check", "delete", "count", "forget"
-]
+StoreOperation: TypeAlias = Literal["set", "get", "add", "compare", "delete", "count"]
 StoreValue: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
 StoreValues: TypeAlias = Annotated[list[StoreValue], msgspec.Meta(max_length=2)]
 StoreKeys: TypeAlias = Annotated[
@@ -58,10 +56,9 @@ class EndMeeting(WireMessage, tag="all here"):
 
 
 class AskStore(WireMessage, tag="ask"):
-    """A worker to the store through which workers form groups (`coordinator/key_values`).
+    """A worker to the store through which workers form groups (`coordinator/hosted_store`).
 
-    number: of this request; the StoreAnswer repeats it. `forget` gives up a request that waits, has
-    the number of that request, and is not answered.
+    number: of this request; the StoreAnswer repeats it.
     """
 
     number: Count
@@ -75,8 +72,8 @@ class StoreAnswer(WireMessage, tag="answer"):
     """The answer of the store. number: of the request that it answers."""
 
     number: Count
-    value: StoreValue = b""  # of the key
-    amount: Amount = 0  # the sum of `add`, or how many keys there are
+    value: StoreValue = b""  # of the first key that has one
+    amount: Amount = 0  # the sum of `add`, or how many of the keys are there
 
 
 # -- averages of two workers (gossip) ------------------------------------------------------
