@@ -15,15 +15,17 @@ from torch.distributed import HashStore
 from outpace.blocks.block import Phantom, Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
-from outpace.real.collective.buffers import AccumulatedInBuffer
+from outpace.real.collective.buffers import AccumulatedInBuffer, Digests
 from outpace.real.collective.communication_thread import CommunicationThread, Waker
-from outpace.real.collective.entries import Digests
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import GroupBroken, TakePart
 
 HOST = "127.0.0.1"
+
+
+ENTRIES = 2 * 5 * 8  # bytes of those of two workers
 
 
 class Team:
@@ -159,8 +161,7 @@ def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
     for mean, sent in found:
         assert mean.dtype == torch.float32
         assert mean.tolist() == [1.0, 256.0, 1 + 2**-12]
-        numbers = 2 * reductions.DIGITS + 1
-        assert sent == 2 * 2 + 4 * numbers  # 2·(N − 1)/N of the buffer
+        assert sent == 2 * 2 + 4 + ENTRIES  # 2·(N − 1)/N of the buffers
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -211,7 +212,7 @@ def test_phantoms_travel_as_bytes(team):
     two.run(work(0), work(1))
     for reduced, sent in found:
         assert reduced.mean == Phantom(1000)
-        assert sent == 1000 + 2 * reductions.DIGITS
+        assert sent == 1000 + ENTRIES
 
 
 def test_the_first_ones_values_are_for_all(team):
@@ -308,14 +309,14 @@ class _InMemory:
 
 
 # Of a new group the first operation tells who has come how far; then one who has a result gives
-# it to those who have not, if there are any; then comes what is pending.
-EVENED = 1
+# it to those who have not, if there are any; then comes what is pending, values before entries.
+EVENED = VALUES = 1
 
 
 @pytest.fixture
 def memory(monkeypatch):
     """Only worker 0 has the result of the first all-reduce; then nothing fails."""
-    found = Memory({(0, 1): EVENED, (0, 2): EVENED})
+    found = Memory({(0, 1): EVENED + VALUES, (0, 2): EVENED + VALUES})
     monkeypatch.setattr(reductions, "Group", found.group)
     return found
 
@@ -369,7 +370,7 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
     team, memory, monkeypatch
 ):
-    memory.fails[1, 2] = EVENED  # worker 0 gives it to worker 1; then it is gone
+    memory.fails[1, 2] = EVENED + VALUES  # worker 0 gives it to worker 1; then it is gone
     wakers = []
     monkeypatch.setattr(
         reductions, "Waker", lambda clock: wakers.append(CountedWaker(clock)) or wakers[-1]

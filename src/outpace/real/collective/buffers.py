@@ -1,18 +1,45 @@
-"""Buffers of values that are added up among workers, and their sums."""
+"""Buffers of values that are added up among workers, their sums, and the entries beside them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
 from outpace.blocks.block import Block, Pieces, Value, parts
 from outpace.blocks.sums import BlockSum, all_finite
+from outpace.support.units import Time
 
 _PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
+_FIELDS: Final = 5  # numbers in an entry
+
+
+class Digests(NamedTuple):
+    """Digests that should be equal in all workers, each below 2^32; 0: it is not compared."""
+
+    model: int = 0
+    settings: int = 0
+
+
+class Contribution(IntEnum):
+    """The kind of a worker's contribution to an all-reduce."""
+
+    NOTHING = 1
+    VALUE = 2
+    SPOILED = 3  # a value found not to be finite after part of it was sent
+
+
+class Entry(NamedTuple):
+    """What a worker says beside its value."""
+
+    part: Contribution
+    weight: int  # iterations in the value
+    joined: Time  # when the worker joined, in ns since the start of the run
+    digests: Digests = Digests()
 
 
 class AccumulatedInBuffer:
@@ -106,24 +133,21 @@ class GivenValues:
 
 
 class WireBuffer:
-    """The values that a worker sends, of one or two dtypes, followed by the entries.
+    """The values that a worker sends, and the entries of all workers.
+
+    Each worker has a row of the entries that no other worker writes, so that their sum is a table
+    of all entries.
 
     Args:
-        elements: of the values.
+        values: buffers of one or two dtypes.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
-        self.buffers = buffers
+    def __init__(self, values: Sequence[torch.Tensor], workers: int) -> None:
+        self.values = values
+        self._rows = values[0].new_zeros((workers, _FIELDS), dtype=torch.int64)
+        self.buffers = [*values, self._rows]
         self.is_summed = False  # False: the buffers hold this worker's value
-        rest = elements
-        self.values = []  # views
-        for buffer in buffers:
-            self.values.append(buffer[:rest])
-            rest -= len(self.values[-1])
-        self.numbers = buffers[-1][len(self.values[-1]) :]
         self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
-        # The last piece is sent together with the entries.
-        self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
         self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
 
@@ -137,7 +161,7 @@ class WireBuffer:
         self._intact = self.buffers[0]._version
 
     def write(self, values: GivenValues) -> Iterator[torch.Tensor]:
-        """Write values; yield each piece but the last once it is written.
+        """Write values; yield each piece once it is written.
 
         Sets `is_finite`; pieces are checked while they travel.
         """
@@ -145,9 +169,23 @@ class WireBuffer:
         for piece in self._pieces:
             written = values.write(start, piece)
             start += len(piece)
-            if piece is not self._pieces[-1]:
-                yield piece
+            yield piece
             self.is_finite = self.is_finite and all(map(all_finite, written))
+
+    def write_entry(self, worker: int, entry: Entry) -> torch.Tensor:
+        """Write this worker's entry; return the piece with the entries."""
+        row = [entry.part, entry.weight, entry.joined, *entry.digests]
+        self._rows.zero_()[worker] = self._rows.new_tensor(row)
+        return self._rows
+
+    def entries(self) -> dict[int, Entry]:
+        """Return the entries of the workers that took part, by worker."""
+        rows: list[list[int]] = self._rows.tolist()
+        return {
+            worker: Entry(Contribution(part), weight, joined, Digests(*digests))
+            for worker, (part, weight, joined, *digests) in enumerate(rows)
+            if part
+        }
 
     def total(self, dtype: torch.dtype) -> Value:
         """Return a copy of the values in this dtype; of a tail with another one, in its own."""

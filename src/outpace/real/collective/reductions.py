@@ -1,8 +1,8 @@
 """A worker's part in all-reduces over torch.distributed.
 
-A worker sends a copy of its value, followed by the entries of all workers (`entries`). If a worker
-is lost during an all-reduce, the others therefore still have their values, and repeat the
-all-reduce without it. If one of them already has the result, it sends the result to the others.
+A worker sends a copy of its value, and beside it what it says of it (`Entry`). If a worker is lost
+during an all-reduce, the others therefore still have their values, and repeat the all-reduce
+without it. If one of them already has the result, it sends the result to the others.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ import torch
 from outpace.blocks.block import Block, Phantom, Value
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.buffers import GivenValues, WireBuffer, WireSum
-from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
-from outpace.real.collective.entries import (
-    DIGITS,
+from outpace.real.collective.buffers import (
     Contribution,
     Digests,
     Entry,
-    digits_of,
-    entries_in,
+    GivenValues,
+    WireBuffer,
+    WireSum,
 )
+from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import GroupBroken, TakePart
@@ -168,13 +167,12 @@ class Reductions:
         return part
 
     def _new_wire(self) -> WireBuffer:
-        entries = self._workers * DIGITS
-        sizes = [(self._elements + entries, self._wire)]
+        sizes = [(self._elements, self._wire)]
         if self._wire != self._tail:
-            first, exact = self._elements - self._exact, self._exact
-            sizes = [(first, self._wire)] if first else []
-            sizes.append((exact + entries, self._tail))
-        return WireBuffer([self._new(*size) for size in sizes], self._elements)
+            first = self._elements - self._exact
+            sizes = [(first, self._wire), (self._exact, self._tail)]
+        values = [self._new(*size) for size in sizes if size[0]]
+        return WireBuffer(values, self._workers)
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized buffer on the device of the values."""
@@ -242,7 +240,7 @@ class Reductions:
         if self._like is not None and self._share == 1 and not part.awaited:
             total = wire.total(self._like.dtype)  # copy it before the training waits for it
         span = begun, self._clock.now
-        return partial(self._finish, part, self._table_in(wire), total, span)
+        return partial(self._finish, part, wire.entries(), total, span)
 
     def _add_up(self, part: PendingReduction, wire: WireBuffer, group: Group) -> bool:
         """Add up what the workers give; False if the value of one of them is not finite.
@@ -250,12 +248,8 @@ class Reductions:
         A worker whose value is not finite contributes nothing in the next attempt.
         """
         group.all_reduce(self._written(part, wire))
-        table = self._table_in(wire)
+        table = wire.entries()
         return all(entry.part is not Contribution.SPOILED for entry in table.values())
-
-    def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
-        rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
-        return entries_in(rows)
 
     def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
         """Write this worker's value and entry; yield each piece once it is written."""
@@ -264,9 +258,7 @@ class Reductions:
         yield from wire.write(GivenValues(part.value if gives else None, self._share, self._exact))
         if not wire.is_finite:
             part.is_finite, kind = False, Contribution.SPOILED
-        numbers = wire.numbers.view(self._workers, DIGITS).zero_()
-        numbers[self._me] = numbers.new_tensor(_row(kind, part))
-        yield wire.last
+        yield wire.write_entry(self._me, Entry(kind, part.weight, part.joined, part.digests))
 
     # -- in the training thread again ---------------------------------------------------
 
@@ -304,10 +296,6 @@ class Reductions:
         self._on_ended(part)
         part.value = None
         part.arrived.set(Reduced(values, sum(given)))
-
-
-def _row(kind: Contribution, part: PendingReduction) -> list[float]:
-    return digits_of(Entry(kind, part.weight, part.joined, part.digests))
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
 from outpace.optim.torch_optimizers import State
-from outpace.real.collective.entries import Digests
+from outpace.real.collective.buffers import Digests
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure

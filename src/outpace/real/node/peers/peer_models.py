@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value
-from outpace.real.collective.entries import Digests
+from outpace.real.collective.buffers import Digests
 from outpace.real.node.worker_process import Trainer
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 

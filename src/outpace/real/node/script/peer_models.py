@@ -24,7 +24,7 @@ from outpace.engine.scripts.sameness import (
 from outpace.engine.scripts.tail import Settings
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.real.collective.entries import Digests
+from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.parameters import (
