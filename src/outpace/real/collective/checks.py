@@ -8,12 +8,12 @@ DistributedDataParallel does with the first bucket of a backward pass: then the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import torch
@@ -22,11 +22,9 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.sameness import REMEDY, ROOTED, difference, words_of
 from outpace.errors import RunError
 from outpace.real.collective.group import dist
+from outpace.real.collective.waits import once_all
 
 c10d: Any = dist.distributed_c10d  # has all options of collectives
-
-_LOOK_S: Final = 0.05
-_ANSWERS_S: Final = 3.0  # for other workers to publish what they have called
 
 
 class Check:
@@ -125,21 +123,19 @@ class Checks:
         All workers whose calls differ ask for it; those that do not within seconds are missing.
         """
         mine = words_of(call), call.where
-        found = {self._rank: mine}
-        key = f"{self._prefix} called"
-        try:
-            self._store.set(f"{key} {self._rank}", msgspec.json.encode(mine))
-            until = time.monotonic() + _ANSWERS_S
-            while len(found) < self._size and time.monotonic() < until:
-                for other in set(range(self._size)) - found.keys():
-                    if self._store.check([f"{key} {other}"]):
-                        text = self._store.get(f"{key} {other}")
-                        found[other] = msgspec.json.decode(text, type=tuple[str, str])
-                if len(found) < self._size:
-                    time.sleep(_LOOK_S)
-        except RuntimeError:  # the store is closed
-            return found
-        return found
+        keys = [f"{self._prefix} called {rank}" for rank in range(self._size)]
+
+        with contextlib.suppress(RuntimeError):  # the store is closed
+            self._store.set(keys[self._rank], msgspec.json.encode(mine))
+
+        def published() -> dict[int, tuple[str, str]]:
+            return {
+                rank: msgspec.json.decode(self._store.get(key), type=tuple[str, str])
+                for rank, key in enumerate(keys)
+                if self._store.check([key])
+            }
+
+        return {self._rank: mine, **once_all(published, self._size)}
 
 
 def _explained(call: Call, calls: dict[int, tuple[str, str]]) -> str:

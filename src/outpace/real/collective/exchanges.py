@@ -35,7 +35,6 @@ from outpace.sync.messages import WireMessage, worker_name
 OfPairs: TypeAlias = StartAverage | CancelAverage
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
-_VALUES: Final = 0  # tag
 
 
 class PairwiseExchanges:
@@ -125,7 +124,7 @@ class PairwiseExchanges:
     def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
         """Swap parameters with the partner. Runs in the communication thread."""
         theirs, begun = torch.empty_like(mine), self._clock.now
-        group.swap(mine, theirs, self._other(meet), _VALUES)
+        group.swap(mine, theirs, self._other(meet))
         ended = self._clock.now
         change = theirs.sub_(mine).div_(2) if changes else None
         return partial(self._finish, meet, mine.nbytes, change, (begun, ended))

@@ -25,6 +25,7 @@ Backend: TypeAlias = Literal["gloo", "nccl"]
 
 # The coordinator finds lost workers and ends their groups.
 _NO_LIMIT: Final = timedelta(days=365)
+_TAG: Final = 0  # of what two workers swap
 _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
 
@@ -156,36 +157,21 @@ class Group:
             options.rootRank = self._members.index(source)
             _wait(self._group.broadcast([values], options), values)
 
-    def send(self, values: torch.Tensor, to: int, tag: int) -> None:
-        """Send values to another worker."""
-        there = self._there(values)
-        _wait(self._group.send([there], self._members.index(to), tag), there)
-
-    def receive(self, values: torch.Tensor, source: int, tag: int) -> None:
-        """Replace `values` by those that another worker sends."""
-        there = self._there(values)
-        _wait(self._group.recv([there], self._members.index(source), tag), there)
-        _take_back(values, there)
-
-    def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
+    def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int) -> None:
         """Send `mine` to worker `other`, and receive `theirs`."""
         rank, there = self._members.index(other), self._there(theirs)
         steps = [(self._group.send, self._there(mine)), (self._group.recv, there)]
         if rank < self._group.rank():  # NCCL runs them in order: the lower rank sends first
             steps.reverse()
-        begun = [(begin([values], rank, tag), values) for begin, values in steps]
+        begun = [(begin([values], rank, _TAG), values) for begin, values in steps]
         for work, values in begun:
             _wait(work, values)
-        _take_back(theirs, there)
+        if there is not theirs:
+            theirs.copy_(there)
 
     def _there(self, values: torch.Tensor) -> torch.Tensor:
         """Return values where this group can send them: NCCL sends from GPUs only."""
         return values if self._device is None else values.to(self._device)
-
-
-def _take_back(values: torch.Tensor, there: torch.Tensor) -> None:
-    if there is not values:
-        values.copy_(there)
 
 
 def _wait(work: Any, values: torch.Tensor) -> None:

@@ -69,7 +69,7 @@ class BackendCollectives:
         follows: bool = False,
     ) -> None:
         self.rank, self.size = rank, size
-        self.observer: Observer | None = None
+        self.observer = Observer()
         self.follows, self._timeout_s, self._host = follows, timeout_s, host
         kept = self._kept = GroupStore(store, timeout_s)  # torch keeps no reference to it
         self._store = dist.PrefixStore(f"script {number}", kept)
@@ -95,11 +95,10 @@ class BackendCollectives:
         if self._is_at_end:  # in what the script does while it exits
             raise RunOver(0)
         bucket = call.bucket
-        if self.observer is not None:
-            if bucket is not None:
-                self.observer.handing_over(call)
-            elif call.computed == 1:
-                self.observer.computed()
+        if bucket is not None:
+            self.observer.handing_over(call)
+        elif call.computed == 1:
+            self.observer.computed()
         pending = _Pending(self, call)
         self._waits.begun(call)
         try:
@@ -121,8 +120,7 @@ class BackendCollectives:
             pending.wait_quietly()
         arrived = time.monotonic_ns()
         joined, over = self._agree(buckets)
-        if self.observer is not None:
-            self.observer.exchanged(computed, joined, arrived, over)
+        self.observer.exchanged(computed, joined, arrived, over)
 
     def end_run(self) -> None:
         """Begin no more collectives: the run is over for this worker.
@@ -162,18 +160,16 @@ class BackendCollectives:
         is_later_bucket = call.bucket is not None and call.bucket.index > 0
         if is_later_bucket or call.kind in ("send", "recv"):
             return None
-        ended = self.observer is not None and self.observer.has_seen_end()
-        return Check(self._group, call, ended=ended)
+        return Check(self._group, call, ended=self.observer.has_seen_end())
 
     def settle(self, check: Check) -> None:
         """Wait until all workers have joined. See `Checks.settle`."""
-        if self.checks.settle(check) and self.observer is not None:
+        if self.checks.settle(check):
             self.observer.ends()
 
     def _differs(self, call: Call) -> None:
         """Raise RunOver if a check has found a difference because the run is over."""
-        if self.observer is not None:
-            self.observer.broken(call)
+        self.observer.broken(call)
 
     def separate_group(self, name: str) -> Group:
         """Return another group of the same workers, in which no collective of the script travels.
@@ -192,12 +188,11 @@ class BackendCollectives:
 
         A small all-reduce follows that of the last bucket, and ends at nearly the same time.
         """
-        observer = self.observer
-        now, ended = (0, False) if observer is None else (observer.now, observer.has_seen_end())
-        mine = torch.tensor([now, int(ended)], device="cpu")
+        mine = [self.observer.now, int(self.observer.has_seen_end())]
         options = c10d.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
-        self._agreed = self._group.allreduce([mine], options), mine
+        found = torch.tensor(mine, device="cpu")
+        self._agreed = self._group.allreduce([found], options), found
 
     def _agree(self, buckets: Sequence[Pending]) -> tuple[int, bool]:
         assert self._agreed is not None
@@ -216,7 +211,7 @@ class BackendCollectives:
     def ended(self, call: Call, begun: int) -> None:
         """Note that the script has waited for this collective since `begun`."""
         self._waits.ended(call)
-        if self.observer is not None and call.bucket is None:
+        if call.bucket is None:
             self.observer.waited(call, begun, time.monotonic_ns())
 
     def arrived(self, call: Call) -> None:
@@ -226,12 +221,11 @@ class BackendCollectives:
     def failed(self, call: Call, error: Exception, begun: int) -> None:
         """Raise RunOver if the run is over, else RunError with what went wrong."""
         waited_s = seconds(Time(time.monotonic_ns() - begun))
-        if self.observer is not None and self._waits.has_another_ended():
+        if self._waits.has_another_ended():
             self._is_at_end = True
             self.observer.missed(call, begun)
         others = self._waits.others_than(call)
-        if self.observer is not None:
-            self.observer.broken(call)
+        self.observer.broken(call)
         raise RunError(self._waits.explained(call, others, waited_s, error)) from None
 
 
@@ -294,7 +288,7 @@ class _Pending:
     def _attend(self, *works: Check | _Pending) -> None:
         """Do what other workers want until one of these is done."""
         observer = self._owner.observer
-        if observer is None or self.call.bucket is not None or any(w.is_done() for w in works):
+        if self.call.bucket is not None or any(work.is_done() for work in works):
             return
         if not self._waits:
             self._waits = True

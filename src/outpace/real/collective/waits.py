@@ -11,13 +11,17 @@ import contextlib
 import sys
 import threading
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from outpace.engine.distributed.call import Call
 
+T = TypeVar("T")
+
 _LOOK_S: Final = 1.0
+_ASK_AGAIN_S: Final = 0.05
 _ANSWERS_S: Final = 3.0  # for other workers to publish what they wait in
 _WARN_S: Final = 30.0  # of waiting
 
@@ -117,17 +121,7 @@ class Waits:
         They have some seconds to publish it. Workers that compute or have ended are left out.
         """
         self.publish(call)
-        found: dict[int, Waiting] = {}
-        until = time.monotonic() + _ANSWERS_S
-        while time.monotonic() < until and not self._closing.is_set():
-            try:
-                found = self._published_by_others(call)
-            except RuntimeError:
-                break
-            if len(found) == self._size - 1:
-                break
-            time.sleep(0.1)
-        return found
+        return once_all(lambda: self._published_by_others(call), self._size - 1)
 
     def _published_by_others(self, call: Call) -> dict[int, Waiting]:
         """Return what workers have published that wait in this collective or in a later one."""
@@ -167,6 +161,16 @@ class Waits:
                 "longer timeout"
             )
         return f"{call} failed in {mine}: {str(error).splitlines()[0]}"
+
+
+def once_all(published: Callable[[], dict[int, T]], count: int) -> dict[int, T]:
+    """Return what the workers have published, once there is so much, or after some seconds."""
+    found: dict[int, T] = {}
+    until = time.monotonic() + _ANSWERS_S
+    with contextlib.suppress(RuntimeError):  # the store is closed
+        while len(found := published()) < count and time.monotonic() < until:
+            time.sleep(_ASK_AGAIN_S)
+    return found
 
 
 def _elsewhere(call: Call, others: dict[int, Waiting]) -> str:

@@ -85,7 +85,6 @@ class ServerConnections:
     def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
         """Connect to the servers, which have these blocks."""
         process, keys = self._process, plan.keys or [""] * len(blocks)
-        self._times.connected(len(blocks))
         for server, (endpoint, key) in enumerate(zip(plan.endpoints, keys, strict=True)):
             name, head = server_name(server), head_of(blocks[server])
             block = head.dtype, head.elements
@@ -105,7 +104,7 @@ class ServerConnections:
 
     def close(self) -> None:
         """Note the requests that were not answered."""
-        self._times.close()
+        self._times.open.close()
 
     # -- messages of the program -------------------------------------------------------------
 
@@ -245,7 +244,7 @@ class ServerConnections:
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
-            if self._times.count:
+            if self._times.open.count:
                 self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self.mailbox.put(reply_of(message, block))
         elif isinstance(message, Ack):

@@ -7,7 +7,7 @@ begin later. A row of a request is made by two processes; each knows its own col
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from time import monotonic_ns
 from typing import Final
 
@@ -23,6 +23,7 @@ NO_ARRIVAL: Final = (NONE,) * 3  # the last columns, of a request without an ans
 
 _TIMES: Final = PLACE["sent_ns"]  # this column and all later ones are times
 _ANSWER_BYTES: Final = PLACE["answer_bytes"]
+_ARRIVAL: Final = slice(PLACE["arrived_after_ns"], WIDTH)
 _AFTER_SENT: Final = (NONE,) * (PLACE["arrived_after_ns"] - PLACE["received_after_ns"])
 _UNRECEIVED: Final = (NONE,) * (PLACE["begun_ns"] - PLACE["sent_end_ns"])
 _UNANSWERED: Final = (NONE,) * (PLACE["arrived_ns"] - PLACE["released_ns"])
@@ -102,20 +103,58 @@ class TimingRows:
         return table
 
 
-class RequestTimes:
-    """The times of a worker's requests to its servers, in the worker's clock.
+class OpenRequests:
+    """Rows of requests between two processes that are not answered yet.
 
-    A reply answers its own pull and all earlier ones of that server.
+    An answer is that to its own request and to all earlier ones of the same peer.
+
+    Attributes:
+        count: of these requests.
     """
+
+    def __init__(self, rows: TimingRows) -> None:
+        self._rows = rows
+        self._open: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)  # peer -> iteration
+        self.count = 0
+
+    def begin(self, peer: int, iteration: int, row: list[int]) -> None:
+        """Keep the row of a request until it is answered."""
+        self._open[peer][iteration] = row
+        self.count += 1
+
+    def get(self, peer: int, iteration: int) -> list[int] | None:
+        """Return the row of a request that is not answered."""
+        return self._open[peer].get(iteration)
+
+    def answered(self, peer: int, iteration: int) -> list[int] | None:
+        """Return the row of a request that is answered now; the earlier ones are complete."""
+        is_open = self._open[peer]
+        while is_open:
+            first = next(iter(is_open))
+            if first > iteration:
+                return None
+            row = is_open.pop(first)
+            self.count -= 1
+            if first == iteration:
+                return row
+            self._rows.add(row)
+        return None
+
+    def close(self) -> None:
+        """Add the requests that were not answered."""
+        for is_open in self._open.values():
+            for row in is_open.values():
+                self._rows.add(row)
+        self._open.clear()
+        self.count = 0
+
+
+class RequestTimes:
+    """The times of a worker's requests to its servers, in the worker's clock."""
 
     def __init__(self, rows: TimingRows, worker: int) -> None:
         self._rows, self._clock, self._worker = rows, rows.clock, worker
-        self._open: list[dict[int, tuple[int, ...]]] = []  # server -> iteration -> begin of a row
-        self.count = 0  # requests that are not answered
-
-    def connected(self, servers: int) -> None:
-        """Take requests to this number of servers, or to more than before."""
-        self._open += [{} for _ in range(servers - len(self._open))]
+        self.open = OpenRequests(rows)
 
     def sent(
         self, what: int, server: int, iteration: int, sent_bytes: int, began: int, *, pulls: bool
@@ -125,35 +164,17 @@ class RequestTimes:
         pulls: an answer is due.
         """
         head = what, self._worker, server, NONE, iteration, sent_bytes
-        begin = *head, NONE if pulls else 0, began, monotonic_ns()
+        stamps = NONE if pulls else 0, began, monotonic_ns()
+        row = [*head, *stamps, *_AFTER_SENT, *NO_ARRIVAL]
         if pulls:
-            self._open[server][iteration] = begin
-            self.count += 1
+            self.open.begin(server, iteration, row)
         else:
-            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
+            self._rows.add(row)
 
     def arrived(self, server: int, iteration: int, answer_bytes: int) -> None:
         """Note that the message that the clock has read last is an answer."""
-        is_open = self._open[server]
-        while is_open:
-            first = next(iter(is_open))
-            if first > iteration:
-                return
-            begin = is_open.pop(first)
-            self.count -= 1
-            if first == iteration:
-                clock = self._clock
-                stamps = clock.after_ns, clock.first_ns, clock.read_ns
-                began, ended = begin[-2:]
-                row = *begin[:_ANSWER_BYTES], answer_bytes, began, ended, *_AFTER_SENT, *stamps
-                self._rows.add(row)
-                return
-            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
-
-    def close(self) -> None:
-        """Add the requests that were not answered."""
-        for is_open in self._open:
-            for begin in is_open.values():
-                self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
-            is_open.clear()
-        self.count = 0
+        if (row := self.open.answered(server, iteration)) is not None:
+            clock = self._clock
+            row[_ANSWER_BYTES] = answer_bytes
+            row[_ARRIVAL] = clock.after_ns, clock.first_ns, clock.read_ns
+            self._rows.add(row)

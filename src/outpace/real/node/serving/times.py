@@ -10,7 +10,7 @@ from typing import Final
 
 from outpace.blocks.block import Block, Value
 from outpace.real.net.messages import WirePush
-from outpace.real.node.timing import NO_ARRIVAL, PLACE, TimingRows
+from outpace.real.node.timing import NO_ARRIVAL, PLACE, OpenRequests, TimingRows
 from outpace.record.timing import PROBE, PULL, PUSH, WIDTH
 from outpace.record.trace import NONE
 from outpace.support.units import Time
@@ -30,12 +30,15 @@ class ServiceTimes:
 
     def __init__(self, rows: TimingRows, server: int) -> None:
         self._rows, self.clock, self._server = rows, rows.clock, server
-        # Rows that begin, by worker and iteration: of requests with a pull, and of pushes without.
-        self._open: dict[int, dict[int, list[int]]] = {}
-        self._pushes: dict[tuple[int, int], list[int]] = {}
+        self.open = OpenRequests(rows)  # those with a pull
+        self._pushes: dict[tuple[int, int], list[int]] = {}  # rows of pushes without, not applied
         self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
-        self.count = 0  # requests that are not answered
         self.reading = 0  # when the parameters were read last
+
+    @property
+    def count(self) -> int:
+        """Requests that are not answered."""
+        return self.open.count + len(self._pushes)
 
     def received(self, peer: str, request: WirePush | Pull, block: Block | None) -> None:
         """Note that the message that the clock has read last is a request of this peer.
@@ -57,13 +60,12 @@ class ServiceTimes:
     ) -> None:
         """Begin the row of a request. pulls: an answer is due."""
         clock = self.clock
-        self.count += 1
         self._last[worker] = iteration
         head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
         stamps = clock.after_ns, clock.first_ns, clock.read_ns
         row = [*head, *_UNSENT, *stamps, *_UNHANDLED]
         if pulls:
-            self._open.setdefault(worker, {})[iteration] = row
+            self.open.begin(worker, iteration, row)
         else:
             self._pushes[worker, iteration] = row
 
@@ -76,19 +78,14 @@ class ServiceTimes:
         if row is not None:
             row[_BEGUN], row[_DONE] = begun, done
             self._rows.add(row)
-            self.count -= 1
-        elif (
-            (is_open := self._open.get(worker))
-            and (row := is_open.get(iteration))
-            and row[_BEGUN] == NONE  # else the message is the pull of a push
-        ):
+        elif (row := self.open.get(worker, iteration)) and row[_BEGUN] == NONE:
+            # Else the message is the pull of a push.
             row[_BEGUN], row[_DONE] = begun, done
 
     def released(self, replies: list[Reply], now: int) -> None:
         """Note that the shard has returned these answers."""
         for reply in replies:
-            is_open = self._open.get(reply.worker)
-            if is_open and (row := is_open.get(reply.iteration)):
+            if row := self.open.get(reply.worker, reply.iteration):
                 row[_RELEASED] = now
 
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
@@ -102,30 +99,17 @@ class ServiceTimes:
 
     def answered(self, worker: int, iteration: int, answer_bytes: int, began: int) -> None:
         """Note an answer that has been given to the socket since `began`."""
-        is_open = self._open.get(worker)
-        while is_open:
-            first = next(iter(is_open))
-            if first > iteration:
-                return
-            row = is_open.pop(first)
-            self.count -= 1
-            if first == iteration:
-                row[_ANSWER_BYTES] = answer_bytes
-                row[_ANSWER] = self.reading, began, monotonic_ns()
-                self._rows.add(row)
-                return
+        if (row := self.open.answered(worker, iteration)) is not None:
+            row[_ANSWER_BYTES] = answer_bytes
+            row[_ANSWER] = self.reading, began, monotonic_ns()
             self._rows.add(row)
 
     def close(self) -> None:
         """Add the requests that were not answered."""
         for row in self._pushes.values():
             self._rows.add(row)
-        for is_open in self._open.values():
-            for row in is_open.values():
-                self._rows.add(row)
         self._pushes.clear()
-        self._open.clear()
-        self.count = 0
+        self.open.close()
 
 
 class TimedShard(Shard):
