@@ -22,7 +22,7 @@ from outpace.experiment.advising.searching.search import Search, Space
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
-from outpace.real.process.ray import slots
+from outpace.real.process.ray import tasks
 from outpace.support.yaml_files import read_yaml
 
 CONFIG = {
@@ -367,7 +367,7 @@ def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monk
         raise outpace.ConfigError("there is no cluster")
 
     monkeypatch.setattr(advise, "recorded_cluster", record)
-    monkeypatch.setattr(slots, "RaySlots", connect)
+    monkeypatch.setattr(tasks, "RayTasks", connect)
     data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
     with pytest.raises(outpace.ConfigError, match="there is no cluster"):
         outpace.advise(data, target_loss=0.05, on="ray")

@@ -10,7 +10,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.support.slots import SlotsHere
+from tests.support.cluster import until
+from tests.support.nodes import NodesHere
 
 import outpace
 from outpace.config.reading import experiment_from
@@ -44,12 +45,12 @@ def here(most: int) -> Iterator[Pool]:
 def elsewhere(most: int) -> Iterator[Pool]:
     """A pool whose runs are on two nodes of a cluster; fails if a slot or a folder is left."""
     said = []
-    with SlotsHere(one=1, two=1) as slots:
-        carrier = RunsElsewhere(slots, most=most, say=said.append)
+    with NodesHere(one=1, two=1) as nodes:
+        carrier = RunsElsewhere(nodes, most=most, say=said.append)
         with Pool(most, elsewhere=carrier) as pool:
             yield pool
         assert said == []
-        assert slots.free_cpus() == 2
+        until(lambda: nodes.free_cpus() == 2)
 
 
 PLACES = pytest.mark.parametrize("pool_of", [here, elsewhere])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.support.slots import SlotsHere
+from tests.support.nodes import NodesHere
 
 import outpace
 from outpace.config.launchers import Ray
@@ -38,10 +39,10 @@ def experiment(**changes):
 
 
 @contextmanager
-def pool_on(say=pytest.fail, **cpus: float) -> Iterator[tuple[SlotsHere, Pool]]:
+def pool_on(say=pytest.fail, **cpus: float) -> Iterator[tuple[NodesHere, Pool]]:
     """A pool on nodes with these CPUs. say: called with what is said about them."""
-    with SlotsHere(**cpus) as slots, Pool(elsewhere=RunsElsewhere(slots, say=say)) as pool:
-        yield slots, pool
+    with NodesHere(**cpus) as nodes, Pool(elsewhere=RunsElsewhere(nodes, say=say)) as pool:
+        yield nodes, pool
 
 
 def points_of(events, key):
@@ -64,11 +65,11 @@ def ended(events, key="run"):
 
 def test_a_run_that_loses_its_node_begins_again_and_each_point_comes_once():
     said = []
-    with pool_on(said.append, one=1, two=0) as (slots, pool):
+    with pool_on(said.append, one=1, two=0) as (nodes, pool):
         pool.start(Order("run", experiment(**ENDLESS)))
         events = until(pool, lambda found: len(points_of(found, "run")) >= 5)
-        slots.lose("one")
-        slots.add("three", 1)
+        nodes.lose("one")
+        nodes.add("three", 1)
         # A run that begins again sends the points from before first, and then others.
         while not said:
             events += pool.wait(0.05)
@@ -131,14 +132,14 @@ def test_a_run_that_is_lost_four_times_has_failed():
 
 
 def test_a_node_that_joins_takes_waiting_runs():
-    with SlotsHere(one=1) as slots:
-        carrier = RunsElsewhere(slots, say=pytest.fail)
+    with NodesHere(one=1) as nodes:
+        carrier = RunsElsewhere(nodes, say=pytest.fail)
         with Pool(elsewhere=carrier) as pool:
             pool.start(Order("first", experiment(**ENDLESS)))
             pool.start(Order("second", experiment(**ENDLESS)))
             until(pool, lambda found: points_of(found, "first"))
             assert carrier.most == 1
-            slots.add("two", 1)
+            nodes.add("two", 1)
             until(pool, lambda found: points_of(found, "second"))
             assert carrier.most == 2
 
@@ -185,13 +186,13 @@ def test_what_runs_print_is_printed_here(tmp_path, capsys):
 
 
 @pytest.fixture
-def cluster() -> Iterator[SlotsHere]:
-    with SlotsHere(one=1, two=1) as slots:
-        yield slots
+def cluster() -> Iterator[NodesHere]:
+    with NodesHere(one=1, two=1) as nodes:
+        yield nodes
 
 
-def carrier_of(slots, said=None, **settings):
-    runs = RunsOnRay(OnRay(**settings), slots, [].append if said is None else said.append)
+def carrier_of(nodes, said=None, **settings):
+    runs = RunsOnRay(OnRay(**settings), nodes, [].append if said is None else said.append)
     return runs.carrier([experiment()], have_folders=True)
 
 
@@ -204,8 +205,7 @@ def test_nodes_that_cannot_take_part_are_named_before_anything_is_run(cluster):
 def test_a_node_that_comes_later_and_cannot_take_part_is_not_used(cluster):
     said = []
     carrier = carrier_of(cluster, said)
-    for node in cluster.nodes.values():
-        node.problem = "has torch 1.0, and this machine 2.0: install the same"
+    cluster.nodes["two"].problem = "has torch 1.0, and this machine 2.0: install the same"
     with Pool(elsewhere=carrier) as pool:
         for run in range(3):
             pool.start(Order(run, experiment()))
@@ -214,6 +214,12 @@ def test_a_node_that_comes_later_and_cannot_take_part_is_not_used(cluster):
     assert said == [
         "node two has torch 1.0, and this machine 2.0: install the same; no run begins there"
     ]
+
+
+def endless(_):
+    while True:
+        time.sleep(1)
+        yield []
 
 
 def test_room_that_is_lacking_is_named_and_not_waited_for_without_end(cluster):
@@ -225,7 +231,7 @@ def test_room_that_is_lacking_is_named_and_not_waited_for_without_end(cluster):
         "ask for fewer CPUs with --cpus (cpus), or wait longer (wait_s)"
     )
     for _ in range(2):
-        cluster.ask(1)
+        cluster.begin(1, (), endless)
     with pytest.raises(
         ConfigError, match="a run needs 1 CPU of one node, and 0 of the cluster's 2"
     ):
@@ -242,7 +248,7 @@ def test_runs_whose_task_or_times_are_of_this_machine_stay_here(cluster):
         pool.start(Order("run", measured))
         (end,) = ended(until(pool, ended))
         assert end.status == "complete"
-        assert cluster.free_cpus() == 1  # of two: one is held for the runs that may come
+        assert not any(node.tasks for node in cluster.nodes.values())
 
 
 def test_trackers_that_write_to_a_disk_are_refused(cluster):
@@ -330,15 +336,15 @@ def test_where_runs_are_carried_out_is_read_from_words_and_mappings():
 
 
 def test_a_sweep_finds_on_a_cluster_what_it_finds_here(monkeypatch):
-    from outpace.real.process.ray import slots
+    from outpace.real.process.ray import tasks
 
     asked = []
 
     def made(*settings):
         asked.append(settings[:2])
-        return SlotsHere(one=1, two=1)
+        return NodesHere(one=1, two=1)
 
-    monkeypatch.setattr(slots, "RaySlots", made)
+    monkeypatch.setattr(tasks, "RayTasks", made)
     over = {"optimizer.lr": [1e-6, 1e-4, 1e-2]}
     config = {**BASE, "stop": {"iterations": 5}}
     there = outpace.sweep(config, over, seeds=2, on={"kind": "ray", "address": "10.0.0.5:6379"})

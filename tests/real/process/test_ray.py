@@ -269,7 +269,7 @@ def make():
 """
 
 
-def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_an_actor_is_lost(
+def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_run_is_lost(
     cluster, tmp_path, capfd
 ):
     (tmp_path / "task.py").write_text(DEADLY)
@@ -301,7 +301,7 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_an_ac
     assert not any(path.name.endswith(".part") for path in out.rglob("*"))
     assert capfd.readouterr().out == ""
     names = processes_of(cluster.folder).values
-    until(lambda: not any(name.startswith("ray::Runs") for name in names()))
+    until(lambda: not any(name.startswith("ray::_") for name in names()))
     until(lambda: not list(cluster.temporary.glob("outpace-runs-*")))
 
 

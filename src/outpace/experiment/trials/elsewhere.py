@@ -1,8 +1,7 @@
-"""Carries runs out on the nodes of a cluster, in slots that are asked for as runs need them.
+"""Carries runs out on the nodes of a cluster, which decides where and when.
 
-A slot is asked for each run that waits, as far as the cluster has room; a few more are, so that a
-cluster that grows gives them as well. A slot carries out one run after the other, and is given back
-when no run has needed it for a while.
+As many runs are given to the cluster as it has room for, and a few more, so that a cluster that
+grows by itself sees what is asked for.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from multiprocessing.connection import Connection, wait
-from typing import Final
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final
 
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.launching import files_of
@@ -22,47 +20,35 @@ from outpace.experiment.trials.arriving import Arriving
 from outpace.experiment.trials.carrier import Lost, Told
 from outpace.experiment.trials.one import End
 from outpace.experiment.trials.orders import Order
-from outpace.experiment.trials.remote import Piece, Printed, Remote
-from outpace.real.process.ray import slot_news as news
-from outpace.real.process.ray.slot_news import SlotNews, Slots
+from outpace.experiment.trials.remote import Piece, Printed, Remote, carry_out_on_node
+from outpace.real.process.ray.task_news import Began, RunLost
 from outpace.support.streams import write_line
 
+if TYPE_CHECKING:
+    from outpace.real.process.ray.tasks import RayTask, RayTasks
+
 _GRACE_S: Final = 60.0  # for the runs to complete their folders, and for these to come
-_IDLE_S: Final = 10.0  # after which a slot is given back
+_LOOK_S: Final = 0.05
 _SAY_AFTER_S: Final = 3.0
-_MORE: Final = 4  # slots that are asked for beyond the room that a cluster has
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """A slot.
-
-    Attributes:
-        node: its name, once there is room for the slot.
-        is_placed: the slot can be used.
-        problem: of its node; a slot with one is not used.
-        runs: how many it has begun.
-    """
-
-    number: int
-    all_cores: bool
-    node: str = ""
-    is_placed: bool = False
-    problem: str = ""
-    run: int | None = None
-    runs: int = 0
-    idle_since: float = field(default_factory=time.monotonic)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.is_placed and self.run is None
+_MORE: Final = 4  # runs that are given to a cluster beyond the room that it has
 
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A run that is under way. arriving: its folder. failure: why that cannot arrive."""
+    """A run that was given to the cluster.
 
+    Attributes:
+        number: by which the pool names it.
+        node: its name, once a node has taken the run.
+        arriving: the folder of the run. failure: why that cannot arrive.
+    """
+
+    number: int
+    order: Order
+    all_cores: bool
+    task: RayTask
     arriving: Arriving | None
+    node: str = ""
     failure: str = ""
 
 
@@ -70,32 +56,32 @@ class RunsElsewhere:
     """A `Carrier` on the nodes of a cluster.
 
     Args:
-        slots: of the cluster; they are not closed with this object.
+        tasks: the cluster; the connection is not closed with this object.
         cpus: that each run takes up; None: one, and if it needs all cores, those of the node that
             has most.
         all_cores: what most runs need, for `most`: all cores of a machine.
         most: runs at a time; None: as many as there is room for.
-        runs_each: after so many runs another slot takes the place of one.
-        wait_s: for the first slot, and for another one when all are lost.
+        wait_s: for room for the first run, and again when all are lost.
         say: called with a line about lost nodes, or what is awaited.
     """
 
+    waited_for: Sequence[Connection | int] = ()  # `expect` says when to look
+
     def __init__(
         self,
-        slots: Slots,
+        tasks: RayTasks,
         *,
         cpus: float | None = None,
         all_cores: bool = False,
         most: int | None = None,
-        runs_each: int = 200,
         wait_s: float = 60.0,
         say: Callable[[str], None],
     ) -> None:
-        self._slots, self._cpus, self._limit = slots, cpus, math.inf if most is None else most
+        self._tasks, self._cpus, self._limit = tasks, cpus, math.inf if most is None else most
         self._all_cores = all_cores
-        self._runs_each, self._wait_s, self._say = runs_each, wait_s, say
-        self._held: dict[int, _Slot] = {}  # by number
+        self._wait_s, self._say = wait_s, say
         self._runs: dict[int, _Run] = {}  # by number
+        self._ended: list[Told] = []  # runs that were stopped before a node has taken them
         self._refused: dict[str, str] = {}  # nodes, and why they cannot take part
         self._starved_since: float | None = None
         self._has_said = False
@@ -111,193 +97,173 @@ class RunsElsewhere:
         """Return how many CPUs a run takes up."""
         if self._cpus is not None:
             return self._cpus
-        return max([1.0, *self._slots.cpus().values()]) if all_cores else 1.0
+        return max([1.0, *self._tasks.cpus().values()]) if all_cores else 1.0
 
     def _room(self, all_cores: bool) -> int:
         """Return how many runs the cluster has room for if nothing else uses it."""
         needed = self._needed(all_cores)
-        return sum(int(cpus / needed) for cpus in self._slots.cpus().values())
+        return sum(int(cpus / needed) for cpus in self._tasks.cpus().values())
 
     def require_room(self) -> None:
-        """Wait until there is a slot. Raises ConfigError if there is none in time."""
-        all_cores = self._all_cores
+        """Wait until a run could begin. Raises ConfigError if none could in time."""
         try:
-            while not self.has_room(all_cores):
-                again_s = self.expect([all_cores])
-                ready = wait(self.waited_for, None if again_s == math.inf else again_s)
-                for _ in self.take(ready):
-                    pass
+            while True:
+                task = self._tasks.begin(self._needed(self._all_cores), (), _nothing)
+                try:
+                    began = self._first_of(task)
+                finally:
+                    task.cancel()
+                if began is not None and not self._refuses(began):
+                    break
         except RunError as error:
             raise ConfigError(str(error)) from None
+        self._starved_since = None
+
+    def _first_of(self, task: RayTask) -> Began | None:
+        """Wait until a node has taken a run; None: it was lost before. Raises RunError."""
+        while True:
+            for told in task.told():
+                return told if isinstance(told, Began) else None
+            self._starve(self._all_cores)
+            time.sleep(_LOOK_S)
+
+    def _refuses(self, began: Began) -> bool:
+        """True if a node cannot take part."""
+        if began.problem:
+            self._tasks.refuse(began.node)
+            if began.node not in self._refused:
+                self._refused[began.node] = began.problem
+                self._say(f"node {began.node} {began.problem}; no run begins there")
+        return bool(began.problem)
 
     def expect(self, waiting: Sequence[bool]) -> float:
-        # Runs begin in their order: a slot held for one behind the first of another kind would
-        # keep the CPUs that the first needs.
-        head = list(takewhile(lambda each: each is waiting[0], waiting))
-        for all_cores in (False, True):
-            held = [s for s in self._held.values() if s.all_cores is all_cores and not s.problem]
-            under_way = sum(slot.run is not None for slot in held)
-            wanted = under_way + sum(each is all_cores for each in head)
-            self._give_back(held, len(held) - wanted, at_once=(not all_cores) in head)
-            most = min(wanted, self._limit, self._room(all_cores) + _MORE)
-            for _ in range(int(most) - len(held)):
-                number = self._slots.ask(self._needed(all_cores))
-                self._held[number] = _Slot(number, all_cores)
-        is_starved = bool(waiting) and not any(
-            slot.run is not None or (slot.is_placed and slot.all_cores is waiting[0])
-            for slot in self._held.values()
-        )
-        if not is_starved:
+        queued = [run.all_cores for run in self._runs.values() if not run.node]
+        if len(queued) < len(self._runs) or not (queued or waiting):
             self._starved_since = None
-            return math.inf if waiting or not self._held else _IDLE_S
-        return self._starve(waiting[0])
+        else:
+            self._starve([*queued, *waiting][0])
+        return _LOOK_S if self._runs or self._ended else math.inf
 
-    def _give_back(self, held: Sequence[_Slot], spare: int, *, at_once: bool) -> None:
-        """Give slots back that no run needs: those that are not there yet, and then idle ones."""
-        now = time.monotonic()
-        free = sorted((s for s in held if s.run is None), key=lambda slot: slot.is_placed)
-        for slot in free[: max(0, spare)]:
-            if at_once or not slot.is_placed or now - slot.idle_since >= _IDLE_S:
-                del self._held[slot.number]
-                self._slots.give_back(slot.number)
-
-    def _starve(self, all_cores: bool) -> float:
-        """No run is under way and no slot is there: say so, or raise RunError after a while."""
+    def _starve(self, all_cores: bool) -> None:
+        """No run is under way: say so, or raise RunError after a while."""
         now = time.monotonic()
         if self._starved_since is None:
             self._starved_since, self._has_said = now, False
         waited_s = now - self._starved_since
-        starting = [slot.node for slot in self._held.values() if slot.node and not slot.problem]
         if waited_s >= _SAY_AFTER_S and not self._has_said:
             self._has_said = True
-            if not starting:
-                self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
+            self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
         if self._refused and not self._room(all_cores):
             raise RunError(f"on: {self._lack(all_cores)}")
-        if waited_s >= self._wait_s and starting:
-            raise RunError(
-                f"on: node {starting[0]} did not answer within {self._wait_s:g} s: look at it with "
-                "`ray status`, or wait longer (wait_s)"
-            )
         if waited_s >= self._wait_s:
             raise RunError(
                 f"on: {self._lack(all_cores)}; waited {self._wait_s:g} s for it: ask for fewer "
                 "CPUs with --cpus (cpus), or wait longer (wait_s)"
             )
-        then_s = self._wait_s if self._has_said else min(_SAY_AFTER_S, self._wait_s)
-        return then_s - waited_s
 
     def _lack(self, all_cores: bool) -> str:
         for node, problem in self._refused.items():
             return f"node {node} {problem}"
-        needed, nodes = self._needed(all_cores), self._slots.cpus()
+        needed, nodes = self._needed(all_cores), self._tasks.cpus()
         if max(nodes.values(), default=0.0) < needed:
             return (
                 f"a run needs {needed:g} CPU, and no node of the cluster has more than "
                 f"{max(nodes.values(), default=0.0):g}"
             )
         return (
-            f"a run needs {needed:g} CPU of one node, and {self._slots.free_cpus():g} of the "
+            f"a run needs {needed:g} CPU of one node, and {self._tasks.free_cpus():g} of the "
             f"cluster's {sum(nodes.values()):g} are free"
         )
 
     def has_room(self, all_cores: bool) -> bool:
-        return self._idle(all_cores) is not None and len(self._runs) < self._limit
-
-    def _idle(self, all_cores: bool) -> _Slot | None:
-        return next(
-            (s for s in self._held.values() if s.is_idle and s.all_cores is all_cores), None
-        )
+        # Runs begin in their order: one that needs less would keep the CPUs that one before needs.
+        is_behind = any(not run.node and run.all_cores != all_cores for run in self._runs.values())
+        room = min(self._limit, self._room(all_cores) + _MORE)
+        return not is_behind and len(self._runs) < room
 
     # -- runs ----------------------------------------------------------------------------
 
-    @property
-    def waited_for(self) -> Sequence[Connection | int]:
-        return [self._slots.woken]
-
     def begin(self, run: int, order: Order, all_cores: bool) -> None:
-        slot = self._idle(all_cores)
-        assert slot is not None
-        folder = order.folder
-        slot.run, self._runs[run] = run, _Run(None if folder is None else Arriving(folder))
-        slot.runs += 1
+        arriving = None if order.folder is None else Arriving(order.folder)
+        order = replace(order, key=None)
+        task = self._begin(order, all_cores)
+        self._runs[run] = _Run(run, order, all_cores, task, arriving)
+
+    def _begin(self, order: Order, all_cores: bool) -> RayTask:
         paths = files_of(order.experiment)
-        self._slots.begin(slot.number, run, replace(order, key=None), slot.node, paths)
+        return self._tasks.begin(self._needed(all_cores), paths, carry_out_on_node, order)
 
     def stop(self, run: int, reason: str) -> None:
-        for slot in self._held.values():
-            if slot.run == run:
-                self._slots.stop(slot.number, run, reason)
+        if (found := self._runs.get(run)) is None:
+            return
+        if found.node:
+            found.task.stop(reason)
+        else:
+            del self._runs[run]
+            found.task.cancel()
+            end = End("stopped", reason, {"status": "partial", "error": reason})
+            self._ended.append((run, end))
 
     def take(self, ready: Iterable[object]) -> Iterator[Told]:
-        if self._slots.woken in ready:
-            for each in self._slots.news():
-                yield from self._taken(each)
+        yield from self._ended
+        self._ended.clear()
+        for run in list(self._runs.values()):
+            for told in run.task.told():
+                match told:
+                    case Began():
+                        yield from self._began(run, told)
+                    case RunLost():
+                        yield from self._lose(run, told)
+                    case _:
+                        for said in told:
+                            yield from self._heard(run, said)
+                if self._runs.get(run.number) is not run or not run.node:  # it has another task
+                    break
 
-    def _taken(self, told: SlotNews) -> Iterator[Told]:
-        slot = self._held.get(told.slot)
-        if slot is None:  # given back
+    def _began(self, run: _Run, began: Began) -> Iterator[Told]:
+        if self._refuses(began):
+            run.task = self._begin(run.order, run.all_cores)
             return
-        match told:
-            case news.Found():
-                slot.node = told.node
-            case news.Placed():
-                slot.is_placed, slot.node, slot.idle_since = True, told.node, time.monotonic()
-            case news.Refused():
-                slot.problem, slot.node = told.problem, told.node
-                if told.node not in self._refused:
-                    self._refused[told.node] = told.problem
-                    self._say(f"node {told.node} {told.problem}; no run begins there")
-            case news.Said():
-                for said in told.messages:
-                    yield from self._heard(slot, said)
-            case news.Lost():
-                del self._held[slot.number]
-                yield from self._lose(slot, told)
+        run.node = began.node
+        if began.missing:
+            error = f"node {began.node} does not have {', '.join(began.missing)}"
+            yield from self._heard(run, End("failed", error, {"status": "failed", "error": error}))
 
-    def _heard(self, slot: _Slot, said: Remote) -> Iterator[Told]:
-        """Take what the run of a slot has told."""
-        if slot.run is None:
-            return
-        number, run = slot.run, self._runs[slot.run]
+    def _heard(self, run: _Run, said: Remote) -> Iterator[Told]:
+        """Take what a run has told."""
         match said:
             case Printed():
                 write_line(sys.stderr if said.error else sys.stdout, said.line)
             case Piece():
                 piece = said
-                self._arrive(run, slot.node, lambda folder: folder.add(piece))
+                self._arrive(run, lambda folder: folder.add(piece))
             case End():
                 end = said
-                self._arrive(run, slot.node, lambda folder: folder.complete(end))
+                self._arrive(run, lambda folder: folder.complete(end))
                 if run.failure:
                     summary = {"status": "failed", "error": run.failure}
                     end = End("failed", run.failure, summary, said.cpu_s)
-                slot.run, slot.idle_since = None, time.monotonic()
-                del self._runs[number]
-                if slot.runs >= self._runs_each:
-                    del self._held[slot.number]
-                    self._slots.give_back(slot.number)
-                yield number, end
+                del self._runs[run.number]
+                yield run.number, end
             case _:
-                yield number, said
+                yield run.number, said
 
-    def _arrive(self, run: _Run, node: str, what: Callable[[Arriving], None]) -> None:
+    def _arrive(self, run: _Run, what: Callable[[Arriving], None]) -> None:
         if run.arriving is None or run.failure:
             return
         try:
             what(run.arriving)
         except Exception as error:  # the pool waits for this run
-            run.failure = f"the files of the run cannot be brought from node {node}: {error}"
+            run.failure = f"the files of the run cannot be brought from node {run.node}: {error}"
             run.arriving.abandon()
 
-    def _lose(self, slot: _Slot, lost: news.Lost) -> Iterator[Told]:
-        if slot.run is None:
-            return
-        self._say(f"a run on node {lost.node} was lost, and begins again: {lost.why}")
-        run = self._runs.pop(slot.run)
+    def _lose(self, run: _Run, lost: RunLost) -> Iterator[Told]:
+        where = f"on node {run.node}" if run.node else "without a node"
+        self._say(f"a run {where} was lost, and begins again: {lost.why}")
+        del self._runs[run.number]
         if run.arriving is not None:
             run.arriving.abandon()
-        yield slot.run, Lost(f"was lost on node {lost.node} ({lost.why})")
+        yield run.number, Lost(f"was lost {where} ({lost.why})")
 
     # -- the end -------------------------------------------------------------------------
 
@@ -306,18 +272,21 @@ class RunsElsewhere:
             return
         self._is_closed = True
         try:
-            for slot in self._held.values():
-                if slot.run is not None:
-                    self._slots.stop(slot.number, slot.run, "interrupted")
+            for run in list(self._runs):
+                self.stop(run, "interrupted")
             deadline_s = time.monotonic() + _GRACE_S
-            while self._runs and (left_s := deadline_s - time.monotonic()) > 0:
-                for _ in self.take(wait(self.waited_for, left_s)):
+            while self._runs and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_S)
+                for _ in self.take(()):
                     pass
         finally:  # a second Ctrl-C does not wait
-            for number in list(self._held):
-                self._slots.give_back(number)
-            for run in self._runs.values():
-                if run.arriving is not None:
-                    run.arriving.abandon()
-            self._held.clear()
+            for each in self._runs.values():
+                each.task.cancel()
+                if each.arriving is not None:
+                    each.arriving.abandon()
             self._runs.clear()
+
+
+def _nothing(_: object) -> Iterator[list[Remote]]:
+    """Be a run that tells whether there is room for others."""
+    return iter(())

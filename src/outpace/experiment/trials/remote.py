@@ -1,21 +1,18 @@
-"""Carries out runs on a node of a cluster, called from far.
+"""Carries out a run on a node of a cluster.
 
-A cluster manager runs a `Runs` as an actor, and calls its methods in threads of the actor. A run
-has its folder on the node, and its files are sent after it has ended.
+A cluster manager passes on what the run tells. The run has its folder on the node, and its files
+are sent after it has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import TextIOBase
 from pathlib import Path
 from queue import Empty, Queue
-from shutil import rmtree
 from typing import Final, TypeAlias
 
 from outpace.experiment.trials.one import End
@@ -46,64 +43,45 @@ class Piece:
 Remote: TypeAlias = Said | Printed | Piece
 
 
-class Runs:
-    """Carries out runs in virtual time, one after the other.
+# One thread for all runs of a process: a fork server ends with the thread that has started it.
+_THREAD: Final = ThreadPoolExecutor(1)
+
+
+def carry_out_on_node(order: Order, stopped: Callable[[], str | None]) -> Iterator[list[Remote]]:
+    """Carry out a run; yield what it tells, its files, and at last an `End`.
 
     Args:
-        folder: working folder, if it exists on this node.
+        stopped: see `carry_out_order`.
     """
+    passing = folder = None
+    if order.folder is not None:
+        passing = PassingFolder("outpace-runs-")
+        folder = Path(passing.path) / order.folder.name  # some trackers call the run by this name
+    told: Queue[Remote | None] = Queue(_MOST)
+    run = _THREAD.submit(_run, order, folder, told.put, stopped)
+    run.add_done_callback(lambda _: told.put(None))
+    while (taken := _taken(told)) is not None:
+        yield taken
+    end = run.result()
+    if folder is not None and folder.is_dir():
+        for piece in _pieces(folder):
+            yield [piece]
+    if passing is not None:
+        passing.close()
+    yield [end]
 
-    def __init__(self, folder: str) -> None:
-        if Path(folder).is_dir():
-            os.chdir(folder)
-        self._folder = PassingFolder("outpace-runs-")
-        # One thread for all runs: a fork server ends with the thread that has started it.
-        self._thread = ThreadPoolExecutor(1)
-        self._stopped: dict[int, str] = {}
 
-    def stop(self, number: int, reason: str) -> None:
-        """End a run at its next evaluation or sooner, also if it has not begun yet."""
-        self._stopped[number] = reason
-
-    def carry_out(
-        self, number: int, order: Order, node: str, paths: Sequence[str]
-    ) -> Iterator[list[Remote]]:
-        """Carry out a run; yield what it tells, its files, and at last an `End`.
-
-        Args:
-            number: names the run for `stop`.
-            node: name of this node, for errors.
-            paths: must be there; else the run fails.
-        """
-        if missing := [path for path in paths if not os.path.exists(path)]:
-            error = f"node {node} does not have {', '.join(missing)}"
-            yield [End("failed", error, {"status": "failed", "error": error})]
-            return
-        folder = None
-        if order.folder is not None:
-            # Of the same name: some trackers call the run by it.
-            folder = Path(tempfile.mkdtemp(dir=self._folder.path)) / order.folder.name
-        told: Queue[Remote | None] = Queue(_MOST)
-        run = self._thread.submit(self._run, number, order, folder, told.put)
-        run.add_done_callback(lambda _: told.put(None))
-        while (taken := _taken(told)) is not None:
-            yield taken
-        end = run.result()
-        self._stopped.pop(number, None)
-        if folder is not None and folder.is_dir():
-            for piece in _pieces(folder):
-                yield [piece]
-            rmtree(folder.parent, ignore_errors=True)
-        yield [end]
-
-    def _run(
-        self, number: int, order: Order, folder: Path | None, tell: Callable[[Remote], None]
-    ) -> End:
-        with (
-            contextlib.redirect_stdout(_Lines(lambda line: tell(Printed(line, error=False)))),
-            contextlib.redirect_stderr(_Lines(lambda line: tell(Printed(line, error=True)))),
-        ):
-            return carry_out_order(order, folder, tell, lambda: self._stopped.get(number))
+def _run(
+    order: Order,
+    folder: Path | None,
+    tell: Callable[[Remote], None],
+    stopped: Callable[[], str | None],
+) -> End:
+    with (
+        contextlib.redirect_stdout(_Lines(lambda line: tell(Printed(line, error=False)))),
+        contextlib.redirect_stderr(_Lines(lambda line: tell(Printed(line, error=True)))),
+    ):
+        return carry_out_order(order, folder, tell, stopped)
 
 
 class _Lines(TextIOBase):

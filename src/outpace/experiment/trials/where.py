@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import MOST_WAIT_S, Ray
@@ -15,10 +15,11 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.launching import files_of, no_ray
 from outpace.experiment.trials.elsewhere import RunsElsewhere
 from outpace.experiment.trials.pool import needs_all_cores, stays_here
-from outpace.experiment.trials.remote import Runs
-from outpace.real.process.ray.slot_news import Slots
 from outpace.support.notices import warn
 from outpace.support.words import plural
+
+if TYPE_CHECKING:
+    from outpace.real.process.ray.tasks import RayTasks
 
 On: TypeAlias = str | Mapping[str, Any] | None
 """None or "local": this machine. "ray", or the attributes of `OnRay` with `kind: ray`."""
@@ -104,8 +105,8 @@ def _check(found: OnRay) -> None:
 class RunsOnRay:
     """A connection to a cluster for the runs of a command."""
 
-    def __init__(self, settings: OnRay, slots: Slots, say: Callable[[str], None]) -> None:
-        self._settings, self._slots, self._say = settings, slots, say
+    def __init__(self, settings: OnRay, tasks: RayTasks, say: Callable[[str], None]) -> None:
+        self._settings, self._tasks, self._say = settings, tasks, say
         self._carriers: list[RunsElsewhere] = []
 
     def carrier(
@@ -142,13 +143,13 @@ class RunsOnRay:
             _require_trackers(each, have_folders)
         paths = sorted({path for each in away for path in files_of(each)})
         wait_s = self._settings.wait_s
-        if problems := self._slots.survey(paths, wait_s):
+        if problems := self._tasks.survey(paths, wait_s):
             lines = [f"on: node {node} {what}" for node, what in list(problems.items())[:_SHOWN]]
             if len(problems) > _SHOWN:
                 lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
             raise ConfigError("\n".join(lines))
         carrier = RunsElsewhere(
-            self._slots,
+            self._tasks,
             cpus=self._settings.cpus,
             all_cores=needs_all_cores(away[0]),
             most=processes,
@@ -173,7 +174,7 @@ def check_on(on: On, launcher: object = None) -> None:
     """Raise ConfigError if `on` is invalid, see `on_of`, or says Ray and there is none here."""
     if on_of(on, launcher) is not None:
         try:
-            import outpace.real.process.ray.slots  # noqa: F401
+            import outpace.real.process.ray.tasks  # noqa: F401
         except ImportError as error:
             raise no_ray("on", error) from None
 
@@ -196,10 +197,10 @@ def runs_on(
     if settings is None:
         yield None
         return
-    from outpace.real.process.ray.slots import RaySlots
+    from outpace.real.process.ray.tasks import RayTasks
 
-    with RaySlots(settings.address, "on.address", Runs, settings.runtime_env) as slots:
-        runs = RunsOnRay(settings, slots, say)
+    with RayTasks(settings.address, "on.address", settings.runtime_env) as tasks:
+        runs = RunsOnRay(settings, tasks, say)
         try:
             yield runs
         finally:

@@ -1,0 +1,232 @@
+"""Simulated runs on a Ray cluster: each is a task that takes up some CPUs.
+
+Ray carries tasks out one after the other in the same processes, so that not each run imports torch.
+What a run tells is the stream of its task. A task cannot be told anything: why a run is to end is
+kept by an actor on this machine, which runs ask. All of them belong to the job of this process: Ray
+ends them when this process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from outpace.real.process.ray.cluster import problem_of
+from outpace.real.process.ray.connecting import connected, last_line, node_names
+from outpace.real.process.ray.host import Survey, survey_here
+from outpace.real.process.ray.task_news import Began, RunLost
+
+_KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
+_ASK_S: Final = 0.2  # between two questions of a run whether it is to end
+_RUNS_EACH: Final = 200  # of a process: its memory would grow
+# As many lists of messages may be on their way; then the run must wait.
+_STREAM: Final[Mapping[str, Any]] = {
+    "num_returns": "streaming",
+    "max_retries": 0,  # it would repeat what it has told
+    "_generator_backpressure_num_objects": 16,
+}
+
+
+class RayTask:
+    """A run on a Ray cluster."""
+
+    def __init__(self, stream: Any, reasons: Any, number: int) -> None:
+        self._stream, self._reasons, self._number = stream, reasons, number
+
+    def told(self) -> Iterator[Any]:
+        """Yield what has come: `Began`, then lists of messages; if it is lost, `RunLost`.
+
+        Nothing may be asked for after the last message.
+        """
+        try:
+            while ray.wait([self._stream], timeout=0)[0]:
+                told = ray.get(next(self._stream))
+                if isinstance(told, Began):
+                    told = Began(node_names().get(told.node, told.node), told.problem, told.missing)
+                yield told
+        except (RayError, StopIteration) as error:
+            yield RunLost(last_line(error))
+
+    def stop(self, reason: str) -> None:
+        """Tell the run to end at its next evaluation or sooner."""
+        self._reasons.tell.remote(self._number, reason)
+
+    def cancel(self) -> None:
+        """End the run at once, also if no node has taken it yet."""
+        with contextlib.suppress(RayError, ValueError):
+            ray.cancel(self._stream, force=True)
+
+
+class RayTasks:
+    """A Ray cluster for simulated runs. Use as a context manager.
+
+    Args:
+        address: see `connecting.connected`. key: names it in errors.
+        runtime_env: of the runs, in Ray's words.
+
+    Raises:
+        ConfigError: there is no cluster at the address.
+    """
+
+    def __init__(self, address: str | None, key: str, runtime_env: Mapping[str, Any]) -> None:
+        self._options = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+        self._count = 0  # of runs so far
+        self._refused: dict[str, str] = {}  # names of nodes by their ids
+        self._cpus: tuple[float, dict[str, float]] = 0.0, {}  # when, and those of each node
+        self._closing = contextlib.ExitStack()
+        self._closing.enter_context(connected(address, 0, key))
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._reasons = ray.remote(_Reasons).options(num_cpus=0, scheduling_strategy=here).remote()
+        self._task = ray.remote(max_calls=_RUNS_EACH)(_carry_out)
+
+    def __enter__(self) -> RayTasks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the connection with all runs, and the cluster if it was started here."""
+        self._closing.close()
+
+    def cpus(self) -> Mapping[str, float]:
+        """Return the CPUs of each node that can take part, by its name."""
+        when, found = self._cpus
+        if time.monotonic() - when > _KNOWN_S:
+            names = node_names()
+            found = {
+                names[node["NodeID"]]: node["Resources"].get("CPU", 0.0)
+                for node in ray.nodes()
+                if node["Alive"] and node["NodeID"] not in self._refused
+            }
+            self._cpus = time.monotonic(), found
+        return found
+
+    def free_cpus(self) -> float:
+        """Return how many CPUs of the cluster nothing uses."""
+        return float(ray.available_resources().get("CPU", 0.0))
+
+    def survey(self, paths: Sequence[str], wait_s: float) -> dict[str, str]:
+        """Look at all nodes with CPUs; return by name why some cannot take part.
+
+        Args:
+            paths: must be there.
+            wait_s: for the answers of the nodes.
+        """
+        names, asked = node_names(), {}
+        for node in ray.nodes():
+            if node["Alive"] and node["Resources"].get("CPU"):
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                options = {**self._options, "num_cpus": 0, "scheduling_strategy": there}
+                look = ray.remote(_survey).options(**options)
+                asked[names[node["NodeID"]]] = look.remote(list(paths))
+        answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=wait_s)
+        found = {}
+        for name, survey in asked.items():
+            if survey not in answered:
+                found[name] = f"did not answer within {wait_s:g} s: look at it with `ray status`"
+                continue
+            try:
+                problem = _problem(ray.get(survey), _survey())
+            except RayError as error:
+                problem = f"cannot start processes: {last_line(error)}"
+            if problem:
+                found[name] = problem
+        return found
+
+    def refuse(self, node: str) -> None:
+        """Begin no more runs on the node of this name."""
+        self._refused |= {each: name for each, name in node_names().items() if name == node}
+        self._cpus = 0.0, {}
+
+    def begin(
+        self, cpus: float, paths: Sequence[str], carry_out: Callable[..., Any], *arguments: Any
+    ) -> RayTask:
+        """Have a node carry out a run when it has the CPUs.
+
+        Args:
+            paths: must be there.
+            carry_out: called with the arguments and a function that returns why the run is to end,
+                or None; returns an iterator of lists of messages.
+        """
+        self._count += 1
+        options = {**_STREAM, **self._options, "num_cpus": cpus}
+        if self._refused:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self._refused)})"}
+        # Pickled, so that the node answers before it imports torch.
+        work = cloudpickle.dumps((carry_out, arguments))
+        return RayTask(
+            self._task.options(**options).remote(
+                work, os.getcwd(), list(paths), _survey(), self._reasons, self._count
+            ),
+            self._reasons,
+            self._count,
+        )
+
+
+class _Reasons:
+    """Why runs are to end, by their numbers. An actor."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, str] = {}
+
+    def tell(self, number: int, reason: str) -> None:
+        self._reasons[number] = reason
+
+    def of(self, number: int) -> str | None:
+        return self._reasons.get(number)
+
+
+def _carry_out(
+    work: bytes,
+    folder: str,
+    paths: Sequence[str],
+    wanted: tuple[Survey, str],
+    reasons: Any,
+    number: int,
+) -> Iterator[Any]:
+    """Carry out a run on a node, in the working folder if it exists there. A task."""
+    found = _survey(paths)
+    problem, missing = _problem(_survey(), wanted), found[0].missing
+    yield Began(ray.get_runtime_context().get_node_id(), problem, missing)
+    if problem or missing:
+        return
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    asked, reason = 0.0, None
+
+    def stopped() -> str | None:
+        nonlocal asked, reason
+        if time.monotonic() - asked >= _ASK_S:
+            reason = ray.get(reasons.of.remote(number))
+            asked = time.monotonic()
+        return reason
+
+    carry_out, arguments = pickle.loads(work)
+    yield from carry_out(*arguments, stopped)
+
+
+def _survey(paths: Sequence[str] = ()) -> tuple[Survey, str]:
+    """Return what this process finds on its node, and the version of torch."""
+    return survey_here(paths), torch_version()
+
+
+def torch_version() -> str:
+    """Return the version of torch, without its variant (`+cpu`) and without importing it."""
+    return version("torch").partition("+")[0]
+
+
+def _problem(there: tuple[Survey, str], here: tuple[Survey, str]) -> str:
+    """Return in words why a node cannot take part; empty if it can."""
+    if problem := problem_of(there[0], here[0], ""):
+        return problem
+    if there[1] != here[1]:
+        return f"has torch {there[1]}, and this machine {here[1]}: install the same"
+    return ""
