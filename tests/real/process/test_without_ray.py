@@ -87,7 +87,7 @@ def test_commands_that_spread_runs_name_what_is_lacking_before_anything_is_writt
         assert words in message
         assert len(message.splitlines()) == 1
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("slots", "cluster", "connecting"):
+    for name in ("tasks", "cluster", "connecting"):
         monkeypatch.delitem(sys.modules, f"outpace.real.process.ray.{name}", raising=False)
     message = refused(capsys, command, *given, "--on", "ray")
     assert "on: Ray cannot be imported" in message

@@ -83,11 +83,14 @@ class RayTasks:
         self._count = 0  # of runs so far
         self._refused: dict[str, str] = {}  # names of nodes by their ids
         self._cpus: tuple[float, dict[str, float]] = 0.0, {}  # when, and those of each node
-        self._closing = contextlib.ExitStack()
-        self._closing.enter_context(connected(address, 0, key))
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._reasons = ray.remote(_Reasons).options(num_cpus=0, scheduling_strategy=here).remote()
         self._task = ray.remote(max_calls=_RUNS_EACH)(_carry_out)
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(connected(address, 0, key))
+            node = ray.get_runtime_context().get_node_id()
+            here = NodeAffinitySchedulingStrategy(node, soft=False)
+            options = {"num_cpus": 0, "scheduling_strategy": here}
+            self._reasons = ray.remote(_Reasons).options(**options).remote()
+            self._closing = closing.pop_all()
 
     def __enter__(self) -> RayTasks:
         return self
