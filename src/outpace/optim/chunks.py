@@ -4,38 +4,33 @@ torch's step of Adam goes through its tensors about ten times. On a block of 25 
 and writes main memory. On a chunk the passes stay in a cache, and so do the mean before the step,
 the check for numbers that are not finite, and the copy for readers: main memory is read and written
 once. The arithmetic is torch's, element by element, so the bits are those of a step on the whole
-block.
+block. torch's fused steps, which go through main memory once, are taken on the whole block; so are
+all steps if another arithmetic than that of `optim.arithmetic` is installed.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
-from inspect import signature
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from outpace.blocks.block import Pieces, StepSettings
 from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import Gradient
-from outpace.optim.arithmetic import TAKES, Take, is_torchs
+from outpace.optim.arithmetic import TAKES, is_torchs
 from outpace.optim.step import mean_of
 
 # Elements of a chunk. Parameters, gradient, what Adam remembers and a result between take 2.6 MB,
 # twice a cache of the second level. The fixed costs of smaller chunks weigh more.
 CHUNK: Final = 1 << 17
 LEAST: Final = CHUNK  # no block of so many elements goes in chunks
-# A parameter is cut at multiples of so many elements: torch's fused steps round the last few of a
-# tensor, which do not fill a vector register, in another way.
+# A parameter is cut at multiples of so many elements: torch may round the last few of a tensor,
+# which do not fill a vector register, in another way.
 _ALIGNED: Final = 64
 
 Parameters: TypeAlias = Mapping[int, tuple[torch.nn.Parameter, slice]]
-_T = TypeVar("_T")
-_OfEach: TypeAlias = Mapping[int, _T]  # of each parameter, by its number
 
 
 class InChunks(ABC):
@@ -113,81 +108,40 @@ class TorchStep:
         unused: the numbers of parameters that stay as they are.
         """
         used = {n: each for n, each in self._parameters.items() if n not in unused}
-        take = self._taking(used) if self._chunks and self._is_known(used) else None
-        if take is None:
+        if not self._chunks or not self._fits_chunks(used):
             self._at_once(mean_of(gradient, divisor), used)
             yield slice(0, self._block.numel())
             return
+        states = {number: self._optimizer.state[variable] for number, (variable, _) in used.items()}
+        for state in states.values():
+            if "step" in state:
+                state["step"] += 1
         walk = Walk(gradient)
         for place, cuts in self._chunks:
             found = walk.next(place.stop - place.start)
             part = mean_of(found[0] if len(found) == 1 else Pieces(found), divisor)
-            take([cut for cut in cuts if cut.number in used], part, place.start)
+            for cut in cuts:
+                if cut.number in used:
+                    self._take(cut, part, place.start, states[cut.number])
             yield place
-        for variable, _ in used.values():
-            if "step" in self._optimizer.state[variable]:
-                self._optimizer.state[variable]["step"] += 1
 
-    def _taking(self, used: Parameters) -> Callable[[list[_Cut], torch.Tensor, int], None] | None:
-        """Return what takes the step on cuts; their gradients are in one that begins at a place.
-
-        None if this release of torch can only take it at once.
-        """
-        kind: Any = type(self._optimizer)
-        states = self._optimizer.state
-        kept = {number: states[variable] for number, (variable, _) in used.items()}
-        groups = {number: self._group_of[variable] for number, (variable, _) in used.items()}
-        if any(group.get("fused") for group in groups.values()) or not is_torchs(
-            kind, self._block.dtype
-        ):
-            function = _FUNCTIONS.get(kind)
-            return None if function is None else partial(self._take_torchs, function, groups, kept)
-        steps = {number: float(state.get("step", 0)) + 1 for number, state in kept.items()}
-        return partial(self._take_own, TAKES[kind], groups, kept, steps)
-
-    def _take_own(
-        self,
-        take: Take,
-        groups: _OfEach[dict[str, Any]],
-        states: _OfEach[Mapping[str, Any]],
-        steps: _OfEach[float],
-        cuts: list[_Cut],
-        gradient: torch.Tensor,
-        start: int,
+    def _take(
+        self, cut: _Cut, gradient: torch.Tensor, start: int, state: Mapping[str, Any]
     ) -> None:
-        for number, own, place in cuts:
-            state = {
-                name: value[own]
-                for name, value in states[number].items()
+        """Take the step on a cut; its gradient is in one that begins at a place of the block."""
+        variable, _ = self._parameters[cut.number]
+        TAKES[type(self._optimizer)](
+            self._group_of[variable],
+            float(state.get("step", 0)),
+            self._block[cut.place],
+            gradient[cut.place.start - start : cut.place.stop - start],
+            {
+                name: value[cut.own]
+                for name, value in state.items()
                 if name != "step" and isinstance(value, torch.Tensor)
-            }
-            take(
-                groups[number],
-                steps[number],
-                self._block[place],
-                gradient[place.start - start : place.stop - start],
-                state,
-                self._scratch[: place.stop - place.start],
-            )
-
-    def _take_torchs(
-        self,
-        function: Callable[..., None],
-        groups: _OfEach[dict[str, Any]],
-        states: _OfEach[Mapping[str, Any]],
-        cuts: list[_Cut],
-        gradient: torch.Tensor,
-        start: int,
-    ) -> None:
-        for group in self._optimizer.param_groups:
-            members = [cut for cut in cuts if groups[cut.number] is group]
-            if members:
-                function(
-                    group,
-                    [self._block[cut.place] for cut in members],
-                    [gradient[cut.place.start - start : cut.place.stop - start] for cut in members],
-                    [_state(states[cut.number], cut.own) for cut in members],
-                )
+            },
+            self._scratch[: cut.place.stop - cut.place.start],
+        )
 
     def _at_once(self, gradient: torch.Tensor, used: Parameters) -> None:
         for variable, place in used.values():
@@ -196,15 +150,17 @@ class TorchStep:
         for variable, _ in used.values():
             variable.grad = None  # its memory may be used for something else
 
-    def _is_known(self, used: Parameters) -> bool:
-        """True if the optimizer has made what it remembers of each of these parameters."""
+    def _fits_chunks(self, used: Parameters) -> bool:
+        """True if the step on these parameters can be taken in chunks.
+
+        The optimizer must have made what it remembers of each of them.
+        """
+        kind: Any = type(self._optimizer)
         for variable, _ in used.values():
-            known = self._optimizer.state.get(variable, {})
-            if not all(
-                torch.is_tensor(known.get(name)) for name in _names(self._group_of[variable])
-            ):
+            group, known = self._group_of[variable], self._optimizer.state.get(variable, {})
+            if group.get("fused") or not all(torch.is_tensor(known.get(n)) for n in _names(group)):
                 return False
-        return True
+        return is_torchs(kind, self._block.dtype)
 
 
 def _chunks(parameters: Parameters, size: int) -> list[tuple[slice, list[_Cut]]]:
@@ -225,58 +181,9 @@ def _chunks(parameters: Parameters, size: int) -> list[tuple[slice, list[_Cut]]]
     return [(slice(starts[n], starts[n + 1]), cuts) for n, cuts in enumerate(found)]
 
 
-def _state(state: Mapping[str, Any], own: slice) -> dict[str, torch.Tensor]:
-    """Return views of what belongs to elements, and copies of numbers, which a step changes."""
-    return {
-        name: value[own] if value.ndim else value.clone()
-        for name, value in state.items()
-        if isinstance(value, torch.Tensor)
-    }
-
-
 def _names(group: Mapping[str, Any]) -> Sequence[str]:
     """Return what SGD, or Adam, remembers of a parameter."""
     if "betas" not in group:
         return ("momentum_buffer",) if group["momentum"] != 0 else ()
     names = "step", "exp_avg", "exp_avg_sq"
     return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
-
-
-def _take_sgd(
-    group: Mapping[str, Any],
-    parameters: list[torch.Tensor],
-    gradients: list[torch.Tensor],
-    states: Sequence[Mapping[str, torch.Tensor]],
-) -> None:
-    buffers = [state["momentum_buffer"] if group["momentum"] != 0 else None for state in states]
-    names = "weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize", "fused"
-    settings = {name: group[name] for name in names}
-    sgd(parameters, gradients, buffers, foreach=False, **settings)
-
-
-def _take_adam(
-    group: Mapping[str, Any],
-    parameters: list[torch.Tensor],
-    gradients: list[torch.Tensor],
-    states: Sequence[Mapping[str, torch.Tensor]],
-) -> None:
-    names = "amsgrad", "lr", "weight_decay", "eps", "maximize", "fused", "decoupled_weight_decay"
-    settings = {name: group[name] for name in names}
-    beta1, beta2 = group["betas"]
-    adam(
-        parameters,
-        gradients,
-        [state["exp_avg"] for state in states],
-        [state["exp_avg_sq"] for state in states],
-        [state["max_exp_avg_sq"] for state in states] if group["amsgrad"] else [],
-        [state["step"] for state in states],
-        foreach=False,
-        beta1=beta1,
-        beta2=beta2,
-        **settings,
-    )
-
-
-_FUNCTIONS: Final[dict[type, Callable[..., None]]] = {torch.optim.SGD: _take_sgd}
-if "decoupled_weight_decay" in signature(adam).parameters:  # older releases have another for AdamW
-    _FUNCTIONS.update({torch.optim.Adam: _take_adam, torch.optim.AdamW: _take_adam})
