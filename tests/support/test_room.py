@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.command import refused
 
-from outpace.support.processes import room
+from outpace.support import memory
 
 CONFIG = {
     "task": {"kind": "timing"},
@@ -56,7 +56,7 @@ def test_more_processes_than_fit_into_memory_are_refused_with_an_estimate(
     refusal, monkeypatch, tmp_path
 ):
     (tmp_path / "meminfo").write_text("MemTotal:        8000000 kB\nMemFree:  1 kB\n")
-    monkeypatch.setattr(room, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_INFO", tmp_path / "meminfo")
     assert refusal("workers=1000") == (
         "error: workers, servers: 1,002 processes need about 10.5 GB of memory, without the model, "
         "and this computer has 8.2 GB: have fewer\n"

@@ -51,9 +51,9 @@ from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
-from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
+from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name

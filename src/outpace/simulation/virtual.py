@@ -44,7 +44,7 @@ from outpace.simulation.network.links import Log
 from outpace.simulation.periods import Periods
 from outpace.simulation.surroundings import rare_garbage_collection
 from outpace.support.notices import warn
-from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
+from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
 

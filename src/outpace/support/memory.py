@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+_INFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
@@ -14,9 +15,14 @@ def own_bytes(pid: int) -> int | None:
     return sum(found) if found else None
 
 
+def total_bytes() -> int | None:
+    """Return the memory of this computer; None if that is unknown."""
+    return next(iter(_fields(_INFO, "MemTotal:")), None)
+
+
 def free_bytes() -> int | None:
     """Return the memory that processes can still take; None if that is unknown."""
-    found = _fields(Path("/proc/meminfo"), "MemAvailable:")
+    found = _fields(_INFO, "MemAvailable:")
     try:  # the limit of a container
         most = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())

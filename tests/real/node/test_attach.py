@@ -23,7 +23,7 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.real.node.script.making import attached
-from outpace.support.processes.forking import is_ending
+from outpace.support.processes.standing import is_ending
 
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))

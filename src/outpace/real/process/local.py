@@ -15,6 +15,7 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnExit, Role
 from outpace.support.processes import forking
+from outpace.support.processes.standing import is_ending
 
 _LEFT_ALONE_S: Final = 1.0
 _GRACE_S: Final = 2.0
@@ -74,7 +75,7 @@ class LocalLauncher:
 
     def is_ending(self, name: str) -> bool:
         process = self._running.get(name)
-        return process is not None and process.pid is not None and forking.is_ending(process.pid)
+        return process is not None and process.pid is not None and is_ending(process.pid)
 
     def kill(self, name: str) -> None:
         process = self._running.get(name)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from outpace.real.process.launcher import Launcher
+from outpace.support.processes.signals import calling_on
 
 
-@contextmanager
-def suspended_together(launcher: Launcher, say: Callable[[str], None]) -> Iterator[None]:
+def suspended_together(
+    launcher: Launcher, say: Callable[[str], None]
+) -> AbstractContextManager[None]:
     """Within this context, stop the processes before this one on Ctrl-Z; continue them after it.
 
     Has no effect outside of the main thread, and where Ctrl-Z has another meaning already.
@@ -26,13 +26,8 @@ def suspended_together(launcher: Launcher, say: Callable[[str], None]) -> Iterat
     Args:
         say: called with a line when this process has been continued.
     """
-    number = getattr(signal, "SIGTSTP", None)
-    is_main = threading.current_thread() is threading.main_thread()
-    if number is None or not is_main or signal.getsignal(number) is not signal.SIG_DFL:
-        yield
-        return
 
-    def stop(_: int, __: FrameType | None) -> None:
+    def stop() -> None:
         launcher.suspend()
         since = time.monotonic()
         try:
@@ -42,8 +37,4 @@ def suspended_together(launcher: Launcher, say: Callable[[str], None]) -> Iterat
         stopped_s = time.monotonic() - since
         say(f"the run was suspended for {stopped_s:.0f} s, with all processes of this machine")
 
-    signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        signal.signal(number, signal.SIG_DFL)
+    return calling_on("SIGTSTP", stop)

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.support.processes.standing import fields_of
+
 _STEAL: Final = 8  # entries of /proc/stat up to that one; guests are contained in the first two
 _IDLE: Final = slice(3, 5)  # idle, and waiting for disks
 
@@ -64,7 +66,7 @@ def _own(root: int) -> int | None:
             if not folder.name.isdigit():
                 continue
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                entries = (folder / "stat").read_text().rpartition(")")[2].split()
+                _, entries = fields_of(folder.name)
                 pid = int(folder.name)
                 parents[pid] = int(entries[1])
                 ticks[pid] = sum(int(each) for each in entries[11:15])

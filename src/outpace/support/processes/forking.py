@@ -24,18 +24,17 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess, SpawnProcess
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.support.processes.copied_server import can_copy, copies_this_process
 from outpace.support.processes.room import require_short_temporary_folder
 from outpace.support.processes.signals import uninterrupted
+from outpace.support.processes.standing import is_ending
 
 _BEGIN: Final = "outpace.support.processes.begin_server"
 _PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
-_PF_EXITING: Final = 0x4  # a flag in /proc/PID/stat
 _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
@@ -124,23 +123,6 @@ def keep_memory() -> None:
         mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
         mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old glibc
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-
-
-def is_ending(pid: int) -> bool:
-    """True if this process has ended or is about to, though it may not be reported yet.
-
-    The kernel marks a process before it closes its sockets, so a connection that was closed by
-    the end of its process belongs to a process of which this is true. False where this cannot be
-    known; Linux only.
-    """
-    if sys.platform != "linux":
-        return False
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
-    state, *fields = stat.rpartition(")")[2].split()  # the name before may contain spaces
-    return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
 
 
 _EXITED: Final = "ended with exit code"

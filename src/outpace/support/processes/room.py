@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 from typing import Final
 
 from outpace.errors import ConfigError
+from outpace.support.memory import total_bytes
 
 _SOCKET_PATH: Final = 107  # longest path of a Unix socket in bytes; the 108th ends it
 _SOCKET_NAME: Final = len("/pymp-12345678/listener-12345678")  # what multiprocessing adds
 _FILES: Final = 64  # descriptors of a process before it starts others
 _FILES_EACH: Final = 5  # for a process: its output and error, two of multiprocessing, a connection
 _PROCESS_BYTES: Final = 10 << 20  # memory of a process that it does not share, without a model
-_MEMORY: Final = Path("/proc/meminfo")
 
 
 def require_room(processes: int, connections: int = 0, connections_each: int = 1) -> None:
@@ -42,22 +41,13 @@ def require_short_temporary_folder() -> None:
 
 
 def _require_memory(processes: int) -> None:
-    total = _memory_bytes()
+    total = total_bytes()
     needed = processes * _PROCESS_BYTES
     if total is not None and needed > total:
         raise ConfigError(
             f"workers, servers: {processes:,} processes need about {needed / 1e9:,.1f} GB of "
             f"memory, without the model, and this computer has {total / 1e9:,.1f} GB: have fewer"
         )
-
-
-def _memory_bytes() -> int | None:
-    """Return the memory of this computer in bytes; None if it is not known."""
-    try:
-        lines = _MEMORY.read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemTotal:"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
 
 
 def _require_files(processes: int, connections: int, more_each: int) -> None:

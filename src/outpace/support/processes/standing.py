@@ -1,18 +1,47 @@
-"""Says which processes of this computer stand still."""
+"""What /proc says of a process: Linux only."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Final
+
+_PF_EXITING: Final = 0x4  # a flag of a process
+
+
+def fields_of(process: int | str) -> tuple[str, list[str]]:
+    """Return the name of a process, and the fields of its `stat` from the state on.
+
+    Raises OSError if there is no such process, or this is not Linux.
+    """
+    stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    begin, _, rest = stat.rpartition(")")  # the name before may contain spaces
+    return begin.partition("(")[2], rest.split()
 
 
 def is_stopped(process: int, name: str = "") -> bool:
-    """True if a process is known to be stopped by a signal, such as that of Ctrl-Z. Linux only.
+    """True if a process is known to be stopped by a signal, such as that of Ctrl-Z.
 
     name: as `ps` shows it. If the process has another one, this is False: it is on another machine.
     """
     try:
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        known, fields = fields_of(process)
     except OSError:
         return False
-    begin, _, rest = stat.rpartition(")")
-    return rest.split()[0] in ("T", "t") and name in ("", begin.partition("(")[2])
+    return fields[0] in ("T", "t") and name in ("", known)
+
+
+def is_ending(process: int) -> bool:
+    """True if this process has ended or is about to, though it may not be reported yet.
+
+    The kernel marks a process before it closes its sockets, so a connection that was closed by
+    the end of its process belongs to a process of which this is true. False where this cannot be
+    known.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        _, fields = fields_of(process)
+    except OSError:
+        return True
+    return fields[0] in ("Z", "X") or bool(int(fields[6]) & _PF_EXITING)
