@@ -61,7 +61,7 @@ class PairLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduceLaw:
+class AllReduceLaw(LinkLaw):
     """The cost of a round of an all-reduce, where it differs from that of a message.
 
     A round takes latency + bytes / bandwidth, with the bytes that a worker sends in it (Thakur,
@@ -71,12 +71,6 @@ class AllReduceLaw:
         latency_s: Seconds per round; None: those of the links.
         bandwidth_bytes_per_s: None: that of the links.
     """
-
-    latency_s: float | None = None
-    bandwidth_bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,11 +150,6 @@ class Metrics:
             [evaluated, *self._points.tables(METRICS)], promote_options="default"
         )
 
-    @property
-    def rows(self) -> int:
-        """The number of rows of `table()`."""
-        return len(self._rows) + len(self._points)
-
     def kept(self) -> pa.Table:
         """Return `table()` for a checkpoint; `take_up` is the inverse."""
         known = {_LOSSES: json.dumps([self._loss_sum, self._losses])}

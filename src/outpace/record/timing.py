@@ -73,7 +73,7 @@ import pyarrow.parquet as pq
 
 from outpace.record.folder import TIMING, table_file
 from outpace.record.reading import Unreadable, reading
-from outpace.record.trace import NONE, Table
+from outpace.record.trace import NONE, Table, batch_of
 
 WHATS: Final = ("probe", "push", "pull", "compute", "stopped", "untimed", "all-reduce", "exchange")
 PROBE, PUSH, PULL, COMPUTE, STOPPED, UNTIMED, ALL_REDUCE, EXCHANGE = range(8)
@@ -224,7 +224,7 @@ class Timing:
         self._joined = self._count
         rows = np.concatenate(whole)
         if len(rows):
-            self._sink(_batch(rows))
+            self._sink(batch_of(rows, SCHEMA, {"what": WHATS}))
 
 
 def require_own(table: Table, name: str) -> None:
@@ -291,16 +291,3 @@ def read_timing(folder: Path) -> pa.Table:
         table = pq.read_table(table_file(path), partitioning=None)
         metadata = table.schema.metadata
         return table.select(SCHEMA.names).cast(SCHEMA).replace_schema_metadata(metadata)
-
-
-def _batch(table: Table) -> pa.RecordBatch:
-    columns = []
-    for place, entry in enumerate(SCHEMA):
-        numbers = table[:, place]
-        null = numbers == NONE
-        kind = pa.int8() if place == 0 else entry.type
-        column = pa.array(np.where(null, 0, numbers), mask=null).cast(kind)
-        if place == 0:
-            column = pa.DictionaryArray.from_arrays(column, pa.array(WHATS))
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -42,9 +42,9 @@ run. The digest is over these integers: it depends on the events and not on how 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -158,14 +158,12 @@ class Trace(TraceRows):
         """Take rows that another process recorded. Raises ValueError if they cannot be rows."""
         if table.ndim != 2 or table.shape[1] != _WIDTH:
             raise ValueError(f"rows must have {_WIDTH} numbers, not the shape {table.shape}")
-        columns = table.T.copy()  # each column in one piece of memory
-        nulls = columns == NONE
-        columns[nulls] = 0
         for place, most in _LIMITS:
-            if columns[place].min(initial=0) < 0 or columns[place].max(initial=0) >= most:
+            numbers = table[:, place]
+            if not ((numbers == NONE) | ((numbers >= 0) & (numbers < most))).all():
                 raise ValueError(f"{SCHEMA.names[place]} is out of range")
         self._hash.update(np.ascontiguousarray(table).data)
-        self._sink(_batch(columns, nulls))
+        self._sink(batch_of(table, SCHEMA, _WORDS))
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Begin the digest anew, with the rows that an earlier session of the run has stored."""
@@ -178,20 +176,27 @@ class Trace(TraceRows):
         return self._hash.hexdigest()
 
 
-def _batch(columns: Table, nulls: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.RecordBatch:
-    """Return a batch of columns with numbers, one a row, and which of them are null."""
+def batch_of(table: Table, schema: pa.Schema, words: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
+    """Return a batch of rows of integers, in which NONE stands for null.
+
+    Args:
+        words: of the columns whose numbers stand for words.
+    """
+    columns = table.T.copy()  # each column in one piece of memory
+    nulls = columns == NONE
+    columns[nulls] = 0
     found = []
-    for entry, numbers, null in zip(SCHEMA, columns, nulls, strict=True):
-        kind = pa.int8() if entry.type == _NAMES else entry.type
-        column = pa.array(numbers, mask=null).cast(kind)
-        if entry.name in _WORDS:
-            column = pa.DictionaryArray.from_arrays(column, pa.array(_WORDS[entry.name]))
+    for entry, numbers, null in zip(schema, columns, nulls, strict=True):
+        known = words.get(entry.name)
+        column = pa.array(numbers, mask=null).cast(entry.type if known is None else pa.int8())
+        if known is not None:
+            column = pa.DictionaryArray.from_arrays(column, pa.array(known))
         found.append(column)
-    return pa.RecordBatch.from_arrays(found, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def _table(batch: pa.RecordBatch) -> Table:
-    """Return the table of integers from which `_batch` made this batch."""
+    """Return the table of integers from which `batch_of` made this batch."""
     columns = []
     for entry, column in zip(SCHEMA, batch.columns, strict=True):
         if entry.name in _WORDS:

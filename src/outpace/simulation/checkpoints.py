@@ -215,7 +215,7 @@ class OpenCheckpoint:
             self.abandon(saved)
             return
         self._awaited.discard(worker)
-        self._logged[worker] = self._run.metrics.rows
+        self._logged[worker] = len(self._run.metrics)
         if saved is not None:
             self._parts[worker] = saved
         self._complete()

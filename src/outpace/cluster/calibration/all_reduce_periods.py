@@ -1,8 +1,7 @@
 """How long all-reduces take by number and size, from the periods of a profiled run.
 
 A period with k all-reduces of m bytes together takes k · latency + m · s_per_byte. Medians of the
-periods that are alike are fitted by least squares of the logarithms, with a loss (soft L1) that
-gives outliers little weight.
+periods that are alike are fitted to that (`transits.fit_line`).
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.profiles import Periods
+from outpace.cluster.calibration.transits import fit_line
 
-_NOISE: Final = 0.05  # relative error of a median that is always assumed
 _LEAST_RATIO: Final = 2.0  # between the largest and the smallest all-reduce, to have a latency
 
 
@@ -74,15 +72,7 @@ def fit_periods(periods: Periods) -> PeriodFit:
         return PeriodFit(0.0, slope, False, count, size_bytes, medians, often)
     weight = np.sqrt(often / often.max())
 
-    def off(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        latency, slope = np.exp(logs)
-        return np.asarray(weight * np.log((count * latency + size_bytes * slope) / medians))
-
     low, high = int(np.argmin(each)), int(np.argmax(each))
     start = medians[low] / count[low], medians[high] / size_bytes[high]
-    bounds = np.log([[1e-10, 1e-16], [1e3, 1.0]])
-    found = scipy.optimize.least_squares(
-        off, np.clip(np.log(start), *bounds), bounds=bounds, loss="soft_l1", f_scale=_NOISE
-    )
-    latency, slope = np.exp(found.x)
-    return PeriodFit(float(latency), float(slope), True, count, size_bytes, medians, often)
+    line = fit_line(count, size_bytes, medians, weight, start, least_slope=1e-16)
+    return PeriodFit(*line, True, count, size_bytes, medians, often)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -59,15 +59,8 @@ class RankProfile:
 
     def where(self, chosen: NDArray[np.bool_] | Ints) -> RankProfile:
         """Return the profile with the chosen collectives only, by a mask or by their places."""
-        return RankProfile(
-            self.rank,
-            self.busy,
-            self.step[chosen],
-            self.begins[chosen],
-            self.ends[chosen],
-            self.size_bytes[chosen],
-            self.is_all_reduce[chosen],
-        )
+        names = "step", "begins", "ends", "size_bytes", "is_all_reduce"
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

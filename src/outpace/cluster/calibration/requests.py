@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +44,14 @@ class Requests:
 
     def where(self, chosen: NDArray[np.bool_]) -> Requests:
         """Return the chosen rows."""
-        return Requests(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
+        return self._rows(chosen)
 
     def in_order(self) -> Requests:
         """Return the rows in the order in which they were sent."""
-        order = np.argsort(self.sent, kind="stable")
-        return Requests(*(getattr(self, entry.name)[order] for entry in fields(self)))
+        return self._rows(np.argsort(self.sent, kind="stable"))
+
+    def _rows(self, places: NDArray[Any]) -> Requests:
+        return Requests(*(getattr(self, entry.name)[places] for entry in fields(self)))
 
     def offsets(self) -> dict[tuple[int, int], float]:
         """Return how far each server's clock is ahead of each worker's, in s, by their numbers.
@@ -72,19 +75,13 @@ class Requests:
         A server may be interrupted between giving an answer to the socket and taking the time.
         """
         out = np.fmax(self.answered, np.fmin(self.answered_end, self.arrived))
-        columns = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return Requests(
-            **columns | {"answered_end": np.where(np.isnan(self.answered_end), np.nan, out)}
-        )
+        return replace(self, answered_end=np.where(np.isnan(self.answered_end), np.nan, out))
 
     def in_clocks_of_workers(self, offsets: Mapping[tuple[int, int], float]) -> Requests:
         """Return it with the times of each request's server in the clock of its worker."""
         pairs = zip(self.worker.tolist(), self.server.tolist(), strict=True)
         offset = np.array([offsets.get(pair, 0.0) for pair in pairs])
-        columns = {name: getattr(self, name) - offset for name in _OF_SERVER}
-        return Requests(
-            **{entry.name: getattr(self, entry.name) for entry in fields(self)} | columns
-        )
+        return replace(self, **{name: getattr(self, name) - offset for name in _OF_SERVER})
 
 
 _OF_SERVER = (

@@ -1,8 +1,7 @@
 """Transits of the probe with which a real run begins, and lines through them.
 
 A probe is a message of one of several sizes to an idle server, and its answer. Its transit is
-latency + bytes / bandwidth. The medians of the sizes are fitted by least squares of the logarithms,
-so that relative errors count, with a loss (soft L1) that gives outliers little weight.
+latency + bytes / bandwidth, to which the medians of the sizes are fitted (`fit_line`).
 """
 
 from __future__ import annotations
@@ -56,13 +55,7 @@ class Transits:
 
     def where(self, chosen: NDArray[np.bool_]) -> Transits:
         """Return the chosen rows."""
-        return Transits(
-            self.worker[chosen],
-            self.server[chosen],
-            self.to_server[chosen],
-            self.size_bytes[chosen],
-            self.seconds[chosen],
-        )
+        return Transits(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
 
     @staticmethod
     def joined(parts: Sequence[Transits]) -> Transits:
@@ -113,18 +106,43 @@ def line_through(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> Li
     """Return the line through the durations of messages of these sizes, shape (n,) each."""
     low = float(seconds[sizes == sizes.min()].mean())
     high = float(np.median(seconds[sizes == sizes.max()]))
-    start = np.log([max(low, 1e-7), max((high - low) / sizes.max(), 1e-13)])
+    start = max(low, 1e-7), max((high - low) / sizes.max(), 1e-13)
+    line = fit_line(1, sizes, seconds, 1, start, least_slope=1e-15)
+    return line if line.latency_s > _SHORTEST else Line(0.0, line.s_per_byte)
+
+
+def fit_line(
+    count: NDArray[np.int64] | int,
+    sizes: NDArray[np.float64] | NDArray[np.int64],
+    seconds: NDArray[np.float64],
+    weight: NDArray[np.float64] | int,
+    start: tuple[float, float],
+    *,
+    least_slope: float,
+) -> Line:
+    """Return the line that describes these durations best.
+
+    By least squares of the logarithms, so that relative errors count, with a loss (soft L1) that
+    gives outliers little weight.
+
+    Args:
+        count: how often a duration has the latency.
+        sizes: bytes in a duration.
+        weight: of each duration.
+        start: a latency and a slope to begin with.
+        least_slope: seconds per byte.
+    """
 
     def off(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         latency, slope = np.exp(logs)
-        return np.asarray(np.log((latency + slope * sizes) / seconds))
+        return np.asarray(weight * np.log((count * latency + sizes * slope) / seconds))
 
-    bounds = np.log([[1e-10, 1e-15], [1e3, 1.0]])
+    bounds = np.log([[1e-10, least_slope], [1e3, 1.0]])
     found = scipy.optimize.least_squares(
-        off, np.clip(start, *bounds), bounds=bounds, loss="soft_l1", f_scale=NOISE
+        off, np.clip(np.log(start), *bounds), bounds=bounds, loss="soft_l1", f_scale=NOISE
     )
     latency, slope = np.exp(found.x)
-    return Line(float(latency) if latency > _SHORTEST else 0.0, float(slope))
+    return Line(float(latency), float(slope))
 
 
 def rounded(value: float | None) -> float | None:
