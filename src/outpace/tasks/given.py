@@ -77,18 +77,27 @@ class GivenTask:
                 "task={kind: python, target: 'file.py:function'}"
             )
 
-        def made() -> Task:
-            try:
-                task: object = make()
-            except (Exception, SystemExit) as error:
-                raise ConfigError(f"task: {self.name} raised {brief(error)}") from error
-            if not isinstance(task, Task):
-                raise ConfigError(
-                    f"task: {self.name} must return an outpace.Task, not {type(task).__name__}"
-                )
-            return task
+        return of_user(make, f"task: {self.name}", workers, batch_size, seed)
 
-        return supervised(made, workers, batch_size, seed, ours=False)
+
+def of_user(
+    make: Callable[[], object], where: str, workers: int, batch_size: int, seed: int
+) -> SupervisedWorkload:
+    """Return the workload of a task that a user's function makes; where: for errors.
+
+    Raises ConfigError if it cannot be made or trained.
+    """
+
+    def made() -> Task:
+        try:
+            task = make()
+        except (Exception, SystemExit) as error:
+            raise ConfigError(f"{where} raised {brief(error)}") from error
+        if not isinstance(task, Task):
+            raise ConfigError(f"{where} must return an outpace.Task, not {type(task).__name__}")
+        return task
+
+    return supervised(made, workers, batch_size, seed, ours=False)
 
 
 def _copies_of(task: Task) -> MakeTask:

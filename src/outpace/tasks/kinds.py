@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
-from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.support.user_code import absolute_target, load_target, require_target
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
-from outpace.tasks.given import GivenTask
+from outpace.tasks.given import GivenTask, of_user
 from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import Quadratic
-from outpace.tasks.supervised import SupervisedWorkload, supervised
-from outpace.tasks.task import Task, Workload
+from outpace.tasks.supervised import SupervisedWorkload
+from outpace.tasks.task import Workload
 from outpace.tasks.timing import Timing
 
 
@@ -52,21 +53,8 @@ class PythonTask:
         return self._supervised(workers, batch_size, seed)
 
     def _supervised(self, workers: int, batch_size: int, seed: int) -> SupervisedWorkload:
-        function = load_target(self.target)
-
-        def make() -> Task:
-            try:
-                task = function(**self.arguments)
-            except (Exception, SystemExit) as error:
-                raise ConfigError(f"task.target: {self.target} raised {brief(error)}") from error
-            if not isinstance(task, Task):
-                raise ConfigError(
-                    f"task.target: {self.target} must return an outpace.Task, "
-                    f"not {type(task).__name__}"
-                )
-            return task
-
-        return supervised(make, workers, batch_size, seed, ours=False)
+        make = partial(load_target(self.target), **self.arguments)
+        return of_user(make, f"task.target: {self.target}", workers, batch_size, seed)
 
 
 _PROBED: set[tuple[object, ...]] = set()  # tasks tried already: `compare` makes a task many times

@@ -31,10 +31,17 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
-from outpace.real.process.ray.connecting import connected, last_line, node_names, staying_connected
+from outpace.real.process.ray.connecting import (
+    connected,
+    has_lost_its_node,
+    last_line,
+    node_names,
+    nodes_now,
+    nodes_of,
+    staying_connected,
+)
 from outpace.real.process.ray.host import Host, Survey, survey_here
-from outpace.real.process.ray.launcher import Hear, RemoteHost
-from outpace.real.process.ray.looking import nodes_now, nodes_of
+from outpace.real.process.ray.launcher import Hear
 from outpace.real.process.ray.placing import Group, lacking, no_room
 
 _EVENTS: Final = "events"  # a thread of its own in each actor
@@ -46,8 +53,6 @@ _STREAM: Final[Mapping[str, Any]] = {
 }
 _CLOSE_S: Final = 5.0
 _SAY_AFTER_S: Final = 3.0
-_NODE_DIED: Final = "its node has died"  # in the words of Ray
-_NOTHING_MISSING: Final = ""
 
 
 class OutpaceHost(Host):
@@ -63,7 +68,10 @@ class OutpaceHost(Host):
 
 
 class RayHost:
-    """A `RemoteHost` in an actor."""
+    """A `Host` in an actor.
+
+    name: of its role.
+    """
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
@@ -80,9 +88,11 @@ class RayHost:
         return self._actor.survey.remote(list(paths)), self._actor.node.remote()
 
     def order(self, method: str, *arguments: Any) -> Future[Any]:
+        """Give an order; it is done when the result is there, or an error if the host is lost."""
         return _future(self._actor.order.remote(method, *arguments))
 
     def listen(self, hear: Hear) -> None:
+        """Call `hear` from now on, in another thread, with what happens."""
         with self._hearing:
             self._hear = hear
             if self._error is not None:
@@ -112,14 +122,16 @@ class RayHost:
         self._stream.join(_CLOSE_S)
 
     def end(self) -> None:
+        """End this host at once, with its process."""
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self._actor)
 
     def why_lost(self, error: BaseException) -> str:
+        """Say how the process ended, whose host is lost with this error."""
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
             return f"was lost with its host{where} ({last_line(error)})"
-        if _NODE_DIED in str(error):
+        if has_lost_its_node(error):
             return f"was lost with node {self.node}" if self.node else "was lost with its node"
         return f"was lost with its actor{where}"
 
@@ -133,7 +145,9 @@ _Bundle: TypeAlias = tuple[PlacementGroup, int]
 
 
 class RayCluster:
-    """The hosts of one run on a Ray cluster: `Hosts`. Use as a context manager.
+    """The hosts of one run on a Ray cluster, which last longer than its attempts.
+
+    Use as a context manager.
 
     Args:
         groups: the roles of the run.
@@ -183,10 +197,12 @@ class RayCluster:
 
     @property
     def nodes(self) -> Mapping[str, str]:
+        """Names of the nodes of the hosts, by role."""
         return self._nodes
 
     @property
     def room_s(self) -> float:
+        """See `Launcher.room_s`."""
         return self._settings.wait_s
 
     @property
@@ -232,11 +248,13 @@ class RayCluster:
         return lacking(self._groups, nodes, free)
 
     def reserve(self, names: Sequence[str]) -> None:
+        """Ask for a place for each of these roles that has none."""
         for name in names:
             if name not in self._by_role:
                 self._place(name)
 
     def no_room(self, names: Sequence[str]) -> str:
+        """See `Launcher.no_room`. Called in another thread; Ray may raise anything."""
         with staying_connected():
             return self._no_room(names)
 
@@ -276,11 +294,13 @@ class RayCluster:
     # -- hosts -------------------------------------------------------------------------
 
     def host(self, name: str) -> RayHost:
+        """Return a host for this role: the one it has, or a new one if that is lost."""
         if name not in self._hosts:
             self._hosts[name] = self._new_host(name)
         return self._hosts[name]
 
-    def lost(self, host: RemoteHost) -> None:
+    def lost(self, host: RayHost) -> None:
+        """This host does not answer, or has ended."""
         host.end()
         if self._hosts.get(host.name) is host:
             del self._hosts[host.name]
@@ -360,6 +380,7 @@ class RayCluster:
             _remove(bundle[0])
 
     def keep_only(self, names: Collection[str]) -> None:
+        """Release all other roles."""
         for name in sorted(self._by_role.keys() - set(names)):
             self.release(name)
 
@@ -431,7 +452,7 @@ def problem_of(there: Survey, here: Survey, token: str) -> str:
             f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
             "reach"
         )
-    return _NOTHING_MISSING
+    return ""
 
 
 @contextlib.contextmanager

@@ -1,10 +1,13 @@
-"""The connection of this process to a Ray cluster, and the names of its nodes.
+"""The connection of this process to a Ray cluster, and its nodes.
 
-Ray has no public way to do what these of its private names are used for: to know which address it
-takes for the loopback address (`services.get_node_ip_address`) and which cluster for `auto`
+All that depends on more than Ray's public interface is in this file. Ray has no public way to do
+what these of its private names are used for: to know which address it takes for the loopback
+address (`services.get_node_ip_address`) and which cluster for `auto`
 (`services.get_ray_address_from_environment`), to be reached on the loopback address as it is
-(`ray_constants.ENABLE_RAY_CLUSTER`), and not to print what the nodes report
-(`worker.print_to_stdstream`).
+(`ray_constants.ENABLE_RAY_CLUSTER`), not to print what the nodes report
+(`worker.print_to_stdstream`), to know the free resources of each node
+(`available_resources_per_node`) and which nodes are drained (`state.get_draining_nodes`). Whether
+an actor has ended with its node is known from the words of its error alone (`has_lost_its_node`).
 """
 
 from __future__ import annotations
@@ -17,16 +20,20 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import ray
 from ray._private import ray_constants, services, worker
-from ray.exceptions import RayError
+from ray._private.state import available_resources_per_node, state
+from ray.exceptions import ActorDiedError, RayError
+from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from outpace.errors import ConfigError
+from outpace.real.elastic.view import Node
 from outpace.real.net.addresses import LOOPBACK, is_loopback
 from outpace.real.process.ray.left_behind import PassingFolder
+from outpace.real.process.ray.placing import RESOURCES
 
 _REACH_S: Final = 5.0
 _STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
@@ -45,6 +52,33 @@ def node_names() -> dict[str, str]:
         each: name if names.count(name) == 1 else f"{name}-{each[:6]}"
         for each, name in found.items()
     }
+
+
+def nodes_now() -> Sequence[Node]:
+    """Return the nodes that are alive."""
+    alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    free, drained, names = available_resources_per_node(), state.get_draining_nodes(), node_names()
+    return [
+        Node(
+            id=each,
+            name=names.get(each, each),
+            free={name: free[each].get(name, 0.0) for name in RESOURCES},
+            is_drained=each in drained,
+        )
+        for each in sorted(alive)
+        if each in free
+    ]
+
+
+def nodes_of(group: PlacementGroup) -> Mapping[int, str]:
+    """Return the ids of the nodes of a group's bundles, by index; without those that have none."""
+    found: Mapping[int, str] = placement_group_table(group).get("bundles_to_node_id", {})
+    return {index: node for index, node in found.items() if node}
+
+
+def has_lost_its_node(error: ActorDiedError) -> bool:
+    """True if an actor has ended because its node has."""
+    return "its node has died" in str(error)
 
 
 def last_line(error: BaseException) -> str:

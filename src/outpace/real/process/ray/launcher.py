@@ -10,68 +10,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from typing import Any, Final, Protocol, TypeAlias
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnExit, Role
 from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
 
+if TYPE_CHECKING:
+    from outpace.real.process.ray.cluster import RayCluster, RayHost
+
 _ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
 
 
-class RemoteHost(Protocol):
-    """A host of another process, see `Host`."""
-
-    name: str  # of its role
-
-    def order(self, method: str, *arguments: Any) -> Future[Any]:
-        """Give an order; it is done when the result is there, or an error if the host is lost."""
-
-    def listen(self, hear: Hear) -> None:
-        """Call `hear` from now on, in another thread, with what happens."""
-
-    def end(self) -> None:
-        """End this host at once, with its process."""
-
-    def why_lost(self, error: BaseException) -> str:
-        """Say how the process ended, whose host is lost with this error."""
-
-
-Hear: TypeAlias = "Callable[[RemoteHost, list[Event] | BaseException], None]"
+Hear: TypeAlias = "Callable[[RayHost, list[Event] | BaseException], None]"
 """Takes events of a host, or the error with which it is lost."""
-
-
-class Hosts(Protocol):
-    """The hosts of a run, which last longer than its attempts."""
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        """Names of the nodes of the hosts, by role."""
-
-    def host(self, name: str) -> RemoteHost:
-        """Return a host for this role: the one it has, or a new one if that is lost."""
-
-    @property
-    def room_s(self) -> float:
-        """See `Launcher.room_s`."""
-
-    def reserve(self, names: Sequence[str]) -> None:
-        """Ask for a place for each of these roles that has none."""
-
-    def no_room(self, names: Sequence[str]) -> str:
-        """See `Launcher.no_room`. Called in another thread; may raise anything of the library."""
-
-    def lost(self, host: RemoteHost) -> None:
-        """This host does not answer, or has ended."""
-
-    def release(self, name: str) -> None:
-        """This role has left the run: end its host, if it has one, and give back its place."""
-
-    def keep_only(self, names: Collection[str]) -> None:
-        """Release all other roles."""
 
 
 class HostsLauncher:
@@ -82,13 +37,17 @@ class HostsLauncher:
     """
 
     def __init__(
-        self, hosts: Hosts, clock: RealClock, on_exit: OnExit, on_output: OnOutput | None = None
+        self,
+        hosts: RayCluster,
+        clock: RealClock,
+        on_exit: OnExit,
+        on_output: OnOutput | None = None,
     ) -> None:
         self._hosts, self._clock = hosts, clock
         self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
-        self._running: dict[str, RemoteHost] = {}
+        self._running: dict[str, RayHost] = {}
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
-        self._arrived = deque[tuple[RemoteHost, list[Event] | BaseException]]()
+        self._arrived: deque[tuple[RayHost, list[Event] | BaseException]] = deque()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -186,18 +145,18 @@ class HostsLauncher:
 
     # ----------------------------------------------------------------------------------
 
-    def _give_up(self, host: RemoteHost) -> None:
+    def _give_up(self, host: RayHost) -> None:
         host.end()
         self._hosts.lost(host)
 
-    def _has_come(self, host: RemoteHost, come: list[Event] | BaseException) -> None:
+    def _has_come(self, host: RayHost, come: list[Event] | BaseException) -> None:
         """In another thread."""
         self._arrived.append((host, come))
         with self._waking, contextlib.suppress(BlockingIOError):  # then it is awake
             if self._is_open:
                 os.write(self._wake, b"x")
 
-    def _taken(self) -> Iterator[tuple[RemoteHost, list[Event] | BaseException]]:
+    def _taken(self) -> Iterator[tuple[RayHost, list[Event] | BaseException]]:
         """Yield what has arrived."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
@@ -209,7 +168,7 @@ class HostsLauncher:
             if self._running.get(host.name) is host:
                 self._tell(host, come)
 
-    def _tell(self, host: RemoteHost, come: list[Event] | BaseException) -> None:
+    def _tell(self, host: RayHost, come: list[Event] | BaseException) -> None:
         how = ""
         if isinstance(come, BaseException):
             self._hosts.lost(host)
@@ -225,7 +184,7 @@ class HostsLauncher:
             self._hosts.release(host.name)
         self._on_exit(host.name, how)
 
-    def _tell_output(self, host: RemoteHost, events: Sequence[Event]) -> None:
+    def _tell_output(self, host: RayHost, events: Sequence[Event]) -> None:
         for kind, text in events:
             if kind in (OUTPUT, ERROR):
                 self._on_output(host.name, text, kind == ERROR)
