@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.cluster.laws import wrong_number_of_factors
 from outpace.config.goals import Evaluate, Stop
-from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, SERVICE_TIMES
+from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, OF_SERVERS, SERVICE_TIMES
 from outpace.config.launchers import Ray
-from outpace.config.overlap import why_not_in_parts
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
 from outpace.sync import PeerStrategy
 from outpace.sync.assignment import without_servers
-from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Script, Timing
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
 
-_OF_SERVERS: Final = (
-    "servers",
-    "sync_changes",
-    "conditions",
-    "colocate",
-    "pull",
-    "skip",
-    *SERVICE_TIMES,
-    "service_size",
-    "slicing",
-    "overlap",
-    "on_server_loss",
-)
 _LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
 
 
@@ -59,7 +44,8 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
     if is_known and experiment.peers is not None:
         yield from _without_servers(experiment, experiment.peers)
     else:
-        yield from _excluded(experiment, load)
+        yield from _excluded(experiment, experiment.policies.exclusions(load))
+        yield from _of_servers(experiment)
     if is_known:
         yield from _of_faults(experiment)
     yield from _of_service_times(experiment)
@@ -127,10 +113,9 @@ def _of_run_times(experiment: Experiment) -> Iterator[str]:
 
 def _without_servers(experiment: Experiment, sync: PeerStrategy) -> Iterator[str]:
     """Yield keys that a strategy without servers cannot have."""
-    none, usual = without_servers(sync), _usual(experiment)
-    for key in _OF_SERVERS:
-        if getattr(experiment, key) != usual[key]:
-            yield f"{key}: {none}: leave it out; a variant with servers can have it"
+    none = without_servers(sync)
+    reason = f"{none}: leave it out; a variant with servers can have it"
+    yield from _excluded(experiment, dict.fromkeys(OF_SERVERS, reason))
     if experiment.network is not None and experiment.network.delays:
         yield f"network.delays: {none}, so no push, pull or reply can be late"
     if experiment.checkpoint is not None and not sync.can_be_saved:
@@ -142,43 +127,41 @@ def _without_servers(experiment: Experiment, sync: PeerStrategy) -> Iterator[str
         yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
 
 
-def _excluded(experiment: Experiment, load: bool) -> Iterator[str]:
-    """Yield keys that cannot be combined with the servers' policies."""
-    usual = _usual(experiment)
-    for key, why in experiment.policies.excludes(load).items():
+def _excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield those of these keys that are given, each with the reason against it."""
+    for key, why in reasons.items():
+        name, _, part = key.partition(".")
+        value = getattr(experiment, name)
         if key == "sync":
-            is_given = isinstance(experiment.sync, tuple)
-        elif key.startswith("conditions."):
-            which = key.removeprefix("conditions.")
-            is_given = any(getattr(each, which) is not None for each in experiment.conditions)
+            is_given = isinstance(value, tuple)
+        elif part:
+            entries = value if isinstance(value, tuple) else filter(None, (value,))
+            is_given = any(getattr(each, part) is not None for each in entries)
         else:
-            is_given = getattr(experiment, key) != usual[key]
+            is_given = value != _usual(experiment)[key]
         if is_given:
             yield f"{key}: {why}"
-    if experiment.skip is not None:
-        yield from _unskippable(experiment, experiment.skip, load)
-    if experiment.overlap != "none":
-        yield from why_not_in_parts(experiment, load)
 
 
-def _unskippable(experiment: Experiment, skip: Skips, load: bool) -> Iterator[str]:
-    """Yield why workers cannot skip these messages."""
-    accumulates = skip.push is not None and skip.push.gradient == "accumulate"
-    if accumulates and isinstance(experiment.task, Script):
+def _of_servers(experiment: Experiment) -> Iterator[str]:
+    """Yield contradictions of keys about servers, whatever the policy is."""
+    skip, task = experiment.skip, experiment.task
+    skips = skip is not None and skip.push is not None
+    if skips and skip.push.gradient == "accumulate" and isinstance(task, Script):
         yield (
             "skip.push.gradient: accumulate needs a task: the optimizer of a script decides in "
             "each step which parameters have no gradient; use drop"
         )
-    if skip.pull is None:
-        return
-    for policy in experiment.policies.traits(load):
-        if policy.cut_off is not None:
-            yield (
-                f"skip.pull: with {policy.kind} all workers compute the same iteration, so "
-                "none may begin the next one without an answer"
-            )
-        elif policy.worker_program(experiment.workers, None) is not None:
-            yield f"skip.pull: {policy.kind} has workers of its own, which decide when to pull"
+    # A push leaves while backward still makes the parts of other servers. So nothing may need the
+    # whole gradient before. What only the script knows, such as clipping, is found while it runs
+    # (`engine.scripts.watched`).
+    if experiment.overlap != "none" and experiment.non_finite != "stop":
+        yield (
+            "overlap: non_finite: refuse pushes a gradient only if all of it is finite, and parts "
+            "leave before that is known: set non_finite: stop"
+        )
+    if experiment.overlap != "none" and skip is not None:
+        yield "overlap: with skip a worker chooses whether to push when it has the whole gradient"
 
 
 def _of_faults(experiment: Experiment) -> Iterator[str]:

@@ -137,10 +137,9 @@ class Experiment:
 
     @property
     def has_stale_gradients(self) -> bool:
-        """See `Policy`. Loads the user's files."""
-        if self.peers is not None:
-            return self.peers.has_stale_gradients
-        return any(policy.has_stale_gradients for policy in self.policies.traits(load=True))
+        """See `Strategy`. Loads the user's files."""
+        strategies = self.policies.strategies(load=True)
+        return any(strategy.has_stale_gradients for strategy in strategies)
 
     @property
     def accuracies(self) -> dict[str, float]:

@@ -139,7 +139,7 @@ def recorded_run(
 
 def warnings_of(experiment: Experiment) -> list[str]:
     """Return what is allowed in a configuration, but probably not meant."""
-    found = [] if experiment.peers is not None else list(experiment.policies.warnings())
+    found = list(experiment.policies.warnings())
     if not isinstance(experiment.task, Script | Timing):
         found += stale_momentum(experiment, [getattr(experiment.optimizer, "momentum", 0.0)])
     return found

@@ -18,6 +18,7 @@ from outpace.sync import Peers, PeerStrategy, Policy, ServerPolicy
 from outpace.sync.conditions import Conditioned, Conditions
 from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
+from outpace.sync.strategy import Strategy
 
 Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # for all servers, or one per server
@@ -90,16 +91,18 @@ class Policies:
         """Return one strategy per server."""
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
 
-    def excludes(self, load: bool) -> dict[str, str]:
-        """Return the configuration keys that the policies exclude, each with the reason."""
-        every = [policy.excludes for policy in self.traits(load)]
+    def exclusions(self, load: bool) -> dict[str, str]:
+        """Return the configuration keys that the strategies exclude, each with the reason."""
+        every = [strategy.exclusions(self.workers) for strategy in self.strategies(load)]
         return {key: why for each in every for key, why in each.items()}
 
-    def traits(self, load: bool) -> list[Policy]:
-        """Return all policies that servers follow at any time; load: as for `contradictions`."""
-        known = [sync for sync in self._every() if load or not isinstance(sync, PythonStrategy)]
-        strategies = map(strategy_of, known)
-        return [strategy for strategy in strategies if isinstance(strategy, Policy)]
+    def strategies(self, load: bool) -> list[Strategy]:
+        """Return all strategies that are followed at any time; load: as for `contradictions`."""
+        return [
+            strategy_of(sync)
+            for sync in self._every()
+            if load or not isinstance(sync, PythonStrategy)
+        ]
 
     def _every(self) -> Iterator[Sync]:
         for syncs in (self.sync, *(change.sync for change in self.changes)):
@@ -116,7 +119,7 @@ class Policies:
         yield from self.problems("sync", self.sync, load)
         kinds = {sync.kind for sync in self._every()}
         if len(kinds) > 1:
-            reasons = [traits.everywhere for traits in self.traits(load)]
+            reasons = [strategy.everywhere for strategy in self.strategies(load)]
             for reason in dict.fromkeys(filter(None, reasons)):
                 yield f"sync: {reason}: all servers must follow it during the whole run"
         yield from self._of_wires(load)
@@ -134,7 +137,7 @@ class Policies:
             yield from self._unmatched(f"conditions[{place}]", each.keys)
 
     def _of_wires(self, load: bool) -> Iterator[str]:
-        wires = {policy.wire for policy in self.traits(load)}
+        wires = {strategy.wire for strategy in self.strategies(load)}
         for unknown in sorted(map(repr, wires.difference(get_args(Wire)))):
             yield f"sync.wire: it must be 'full' or 'bf16', not {unknown}"
         if len(wires) > 1:
@@ -157,10 +160,9 @@ class Policies:
         if isinstance(sync, PythonStrategy) and not load:
             return
         strategy = strategy_of(sync)
-        if isinstance(strategy, Policy):
-            for problem in strategy.problems(self.workers):
-                yield f"{key}.{problem}"
-        elif sync is not self.sync:
+        for problem in strategy.problems(self.workers):
+            yield f"{key}.{problem}"
+        if not strategy.has_servers and sync is not self.sync:
             everywhere = "all workers must follow it during the whole run"
             yield f"{key}: {without_servers(strategy)}: {everywhere}"
 
@@ -170,10 +172,8 @@ class Policies:
         for key, syncs in {"sync": self.sync, **changes}.items():
             several = isinstance(syncs, tuple)
             for place, sync in enumerate(syncs if isinstance(syncs, tuple) else (syncs,)):
-                strategy = strategy_of(sync)
-                if isinstance(strategy, Policy):
-                    for warning in strategy.warnings():
-                        yield f"{key}[{place}].{warning}" if several else f"{key}.{warning}"
+                for warning in strategy_of(sync).warnings():
+                    yield f"{key}[{place}].{warning}" if several else f"{key}.{warning}"
 
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
@@ -190,11 +190,11 @@ def for_workers(syncs: Syncs, workers: int) -> Syncs:
 
 
 def for_workers_of(sync: Sync, workers: int) -> Sync:
-    """Return one strategy like `for_workers`."""
-    return sync.for_workers(workers) if isinstance(sync, Policy) else sync
+    """Return one strategy like `for_workers`; a user's reads the shares itself."""
+    return sync if isinstance(sync, PythonStrategy) else sync.for_workers(workers)
 
 
-def without_servers(sync: PeerStrategy) -> str:
+def without_servers(sync: Strategy) -> str:
     """Return the error message for a strategy without servers where a policy is needed."""
     return f"{sync.kind} has no servers"
 

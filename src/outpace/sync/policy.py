@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from outpace.blocks.narrowing import Wire
 from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
+from outpace.sync.strategy import Strategy
 
 if TYPE_CHECKING:
     from outpace.optim import Optimizer
@@ -148,7 +149,7 @@ class ShardView(Protocol):
         """Return the ns between this worker's last push and the answer before it."""
 
 
-class Policy(ABC):
+class Policy(Strategy, ABC):
     """Decides when a shard may answer a pull and when it may finish an iteration.
 
     A policy is a frozen dataclass whose fields, such as `kind`, `apply` and `scale`, are its
@@ -160,34 +161,8 @@ class Policy(ABC):
 
     __slots__ = ()
 
-    everywhere: ClassVar[str] = ""
-    """Why all servers must follow this policy during the whole run; empty if they need not.
-
-    Required of a policy that replaces a program or has a scheduler.
-    """
-
-    excludes: ClassVar[Mapping[str, str]] = {}
-    """Configuration keys that cannot be combined with this policy, each with the reason.
-
-    The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
-    `conditions.push` mean conditions of that kind.
-    """
-
     acknowledges: ClassVar[bool] = False
     """True if servers confirm every push with an `Ack`."""
-
-    @property
-    def kind(self) -> str:
-        """The name of the policy in configurations."""
-        return "python"
-
-    @property
-    def lockstep(self) -> bool:
-        """True if every worker waits until an iteration is closed, so all start the next together.
-
-        Checkpoints of such a run are exact.
-        """
-        return False
 
     @property
     def apply(self) -> Apply:
@@ -198,11 +173,6 @@ class Policy(ABC):
     def scale(self) -> Scale:
         """The divisor of gradients."""
         return Scale.MEAN
-
-    @property
-    def wire(self) -> Wire:
-        """Precision in which gradients and parameters travel; the same for all servers."""
-        return "full"
 
     @property
     def buffer(self) -> Buffer | None:
@@ -241,14 +211,6 @@ class Policy(ABC):
         return type(self).patience_s is not Policy.patience_s
 
     @property
-    def has_stale_gradients(self) -> bool:
-        """True if a gradient may change parameters that are newer than those it was computed at.
-
-        By default, True unless the workers are in lockstep.
-        """
-        return not self.lockstep
-
-    @property
     def pushes_in_a_row(self) -> int:
         """The number of pushes that a worker may send to a server without a pull in between."""
         return 1
@@ -278,9 +240,24 @@ class Policy(ABC):
         """
         return None
 
-    def for_workers(self, workers: int) -> Self:
-        """Return this policy with shares of the workers replaced by their number."""
-        return self
+    def exclusions(self, workers: int) -> dict[str, str]:
+        found = Strategy.exclusions(self, workers)
+        if self.cut_off is not None:
+            found["skip.pull"] = (
+                f"with {self.kind} all workers compute the same iteration, so none may begin the "
+                "next one without an answer"
+            )
+            found["overlap"] = (
+                f"with {self.kind} a worker that is cut off pushes nothing, and parts of its "
+                "gradient could have left"
+            )
+        elif self.worker_program(workers, None) is not None:
+            own = f"{self.kind} has workers of its own, which"
+            found["skip.pull"], found["overlap"] = (
+                f"{own} decide when to pull",
+                f"{own} push whole gradients",
+            )
+        return found
 
     def problems(self, workers: int) -> Iterator[str]:
         """Yield the problems of this policy in a run with `workers` workers, as `key: why`."""
@@ -291,10 +268,6 @@ class Policy(ABC):
                 "scale: linear multiplies the learning rate by the number of gradients in an "
                 "update: it needs apply: on-advance"
             )
-
-    def warnings(self) -> Iterator[str]:
-        """Yield settings that are allowed but probably not meant, as `key: why`."""
-        return iter(())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class Ssgd(BufferAveragingStrategy):
 
     kind: Literal["ssgd"] = "ssgd"
 
+    lockstep: ClassVar[bool] = True
     averages_gradients: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
 

@@ -17,21 +17,19 @@ from outpace.blocks.narrowing import Wire
 from outpace.optim import Optimizer
 from outpace.support.checks import LARGEST, positive, require
 from outpace.sync.peers.context import PeerContext
+from outpace.sync.strategy import Strategy
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # route of the messages of an all-reduce
 Buffers: TypeAlias = Literal["average", "own"]  # what workers do with a script's model buffers
 MOST_ITERATIONS: Final = 2**31
 
 
-class PeerStrategy(ABC):
+class PeerStrategy(Strategy, ABC):
     """A strategy without servers: options, program and traits."""
 
     __slots__ = ()
 
-    @property
-    def kind(self) -> str:
-        """The name of the strategy in configurations."""
-        return "python"
+    has_servers: ClassVar[bool] = False
 
     # Traits. The final model is the common one; without one it is the mean of the workers' own.
     has_common: ClassVar[bool] = True  # all workers change one model by the same commits
@@ -66,11 +64,6 @@ class PeerStrategy(ABC):
     def all_reduce(self) -> AllReduce:
         """Route of the messages of an all-reduce."""
         return "ring"
-
-    @property
-    def wire(self) -> Wire:
-        """Precision in which values travel."""
-        return "full"
 
     @property
     def timeout_s(self) -> float:

@@ -1,0 +1,75 @@
+"""What every strategy says of itself, with servers (`policy`) or without (`peers/strategy.py`).
+
+All of Outpace asks a strategy these questions and never for its class, so a strategy of a user's
+file is treated like one of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Self
+
+from outpace.blocks.narrowing import Wire
+
+
+class Strategy:
+    """The traits of a synchronization strategy."""
+
+    __slots__ = ()
+
+    has_servers: ClassVar[bool] = True
+
+    everywhere: ClassVar[str] = ""
+    """Why all servers must follow this policy during the whole run; empty if they need not.
+
+    Required of a policy that replaces a program or has a scheduler.
+    """
+
+    excludes: ClassVar[Mapping[str, str]] = {}
+    """Configuration keys that cannot be combined with this strategy, each with the reason.
+
+    The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
+    `conditions.push` mean conditions of that kind.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The name of the strategy in configurations."""
+        return "python"
+
+    @property
+    def lockstep(self) -> bool:
+        """True if every worker waits until an iteration is closed, so all start the next together.
+
+        Checkpoints of such a run are exact.
+        """
+        return False
+
+    @property
+    def has_stale_gradients(self) -> bool:
+        """True if a gradient may change parameters that are newer than those it was computed at.
+
+        By default, True unless the workers are in lockstep.
+        """
+        return not self.lockstep
+
+    @property
+    def wire(self) -> Wire:
+        """Precision in which gradients and parameters travel; the same for all servers."""
+        return "full"
+
+    def for_workers(self, workers: int) -> Self:
+        """Return this strategy with shares of the workers replaced by their number."""
+        return self
+
+    def exclusions(self, workers: int) -> dict[str, str]:
+        """Return `excludes`, and what follows from other members in a run with so many workers."""
+        return dict(self.excludes)
+
+    def problems(self, workers: int) -> Iterator[str]:
+        """Yield the problems of this strategy in a run with `workers` workers, as `key: why`."""
+        return iter(())
+
+    def warnings(self) -> Iterator[str]:
+        """Yield settings that are allowed but probably not meant, as `key: why`."""
+        return iter(())
