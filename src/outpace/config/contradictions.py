@@ -145,9 +145,10 @@ def _excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[st
 
 def _of_servers(experiment: Experiment) -> Iterator[str]:
     """Yield contradictions of keys about servers, whatever the policy is."""
-    skip, task = experiment.skip, experiment.task
-    skips = skip is not None and skip.push is not None
-    if skips and skip.push.gradient == "accumulate" and isinstance(task, Script):
+    skip = experiment.skip
+    push = None if skip is None else skip.push
+    is_accumulated = push is not None and push.gradient == "accumulate"
+    if is_accumulated and isinstance(experiment.task, Script):
         yield (
             "skip.push.gradient: accumulate needs a task: the optimizer of a script decides in "
             "each step which parameters have no gradient; use drop"
