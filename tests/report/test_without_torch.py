@@ -8,8 +8,6 @@ import sys
 import pytest
 
 import outpace
-from outpace.record.run_times.run_folder import LOCKSTEP
-from outpace.sync import POLICIES
 
 COMMANDS = """
 import sys
@@ -25,13 +23,14 @@ print("torch" in sys.modules)
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(params=["cutoff", "asp", "gossip"])
+def folder(request, tmp_path):
+    options = {"model": "fixed", "share": 0.7, "warmup": 1} if request.param == "cutoff" else {}
     outpace.simulate(
         {
             "task": {"kind": "timing", "parameters": 100},
             "workers": 3,
-            "sync": {"kind": "cutoff", "model": "fixed", "share": 0.7, "warmup": 1},
+            "sync": {"kind": request.param, **options},
             "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5},
             "stop": {"iterations": 12},
         },
@@ -53,7 +52,3 @@ def test_a_report_and_an_export_of_a_run_do_not_import_torch(folder):
     assert ended.stdout.splitlines()[-1] == "False"
     assert (folder / "report.html").stat().st_size > 100_000
     assert (folder / "perfetto.pftrace.gz").exists()
-
-
-def test_reports_know_the_policies_in_which_workers_begin_together():
-    assert set(LOCKSTEP) == {kind for kind, policy in POLICIES.items() if policy.lockstep is True}

@@ -104,7 +104,7 @@ def included(
         cluster = _drawn(cluster, own, source)
     if INCLUDE not in data:
         return own, {}
-    keys = cluster.fitted(own)
+    keys = cluster.fitted(own, folder)
     origin = {key: path for key, path in cluster.origin.items() if key in keys and key not in own}
     return merged(keys, own), origin
 

@@ -8,31 +8,27 @@ service times of its own.
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from outpace.config.cluster_machines import are_machines, machines_of_run
-from outpace.config.keys import SERVICE_TIMES
+from outpace.config.keys import OF_SERVERS, SERVICE_TIMES
 from outpace.errors import ConfigError
 from outpace.support.notices import warn
 from outpace.support.randomness import generator
-from outpace.sync import Peers
+from outpace.sync.assignment import described
 from outpace.sync.messages import server_name, worker_name
 
-_OF_SERVERS: Final = (*SERVICE_TIMES, "service_size")
-KEYS: Final = ("compute", "network", *_OF_SERVERS, "evaluation_time", "forward_share")
-_PEERS: Final = {  # strategies without servers, by their kinds
-    str(entry.default): strategy
-    for strategy in typing.get_args(Peers)
-    for entry in dataclasses.fields(strategy)
-    if entry.name == "kind"
-}
-# Kinds without other messages than those of all-reduces; "python" may be one.
-_ALL_REDUCE: Final = {"python", *(name for name, each in _PEERS.items() if not each.exchanges)}
+KEYS: Final = (
+    "compute",
+    "network",
+    *SERVICE_TIMES,
+    "service_size",
+    "evaluation_time",
+    "forward_share",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,11 @@ class ClusterFile:
     servers: int | None
     drawn: Mapping[str, Any] = field(default_factory=dict)
 
-    def fitted(self, run: Mapping[str, Any]) -> dict[str, Any]:
+    def fitted(self, run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """Return the keys for the workers, servers and strategy of this run.
+
+        Args:
+            folder: that paths of the run are relative to.
 
         Raises:
             ConfigError: if the file does not describe the servers of the run.
@@ -75,16 +74,19 @@ class ClusterFile:
         if workers < 1 or servers < 1 or seed < 0:
             return keys
         sync = run.get("sync")
-        kind = sync.get("kind") if isinstance(sync, Mapping) else None
-        if self.servers == 0 and "network" not in run and kind not in _ALL_REDUCE:
+        strategy = described(sync, folder)
+        has_servers = strategy is None or strategy.has_servers
+        sends_others = has_servers or strategy is None or strategy.exchanges
+        if self.servers == 0 and "network" not in run and sends_others:
+            kind = sync.get("kind") if isinstance(sync, Mapping) else None
             raise ConfigError(
                 f"{self.path}: it was calibrated on runs without servers, so it describes no "
                 f"messages but those of all-reduces, and sync.kind={kind} has others: calibrate on "
                 "a run with servers as well, or give network in the configuration"
             )
-        if kind in _PEERS:
+        if not has_servers:
             servers = 0
-            keys = {key: value for key, value in keys.items() if key not in _OF_SERVERS}
+            keys = {key: value for key, value in keys.items() if key not in OF_SERVERS}
         compute, network = keys.get("compute"), keys.get("network")
         factors = compute.get("factors") if isinstance(compute, Mapping) else None
         known = self.workers or (len(factors) if isinstance(factors, list) and factors else None)

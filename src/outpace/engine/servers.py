@@ -84,7 +84,10 @@ def is_exact(experiment: Experiment) -> bool:
     """True if all shards can be saved between the same two iterations (`sync.checkpoint.cuts`).
 
     They can if no worker begins an iteration before all servers have finished the one before.
+    Without servers: if none begins one before all workers have averaged in the one before.
     """
+    if experiment.peers is not None:
+        return experiment.peers.lockstep
     policies, pull, skip = experiment.policies, experiment.pull, experiment.skip
     if any(each.pull or each.push for each in experiment.conditions):
         return False

@@ -261,7 +261,7 @@ class RecordedRun:
     def _summary(
         self, status: str, host_s: float, error: str | None, *, digests: bool = True
     ) -> dict[str, Any]:
-        engine, without_servers = self.engine, self.experiment.peers is not None
+        engine, peers = self.engine, self.experiment.peers
         times = engine.times(host_s)
         last = 0 if self.keeper is None else self.keeper.last
         return {
@@ -270,10 +270,11 @@ class RecordedRun:
             "warnings": list(self.warnings),
             **times,
             **engine.totals.summary(engine.places),
-            **(engine.totals.summary_of_peers() if without_servers else {}),
-            "servers": [] if without_servers else self._servers(),
-            "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
-            "lockstep": None if without_servers else is_exact(self.experiment),
+            **({} if peers is None else engine.totals.summary_of_peers()),
+            **({} if peers is None else {"exchanges": peers.exchanges}),
+            "servers": self._servers() if peers is None else [],
+            "scheduler_shard": scheduler_number(self.experiment) if peers is None else None,
+            "lockstep": is_exact(self.experiment),
             **engine.recovery().summary(),
             **({} if not (nodes := engine.nodes()) else {"nodes": dict(sorted(nodes.items()))}),
             **engine.metrics.summary(*self.experiment.goal),

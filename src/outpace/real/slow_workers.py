@@ -29,8 +29,7 @@ class SlowWorkers(RunObserver):
     def __init__(self, experiment: Experiment) -> None:
         workers = experiment.workers
         self._rows, self._detector = Rows(workers), Detector(workers)
-        kind = "" if experiment.peers is None else experiment.peers.kind
-        self._is_lockstep = kind == "ssgd" or (not kind and is_exact(experiment))
+        self._is_lockstep = is_exact(experiment)
         self._seen = 0  # complete iterations
         self._lost_s = np.zeros(workers)
         self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about

@@ -39,6 +39,7 @@ class _Summary(msgspec.Struct):
     overlap_fraction: _Value | None = None
     scheduler_shard: _Count | None = None
     lockstep: bool | None = None
+    exchanges: bool | None = None
 
 
 def problem_in(summary: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +18,7 @@ from outpace.sync import Peers, PeerStrategy, Policy, ServerPolicy
 from outpace.sync.conditions import Conditioned, Conditions
 from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
+from outpace.sync.strategies import STRATEGIES
 from outpace.sync.strategy import Strategy
 
 Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
@@ -202,6 +203,24 @@ def without_servers(sync: Strategy) -> str:
 def strategy_of(sync: Sync) -> Policy | PeerStrategy:
     """Return the strategy, loaded if it is the user's. Raises ConfigError if loading fails."""
     return sync.strategy if isinstance(sync, PythonStrategy) else sync
+
+
+def described(sync: object, folder: Path | None = None) -> Strategy | type[Strategy] | None:
+    """Return whom to ask for the traits of a strategy in plain data; None: it cannot be read.
+
+    A user's strategy is loaded and made.
+
+    Args:
+        folder: that its path is relative to; None: the current one.
+    """
+    kind = sync.get("kind") if isinstance(sync, Mapping) else None
+    if not isinstance(sync, Mapping) or kind != "python":
+        return STRATEGIES.get(kind) if isinstance(kind, str) else None
+    try:
+        mine = PythonStrategy(sync.get("target", ""), sync.get("arguments", {}))
+        return mine.absolute(folder or Path.cwd()).strategy
+    except (AttributeError, ConfigError, TypeError, ValueError):
+        return None  # said when the configuration is read
 
 
 def traits_of(sync: Sync) -> Policy:

@@ -36,9 +36,10 @@ ServerPolicy: TypeAlias = (
 
 Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
 
-POLICIES: Final[dict[str, type[ServerPolicy]]] = {
-    str(entry.default): policy
-    for policy in get_args(ServerPolicy)
-    for entry in fields(policy)
+STRATEGIES: Final[dict[str, type[ServerPolicy | Peers]]] = {
+    str(entry.default): strategy
+    for strategy in (*get_args(ServerPolicy), *get_args(Peers))
+    for entry in fields(strategy)
     if entry.name == "kind"
 }
+POLICIES: Final = {kind: each for kind, each in STRATEGIES.items() if each.has_servers}

@@ -18,6 +18,7 @@ class Strategy:
     __slots__ = ()
 
     has_servers: ClassVar[bool] = True
+    exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
 
     everywhere: ClassVar[str] = ""
     """Why all servers must follow this policy during the whole run; empty if they need not.

@@ -26,6 +26,7 @@ from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, r
 from outpace.record.reading import Columns, read_event, reading
 from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
+from outpace.record.traits import has_cut_offs
 
 LEAST: Final = 20  # iterations
 
@@ -150,7 +151,7 @@ def _read(folder: Path) -> RunData:
         raise ConfigError(
             f"{folder}: the run is {status}, and {SUMMARY} has no times; choose a run that ended"
         )
-    if _kind(config) == "cutoff":
+    if has_cut_offs(config, summary):
         raise ConfigError(
             f"{folder}: its workers were cut off, so their run times are not known; calibrate on a "
             "run of another strategy, such as bsp"
@@ -200,11 +201,6 @@ def _read(folder: Path) -> RunData:
     return RunData(
         folder, config, is_real, recording, mean, measured, evaluations, all_reduces, nodes
     )
-
-
-def _kind(config: Mapping[str, Any]) -> str:
-    sync = config.get("sync")
-    return str(sync.get("kind")) if isinstance(sync, Mapping) else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

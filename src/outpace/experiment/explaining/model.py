@@ -84,7 +84,7 @@ class Model:
         data = {key: config[key] for key in kept if config.get(key) is not None}
         seconds = found.seconds
         notes: Sequence[str] = ()
-        if tables.is_real and tables.strategy == "cutoff":
+        if tables.is_real and tables.has_cut_offs:
             data["network"] = {"latency_s": _message_s(tables)}
         elif tables.is_real:
             calibration = calibrate([tables.folder])

@@ -21,7 +21,6 @@ from outpace.real.node.script.making import attached
 from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
-from outpace.sync.peers.ssgd import Ssgd
 from outpace.tasks import Script
 
 
@@ -55,7 +54,8 @@ def problem_of(
     assert isinstance(task, Script)
     place = _Place(link, number, experiment)
     HERE.attach, HERE.collectives = place.attach, place.make_collectives
-    HERE.follow = place.follow if isinstance(experiment.sync, Ssgd) else None
+    is_ddp = experiment.peers is not None and experiment.peers.is_ddp
+    HERE.follow = place.follow if is_ddp else None
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
     install(_kind(experiment), task.path, is_outside=is_outside)

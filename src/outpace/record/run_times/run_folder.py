@@ -28,11 +28,8 @@ from outpace.predict.recorded.table import (
 from outpace.record.folder import SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, Ints, read_event
 from outpace.record.trace import NONE
+from outpace.record.traits import has_cut_offs, in_lockstep, is_lockstep
 
-CUTOFF: Final = "cutoff"
-# In lockstep, workers start every iteration together, so each iteration has one start time. These
-# are the policies that are `lockstep`, named here so that a report need not import torch for them.
-LOCKSTEP: Final = ("bsp", "drop-stragglers", "partial-push", "cutoff")
 _TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
 
 
@@ -53,15 +50,14 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     Raises:
         ConfigError: if the run times cannot be read.
     """
-    config = read_config(folder)
-    lockstep = is_lockstep(config, _summary(folder))
+    config, summary = read_config(folder), _summary(folder)
+    lockstep = is_lockstep(config, summary)
     of = of or (Of.SERVER if lockstep else Of.COMPUTE)
     if of is Of.SERVER and not lockstep:
         raise ConfigError(
             f"{folder}: its workers do not start iterations together, so servers cannot say how "
-            f"long one took; record a run of {', '.join(LOCKSTEP)}, or use --of compute"
+            f"long one took; record a run of {', '.join(in_lockstep())}, or use --of compute"
         )
-    cutoff = CUTOFF in _kinds(config)
     pushes = _events(folder, "push", ("worker", "shard", "iteration", *_TIMES, "outcome"))
     workers, said = _count(pushes["worker"]), config.get("workers")
     if isinstance(said, int):
@@ -70,7 +66,7 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     iterations = read_event(folder / TRACE, "iteration", names)
     # Of workers that were cut off; their times are censored. Without cut-offs, a push without a
     # gradient stands for one that was refused, whose time is exact.
-    is_stopped: Mask = (pushes["outcome"] == "abstained") & cutoff
+    is_stopped: Mask = (pushes["outcome"] == "abstained") & has_cut_offs(config, summary)
     if of is Of.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
@@ -80,36 +76,9 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     return require_valid(RunTimes(seconds, censored, node), folder), of
 
 
-def is_lockstep(config: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
-    """True if every worker waits until an iteration is closed on all servers.
-
-    The summary says so, also of a user's own policy; that of an older run does not.
-    """
-    if isinstance(said := summary.get("lockstep"), bool):
-        return said
-    skip = config.get("skip")
-    return (
-        set(_kinds(config)) <= set(LOCKSTEP)
-        and config.get("pull") is None
-        and not (isinstance(skip, Mapping) and skip.get("pull"))
-        and not config.get("conditions")
-    )
-
-
 def _summary(folder: Path) -> Mapping[str, Any]:
     """Return the summary; an empty one of a run that was killed."""
     return read_summary(folder, lenient=True) if (folder / SUMMARY).is_file() else {}
-
-
-def _kinds(config: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of all strategies that any server followed at any time."""
-    said = config.get("sync_changes")
-    changes = [
-        each for each in (said if isinstance(said, list) else ()) if isinstance(each, Mapping)
-    ]
-    parts = [config.get("sync"), *(change.get("sync") for change in changes)]
-    each = [one for part in parts for one in (part if isinstance(part, list) else [part])]
-    return [str(one.get("kind")) if isinstance(one, Mapping) else "" for one in each]
 
 
 def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nodes:

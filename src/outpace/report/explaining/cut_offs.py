@@ -27,7 +27,7 @@ def completed(tables: Tables) -> tuple[Floats, NDArray[np.bool_] | None]:
     Also the mask of those that were drawn; None if the run has no cut-offs.
     """
     seconds = tables.seconds
-    if tables.strategy != "cutoff":
+    if not tables.has_cut_offs:
         return seconds, None
     rows = len(seconds)
     cut = np.zeros(seconds.shape, np.bool_)

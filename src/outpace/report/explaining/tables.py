@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from outpace.errors import ConfigError
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, read_event, reading
-from outpace.record.run_times.run_folder import is_lockstep
 from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
+from outpace.record.traits import has_cut_offs, has_exchanges, is_lockstep
 from outpace.report.explaining.joinings import Joinings, joinings_of
 
 Floats = NDArray[np.float64]
@@ -90,6 +90,10 @@ class Tables:
     @property
     def strategy(self) -> str:
         return _kind(self.config)
+
+    @property
+    def has_cut_offs(self) -> bool:
+        return has_cut_offs(self.config, self.summary)
 
     def timing(self) -> pa.Table | None:
         """Return the times of the messages of a real run; None if they are missing."""
@@ -218,8 +222,7 @@ def _waits(
     if servers:
         return is_lockstep(config, summary), None, ()
     overlap = summary.get("overlap_fraction")
-    blocking = _kind(config) == "ssgd"
-    blocking |= isinstance(overlap, int | float) and overlap < _BLOCKING
-    if not blocking or _kind(config) == "gossip":
+    blocking = isinstance(overlap, int | float) and overlap < _BLOCKING
+    if not (blocking or is_lockstep(config, summary)) or has_exchanges(config, summary):
         return False, None, ("workers go on while they average: a slow one costs its own time",)
     return True, joinings_of(folder / TRACE, computed), ()

@@ -184,7 +184,7 @@ def strategies(runs: Sequence[Run]) -> list[str]:
         alike = [other.sync for other in runs if other.kind == run.kind]
         always = (
             {"model"}
-            if run.kind == "cutoff"
+            if "model" in run.sync
             else {key for key, value in run.sync.items() if number_or_none(value) is not None}
         )
         if "all_reduce" in run.sync:

@@ -21,6 +21,7 @@ class Ssgd(BufferAveragingStrategy):
 
     lockstep: ClassVar[bool] = True
     averages_gradients: ClassVar[bool] = True
+    is_ddp: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:

@@ -40,7 +40,8 @@ class PeerStrategy(Strategy, ABC):
     averages_gradients: ClassVar[bool] = False
     # A gradient may change parameters that are newer than those it was computed at.
     has_stale_gradients: ClassVar[bool] = False
-    exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
+    # Averages each gradient as DistributedDataParallel does: a script with it takes its own steps.
+    is_ddp: ClassVar[bool] = False
     saved_apart: ClassVar[bool] = False  # a worker's `may_save` says nothing about the others
 
     @property

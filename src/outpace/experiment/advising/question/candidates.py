@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from outpace.config.experiment import Experiment
-from outpace.config.keys import SERVICE_TIMES
+from outpace.config.keys import OF_SERVERS
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.server_faults import of_workers
 from outpace.support.shares import share_of
+from outpace.support.user_code import absolute_target
+from outpace.sync.assignment import described
 
 BSP: Final = "BSP"
 ALL_REDUCE: Final = "all-reduce"
@@ -34,16 +37,6 @@ _FIRST: Final = (
 
 # Keys that a strategy brings, so those of the configuration are not used.
 _OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip")
-_OF_SERVERS: Final = (
-    "servers",
-    "colocate",
-    "slicing",
-    "overlap",
-    "service_size",
-    "checkpoint",
-    *SERVICE_TIMES,
-)
-_WITHOUT_SERVERS: Final = frozenset({"ssgd", "local-sgd", "psgd", "hpsgd", "diloco", "gossip"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +48,7 @@ class Candidate:
         family: the kind of idea that it stands for, such as `bounded staleness`.
         sync: the key `sync` of a configuration.
         beside: further keys of a configuration that belong to the strategy, such as `pull`.
+        has_servers: as the class of the strategy says.
     """
 
     name: str
@@ -62,9 +56,11 @@ class Candidate:
     sync: Mapping[str, Any]
     beside: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def has_servers(self) -> bool:
-        return self.sync["kind"] not in _WITHOUT_SERVERS
+    has_servers: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        strategy = described(self.sync)
+        object.__setattr__(self, "has_servers", strategy is None or strategy.has_servers)
 
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.
@@ -74,12 +70,12 @@ class Candidate:
         """
         left = {key: value for key, value in data.items() if key not in _OF_STRATEGY}
         if not self.has_servers:
-            faults = left.get("faults")
-            saved = ("checkpoint",) if isinstance(faults, Mapping) else ()  # to go on from
-            left = {k: v for k, v in left.items() if k not in _OF_SERVERS or k in saved}
+            left = {key: value for key, value in left.items() if key not in OF_SERVERS}
+            task, faults, network = (left.get(key) for key in ("task", "faults", "network"))
+            if not isinstance(task, Mapping) or task.get("kind") != "script":
+                left.pop("forward_share", None)  # a task has it with `overlap` alone
             if isinstance(faults, Mapping):
                 left["faults"] = of_workers(faults)
-            network = left.get("network")
             if isinstance(network, Mapping):
                 left["network"] = {k: v for k, v in network.items() if k != "delays"}
         return {**left, "sync": dict(self.sync), **self.beside}
@@ -187,7 +183,7 @@ def usable(
     found: list[Candidate] = []
     refused: dict[str, str] = {}
     known = candidates(workers)
-    for each in [*known, *_own(data, known)]:
+    for each in [*known, *_own(data, known, folder)]:
         if each.beside.get("pull") and each.name != OWN and int(data.get("servers", 1)) < 2:
             refused[each.name] = "a partial pull needs at least 2 servers"
             continue
@@ -201,11 +197,15 @@ def usable(
     return found, refused
 
 
-def _own(data: Mapping[str, Any], known: Sequence[Candidate]) -> Iterator[Candidate]:
+def _own(
+    data: Mapping[str, Any], known: Sequence[Candidate], folder: Path | None
+) -> Iterator[Candidate]:
     """Yield the strategy of the configuration unless it is one of the known."""
     sync = data.get("sync")
     beside = {key: data[key] for key in _OF_STRATEGY if key != "sync" and data.get(key)}
     if not isinstance(sync, Mapping) or "kind" not in sync:
         return
+    if isinstance(target := sync.get("target"), str):
+        sync = {**sync, "target": absolute_target(target, folder or Path.cwd())}
     if not any(each.sync == sync and each.beside == beside for each in known):
         yield Candidate(OWN, "as configured", dict(sync), beside)

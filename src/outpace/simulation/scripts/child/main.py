@@ -49,7 +49,7 @@ def run_script(
     HERE.files = None if files is None else files / worker_name(number)
     collectives = VirtualCollectives(line, memory, number, experiment.workers)
     HERE.collectives = lambda *_: collectives
-    if experiment.peers is not None and experiment.peers.kind == "ssgd":
+    if experiment.peers is not None and experiment.peers.is_ddp:
         HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
     install(str(getattr(experiment.sync, "kind", "several strategies")), task.path)
     written = Written()

@@ -1,0 +1,207 @@
+"""A user's strategy without servers counts as one without servers, everywhere."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import outpace
+from outpace.config.reading import experiment_from
+from outpace.engine.servers import is_exact
+from outpace.errors import ConfigError, OutpaceWarning
+from outpace.experiment.advising.question.candidates import OWN, candidates, usable
+from outpace.experiment.comparison import variants_from
+from outpace.record import folder as files
+from outpace.report.explaining.tables import read_tables
+
+MINE = """\
+from dataclasses import dataclass
+from typing import ClassVar
+
+from outpace.sync import Asp, Gossip, PeerStrategy, Ssgd, iterations
+
+
+@dataclass(frozen=True)
+class Mean(PeerStrategy):
+    every: int = 1
+
+    averages_gradients: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
+
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            reduced = await me.begin_all_reduce(iteration.gradient).result()
+            if reduced.members:
+                model.commit(reduced.mean, 1, reduced.weight)
+            me.may_save(iteration.number + 1)
+
+
+class Same(Mean):
+    lockstep = True
+
+
+class Pairs(Gossip):
+    pass
+
+
+class Policy(Asp):
+    pass
+
+
+def mean(every):
+    return Mean(every)
+"""
+CONFIG = {
+    "task": {"kind": "timing", "parameters": 1000},
+    "workers": 4,
+    "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
+    "stop": {"iterations": 20},
+}
+WITH_SERVERS = {
+    "servers": 2,
+    "push_time": {"kind": "constant", "mean_s": 0.001},
+    "slicing": "layers",
+    "overlap": "backward",
+    "forward_share": 0.5,
+    "non_finite": "stop",
+    "on_server_loss": "stop",
+    "checkpoint": {"every_s": 1.0},
+    "network": {
+        "latency_s": 0.001,
+        "delays": [{"message": "push", "probability": 0.1, "seconds": 0.1}],
+    },
+    "faults": {"schedule": [{"at_s": 0.5, "server": 1}, {"at_s": 1.0, "worker": 1}]},
+}
+
+
+@pytest.fixture
+def sync(tmp_path, monkeypatch):
+    """Return the key `sync` of a class of a file in another folder than the current one."""
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def made(name="Mean", **arguments):
+        more = {"arguments": arguments} if arguments else {}
+        return {"kind": "python", "target": "mine.py:" + name, **more}
+
+    return made
+
+
+def cluster(tmp_path, servers):
+    """Write a cluster file that was calibrated with so many servers."""
+    service = "push_time: {kind: constant, mean_s: 0.01}\n" if servers else ""
+    text = f"{service}network: {{latency_s: 0.001}}\ncalibrated: {{workers: 4, servers: {servers}}}"
+    (tmp_path / "cluster.yaml").write_text(text)
+    return {**CONFIG, "include": "cluster.yaml"}
+
+
+@pytest.mark.parametrize("name", ["Mean", "mean"])
+def test_a_cluster_file_leaves_out_what_is_about_servers(tmp_path, sync, name):
+    data = {**cluster(tmp_path, servers=2), "sync": sync(name, every=1)}
+    experiment = experiment_from(data, "run.yaml", tmp_path)
+    experiment.load_user_code()
+    assert experiment.push_time is None
+    assert experiment.servers_in_run == 0
+
+
+def test_a_cluster_file_of_all_reduces_fits_who_sends_no_other_messages(tmp_path, sync):
+    data = cluster(tmp_path, servers=0)
+    experiment_from({**data, "sync": sync()}, "run.yaml", tmp_path).load_user_code()
+    for other in ("Pairs", "Policy"):
+        with pytest.raises(ConfigError, match="describes no messages but those of all-reduces"):
+            experiment_from({**data, "sync": sync(other)}, "run.yaml", tmp_path)
+
+
+def test_advice_takes_it_for_what_it_is(tmp_path, sync):
+    found, refused = usable(4, {**CONFIG, "sync": sync()}, "run.yaml", tmp_path)
+    own = found[-1]
+    assert own.name == OWN
+    assert not own.has_servers
+    assert not refused.keys() - {"partial push and pull"}
+    own.experiment({**CONFIG, **WITH_SERVERS}, "run.yaml").load_user_code()
+
+
+def test_advice_leaves_out_the_keys_that_a_strategy_without_servers_is_refused_for():
+    """It kept `on_server_loss` and `forward_share`, and left out checkpoints."""
+    alone = [each for each in candidates(4) if not each.has_servers]
+    assert {each.sync["kind"] for each in alone} >= {"ssgd", "gossip", "hpsgd"}
+    for each in alone:
+        experiment = each.experiment({**CONFIG, **WITH_SERVERS}, "run.yaml")
+        assert experiment.checkpoint is not None
+        assert [fault.server for fault in experiment.faults.schedule] == [None]
+
+
+def test_explain_simulates_a_run_with_servers_without(tmp_path, sync):
+    (tmp_path / "run").mkdir()
+    outpace.simulate({**CONFIG, "servers": 2, "sync": {"kind": "asp"}}, tmp_path / "run")
+    mine = {**sync(), "target": f"{tmp_path}/mine.py:Mean"}
+    gains = [
+        gain.run_s
+        for changed in (mine, {"kind": "ssgd"})
+        for gain in outpace.explain(tmp_path / "run", {"sync": changed}).gains
+        if gain.change.startswith("with")
+    ]
+    assert gains[0] == pytest.approx(gains[1])
+
+
+def test_compare_passes_over_failures_of_servers(tmp_path, sync):
+    data = {
+        **CONFIG,
+        "checkpoint": {"every_s": 1.0},
+        "faults": WITH_SERVERS["faults"],
+        "variants": [
+            {"name": "mine", "sync": sync()},
+            {"name": "theirs", "sync": {"kind": "bsp"}, "servers": 2},
+        ],
+    }
+    with pytest.warns(
+        OutpaceWarning, match=r"passed over for the variants without servers \(mine\)"
+    ):
+        mine, theirs = variants_from(data, "run.yaml", tmp_path)
+    assert len(mine.experiment.faults.schedule) == 1
+    assert len(theirs.experiment.faults.schedule) == 2
+
+
+def test_it_fails_is_saved_and_is_resumed_as_one_of_the_library(tmp_path, sync):
+    more = {"checkpoint": {"every_s": 0.5}, "faults": {"schedule": [{"at_s": 1.0, "worker": 1}]}}
+    mine = {**sync(), "target": f"{tmp_path}/mine.py:Mean"}
+    result, expected = (
+        outpace.simulate({**CONFIG, **more, "sync": each}) for each in (mine, {"kind": "ssgd"})
+    )
+    for key in ("virtual_time_s", "restarts", "servers", "resumed_from", "faults"):
+        assert result.summary[key] == expected.summary[key]
+
+
+def test_overlap_is_refused(tmp_path, sync):
+    experiment = experiment_from(
+        {**CONFIG, "sync": sync(), "overlap": "backward", "non_finite": "stop"}, "x", tmp_path
+    )
+    with pytest.raises(ConfigError, match="overlap: python has no servers: leave it out"):
+        experiment.load_user_code()
+
+
+@pytest.mark.parametrize(
+    ("name", "lockstep", "exchanges"),
+    [("Mean", False, False), ("Same", True, False), ("Pairs", False, True)],
+)
+def test_the_summary_says_what_it_declares_and_explain_reads_it(
+    tmp_path, sync, name, lockstep, exchanges
+):
+    experiment = experiment_from({**CONFIG, "sync": sync(name)}, "run.yaml", tmp_path)
+    assert is_exact(experiment) is lockstep
+    outpace.simulate(experiment, tmp_path / name)
+    summary = json.loads((tmp_path / name / files.SUMMARY).read_text())
+    assert (summary["lockstep"], summary["exchanges"]) == (lockstep, exchanges)
+    assert read_tables(tmp_path / name).barrier is not exchanges
+
+
+def test_the_summary_of_an_older_run_is_completed_from_the_class(tmp_path):
+    for kind, is_barrier in (("ssgd", True), ("gossip", False)):
+        outpace.simulate({**CONFIG, "sync": {"kind": kind}}, tmp_path / kind)
+        path = tmp_path / kind / files.SUMMARY
+        summary = json.loads(path.read_text())
+        path.write_text(json.dumps({**summary, "lockstep": None, "exchanges": None}))
+        assert read_tables(tmp_path / kind).barrier is is_barrier
