@@ -316,6 +316,8 @@ def without_probe(folder):
 
 def with_cut_offs(folder):
     files.write_config(folder, {**files.read_config(folder), "sync": {"kind": "cutoff"}})
+    summary = json.loads((folder / files.SUMMARY).read_text())
+    (folder / files.SUMMARY).write_text(json.dumps({**summary, "cut_offs": {"iterations": 9}}))
 
 
 def with_a_worker_that_joined(folder):
