@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,7 @@ def test_ctrl_c_on_an_import_ends_it_quietly(module, swallowed):
 # Runs a command in a new Python, and says on the last line which of these modules it has imported.
 IMPORTS = """
 import sys
+from pathlib import Path
 from outpace.__main__ import main
 
 sys.argv[1:] = {arguments!r}
@@ -113,3 +115,14 @@ def test_every_public_name_is_what_it_says():
         value = getattr(outpace, name)
         assert getattr(value, "__name__", name).rpartition(".")[2] == name
         assert inspect.ismodule(value) == (name == "theory")
+
+
+def test_a_misspelt_name_is_an_error_of_type_checkers(tmp_path, monkeypatch):
+    monkeypatch.setenv("MYPYPATH", str(Path(outpace.__file__).parents[1]))
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from outpace import simualte, simulate\nfrom outpace.sync import Bsp, Bspp\n")
+    options = ("--config-file=", "--follow-imports=skip", f"--cache-dir={tmp_path}")
+    ended = run("-m", "mypy", *options, str(wrong))
+    assert 'Module "outpace" has no attribute "simualte"; maybe "simulate"?' in ended.stdout
+    assert 'Module "outpace.sync" has no attribute "Bspp"; maybe "Bsp"?' in ended.stdout
+    assert "Found 2 errors" in ended.stdout
