@@ -21,7 +21,7 @@ from outpace.engine.distributed import patches
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.by_hand import ByHand
-from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.call import Call, CollectiveWork
 from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
@@ -40,11 +40,11 @@ class Noted(Alone):
         self.calls: list[Call] = []
         self.finished: list[int] = []  # buckets of each backward pass
 
-    def begin(self, call: Call) -> Pending:
+    def begin(self, call: Call) -> CollectiveWork:
         self.calls.append(call)
         return super().begin(call)
 
-    def finish(self, buckets: Sequence[Pending]) -> None:
+    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
         self.finished.append(len(buckets))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.call import Call, CollectiveWork
 from outpace.engine.distributed.where import SUPPORTED
 from outpace.errors import ConfigError
 
@@ -22,7 +21,7 @@ class Alone:
     size = 1
     has_reduced = False  # True once a backward pass has all-reduced its gradients
 
-    def begin(self, call: Call) -> Pending:
+    def begin(self, call: Call) -> CollectiveWork:
         """Copy the inputs to the outputs.
 
         Raises:
@@ -35,28 +34,7 @@ class Alone:
             for given, into in zip(call.inputs, call.outputs, strict=False):
                 if given is not into:
                     into.copy_(given)
-        return Done(call.outputs)
+        return CollectiveWork(call.outputs)
 
-    def finish(self, buckets: Sequence[Pending]) -> None:
+    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
         """Do nothing: no collective is pending."""
-
-
-class Done:
-    """A collective that is over. Implements `Pending`."""
-
-    def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
-        self._outputs = list(outputs)
-
-    def wait(self) -> None:
-        """Return at once."""
-
-    def is_done(self) -> bool:
-        return True
-
-    def future(self) -> torch.futures.Future[Any]:
-        found: torch.futures.Future[Any] = torch.futures.Future()
-        found.set_result(self._outputs)
-        return found
-
-    def sender(self) -> int:
-        return 0

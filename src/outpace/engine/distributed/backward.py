@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Bucket, Collectives, Pending
+from outpace.engine.distributed.call import Bucket, Collectives, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
 
 
@@ -27,7 +27,7 @@ class BackwardPass:
         self._elements = dict[int, int]()  # of the models with a forward pass, by their id
         self._last_elements = 0  # of the models of the last backward pass
         self._waits_at_last = False
-        self._begun: list[Pending] = []
+        self._begun: list[CollectiveWork] = []
         self._index = self._handed_over = self._total = 0
         self._collectives: Collectives | None = None
         self.passes = 0  # that have all-reduced gradients
@@ -58,11 +58,11 @@ class BackwardPass:
         index, self._index = self._index, self._index + 1
         return Bucket(index, elements, self._handed_over, max(self._total, self._handed_over))
 
-    def add(self, pending: Pending, bucket: Bucket, collectives: Collectives) -> None:
+    def add(self, work: CollectiveWork, bucket: Bucket, collectives: Collectives) -> None:
         """Add a bucket whose all-reduce has begun; `finish` waits for it."""
         self._collectives = collectives
         is_first = not self._begun
-        self._begun.append(pending)
+        self._begun.append(work)
         # There is no forward pass where `join` stands in for a process without inputs. There is
         # no backward pass then, which could wait at its end.
         if self._waits_at_last or not self._elements:

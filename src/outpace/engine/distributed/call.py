@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 
+from outpace.engine.distributed.compiling import not_compiled
 from outpace.tasks.abort_points import Computation
+
+c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
 
 Kind: TypeAlias = Literal[
     "all_reduce",
@@ -106,28 +110,57 @@ class Call:
         return f"{self.kind} at {self.where}"
 
 
-class Pending(Protocol):
-    """A collective that has begun."""
+@not_compiled
+class CollectiveWork(c10d.Work):  # type: ignore[misc]
+    """A collective that has begun, as torch's `Work`; this one is over.
 
-    def wait(self) -> None:
+    Other classes override `wait`, `is_completed`, `get_future` and `_source_rank`.
+    """
+
+    def __init__(self, outputs: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self.outputs = list(outputs)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the outputs have their values; later calls return at once.
 
         Raises:
             RunError: it failed, or another process did not join it in time.
             RunOver: the run has ended.
         """
+        return True
 
-    def is_done(self) -> bool:
+    def is_completed(self) -> bool:
         """True if `wait` would return at once."""
+        return True
 
-    def future(self) -> torch.futures.Future[Any]:
+    def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the outputs, on which C++ may wait.
 
         For a gradient bucket it returns at once; `Collectives.finish` sets the future.
         """
+        found: torch.futures.Future[Any] = torch.futures.Future()
+        found.set_result(self.outputs)
+        return found
 
-    def sender(self) -> int:
+    def _source_rank(self) -> int:
         """Return the rank from which a recv that is over has received."""
+        return 0
+
+    def source_rank(self) -> int:
+        return self._source_rank()
+
+    def is_success(self) -> bool:
+        return self.is_completed()
+
+    def result(self) -> list[torch.Tensor]:
+        return self.outputs
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def exception(self) -> None:
+        return None
 
 
 class Collectives(Protocol):
@@ -140,11 +173,11 @@ class Collectives(Protocol):
     rank: int
     size: int
 
-    def begin(self, call: Call) -> Pending:
+    def begin(self, call: Call) -> CollectiveWork:
         """Begin a collective. May not block, except for a collective of one process."""
 
-    def finish(self, buckets: Sequence[Pending]) -> None:
-        """Wait for all buckets of a backward pass, at its end. Raises as `Pending.wait`."""
+    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
+        """Wait for all buckets of a backward pass, at its end. Raises as `CollectiveWork.wait`."""
 
 
 class Followed(Protocol):

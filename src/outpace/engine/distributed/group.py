@@ -19,16 +19,15 @@ from outpace.engine.distributed.call import (
     Bucket,
     Call,
     Collectives,
+    CollectiveWork,
     Kind,
     Operation,
-    Pending,
+    c10d,
 )
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.sameness import COMBINING, ROOTED
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.errors import ConfigError
-
-c10d: Any = dist.distributed_c10d  # parts of it have no type annotations
 
 _OPERATIONS: Final[list[tuple[Any, Operation]]] = [
     (dist.ReduceOp.SUM, "sum"),
@@ -44,59 +43,24 @@ _NAMES: Final = ", ".join(name.upper() for _, name in _OPERATIONS)
 
 
 @not_compiled
-class CollectiveWork(c10d.Work):  # type: ignore[misc]
-    """The `Work` of a collective, for torch and for the script."""
+class Together(CollectiveWork):
+    """Several collectives as one."""
 
-    def __init__(self, pending: Pending, outputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, members: Sequence[CollectiveWork]) -> None:
         super().__init__()
-        self.pending, self._outputs = pending, list(outputs)
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        self.pending.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        return self.pending.is_done()
-
-    def is_success(self) -> bool:
-        return self.pending.is_done()
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return self.pending.future()
-
-    def _source_rank(self) -> int:
-        return self.pending.sender()
-
-    source_rank = _source_rank
-
-    def result(self) -> list[torch.Tensor]:
-        return self._outputs
-
-    def synchronize(self) -> None:
-        self.pending.wait()
-
-    def exception(self) -> None:
-        return None
-
-
-class Several:
-    """Several collectives as one. Implements `Pending`."""
-
-    def __init__(self, members: Sequence[Pending]) -> None:
         self._members = members
 
-    def wait(self) -> None:
-        for member in self._members:
-            member.wait()
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return all(member.wait() for member in self._members)
 
-    def is_done(self) -> bool:
-        return all(member.is_done() for member in self._members)
+    def is_completed(self) -> bool:
+        return all(member.is_completed() for member in self._members)
 
-    def future(self) -> torch.futures.Future[Any]:
-        return torch.futures.collect_all([member.future() for member in self._members])
+    def get_future(self) -> torch.futures.Future[Any]:
+        return torch.futures.collect_all([member.get_future() for member in self._members])
 
-    def sender(self) -> int:
-        return self._members[-1].sender()
+    def _source_rank(self) -> int:
+        return self._members[-1]._source_rank()
 
 
 @not_compiled
@@ -123,7 +87,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self._collectives, self.timeout_s = collectives, timeout_s
         self._backward, self._next, self._check = backward, numbers, check
         self._rank, self._size = collectives.rank, collectives.size
-        self._name = self._description = ""
+        self._name = ""
         self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
 
     # -- what torch asks a group --------------------------------------------------------------
@@ -136,12 +100,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
         self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        self._description = description
 
     def set_timeout(self, timeout: timedelta) -> None:
         self.timeout_s = timeout.total_seconds()
@@ -158,7 +116,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def _end_coalescing(self, device: Any) -> Any:
         """Return the work of all collectives since `_start_coalescing`."""
         together, self._together = self._together or [], None
-        return CollectiveWork(Several([work.pending for work in together]), [])
+        return Together(together)
 
     def __repr__(self) -> str:
         return f"OutpaceGroup(rank={self._rank}, size={self._size})"
@@ -212,7 +170,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         )
         if self._check is not None:
             self._check(call)
-        work = CollectiveWork(self._collectives.begin(call), call.outputs)
+        work = self._collectives.begin(call)
         if self._together is not None:
             self._together.append(work)
         return work
@@ -232,7 +190,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             "all_reduce", "allreduce", (tensors, opts), tensors, tensors, bucket=bucket
         )
         if bucket is not None:
-            self._backward.add(work.pending, bucket, self._collectives)
+            self._backward.add(work, bucket, self._collectives)
         return work
 
     def allreduce_coalesced(self, tensors: Any, opts: Any) -> Any:

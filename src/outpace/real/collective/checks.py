@@ -45,7 +45,7 @@ class Check:
         options.timeout = timedelta(seconds=call.timeout_s)
         self._work = group.allreduce([self._found], options)
 
-    def is_done(self) -> bool:
+    def is_completed(self) -> bool:
         return bool(self._work.is_completed())
 
     def wait(self) -> None:
@@ -105,7 +105,7 @@ class Checks:
         """Settle a check without waiting: now if it is done, else with a later one."""
         waiting = []
         for each in (*self._waiting, check):
-            if each.is_done():
+            if each.is_completed():
                 self._require_same(each)
             else:
                 waiting.append(each)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.call import Call, CollectiveWork
+from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.sameness import ROOTED
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
@@ -91,7 +92,7 @@ class BackendCollectives:
 
     # -- Collectives --------------------------------------------------------------------------
 
-    def begin(self, call: Call) -> Pending:
+    def begin(self, call: Call) -> CollectiveWork:
         if self._is_at_end:  # in what the script does while it exits
             raise RunOver(0)
         bucket = call.bucket
@@ -99,7 +100,7 @@ class BackendCollectives:
             self.observer.handing_over(call)
         elif call.computed == 1:
             self.observer.computed()
-        pending = _Pending(self, call)
+        pending = BackendWork(self, call)
         self._waits.begun(call)
         try:
             pending.begin()
@@ -111,12 +112,12 @@ class BackendCollectives:
             self._begin_agreeing()
         return pending
 
-    def finish(self, buckets: Sequence[Pending]) -> None:
+    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
         computed = time.monotonic_ns()
         if self._agreed is None:
             self._begin_agreeing()
         for pending in buckets:
-            assert isinstance(pending, _Pending)
+            assert isinstance(pending, BackendWork)
             pending.wait_quietly()
         arrived = time.monotonic_ns()
         joined, over = self._agree(buckets)
@@ -194,14 +195,14 @@ class BackendCollectives:
         found = torch.tensor(mine, device="cpu")
         self._agreed = self._group.allreduce([found], options), found
 
-    def _agree(self, buckets: Sequence[Pending]) -> tuple[int, bool]:
+    def _agree(self, buckets: Sequence[CollectiveWork]) -> tuple[int, bool]:
         assert self._agreed is not None
         (work, found), self._agreed = self._agreed, None
         try:
             work.wait()
         except RuntimeError as error:
             last = buckets[-1]
-            assert isinstance(last, _Pending)
+            assert isinstance(last, BackendWork)
             self.failed(last.call, error, last.begun)
         joined, over = found.tolist()
         return joined, bool(over)
@@ -229,10 +230,12 @@ class BackendCollectives:
         raise RunError(self._waits.explained(call, others, waited_s, error)) from None
 
 
-class _Pending:
-    """Implements `Pending`."""
+@not_compiled
+class BackendWork(CollectiveWork):
+    """A collective that its backend carries out."""
 
     def __init__(self, owner: BackendCollectives, call: Call) -> None:
+        super().__init__(call.outputs)
         self._owner, self.call = owner, call
         self.begun = time.monotonic_ns()
         self._check: Check | None = None  # to be settled
@@ -246,12 +249,12 @@ class _Pending:
             self._settle()
         self._work = self._owner.start(self.call)
 
-    def wait(self) -> None:
-        if self._is_over:
-            return
-        begun = self.begun if self.call.waits else time.monotonic_ns()
-        self._wait()
-        self._owner.ended(self.call, begun)
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._is_over:
+            begun = self.begun if self.call.waits else time.monotonic_ns()
+            self._wait()
+            self._owner.ended(self.call, begun)
+        return True
 
     def wait_quietly(self) -> None:
         """Wait for a bucket."""
@@ -279,30 +282,30 @@ class _Pending:
         if self._work is not None and self.call.kind in ROOTED:
             self._attend(check, self)
             check.wait_for_either(self._work)
-            if not check.is_done():
+            if not check.is_completed():
                 self._owner.checks.settle_later(check)
                 return
         self._attend(check)
         self._owner.settle(check)
 
-    def _attend(self, *works: Check | _Pending) -> None:
+    def _attend(self, *works: Check | BackendWork) -> None:
         """Do what other workers want until one of these is done."""
         observer = self._owner.observer
-        if self.call.bucket is not None or any(work.is_done() for work in works):
+        if self.call.bucket is not None or any(work.is_completed() for work in works):
             return
         if not self._waits:
             self._waits = True
             observer.waiting()
-        while not any(work.is_done() for work in works) and observer.attend():
+        while not any(work.is_completed() for work in works) and observer.attend():
             time.sleep(_LOOK_S)
 
-    def is_done(self) -> bool:
+    def is_completed(self) -> bool:
         return self._is_over or bool(self._work.is_completed())
 
-    def sender(self) -> int:
+    def _source_rank(self) -> int:
         return int(self._work._source_rank())
 
-    def future(self) -> torch.futures.Future[Any]:
+    def get_future(self) -> torch.futures.Future[Any]:
         if not self._owner.follows:
             self.wait()  # where it is seen that the script waits
         found: torch.futures.Future[Any] = self._work.get_future()

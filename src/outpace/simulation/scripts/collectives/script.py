@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.call import Call, CollectiveWork
+from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.child.pipe import ScriptPipe
@@ -35,7 +37,7 @@ class VirtualCollectives:
         self.progress: Callable[[Call], float] = lambda _: 0.0
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def begin(self, call: Call) -> VirtualPending:
+    def begin(self, call: Call) -> VirtualWork:
         """Tell the simulation about a collective.
 
         Raises:
@@ -72,9 +74,9 @@ class VirtualCollectives:
                 call.tag,
             )
         )
-        return VirtualPending(self, call, place)
+        return VirtualWork(self, call, place)
 
-    def finish(self, buckets: Sequence[Pending]) -> None:
+    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
         for bucket in buckets:
             bucket.wait()
 
@@ -101,35 +103,31 @@ class VirtualCollectives:
                 place += output.numel() * output.dtype.itemsize
 
 
-class VirtualPending:
-    """A collective that has begun. Implements `Pending`."""
+@not_compiled
+class VirtualWork(CollectiveWork):
+    """A collective that has begun."""
 
     def __init__(self, collectives: VirtualCollectives, call: Call, place: int) -> None:
+        super().__init__(call.outputs)
         self._collectives, self._call, self._place = collectives, call, place
         self._is_done, self._sender = False, -1
-        self._future: torch.futures.Future[Any] | None = None
+        self._future: torch.futures.Future[Any] = torch.futures.Future()
 
-    def wait(self) -> None:
-        if self._is_done:
-            return
-        self._sender = self._collectives.take(self._call, self._place)
-        self._is_done = True
-        if self._future is not None:
-            self._future.set_result(list(self._call.outputs))
-
-    def sender(self) -> int:
-        return self._sender
-
-    def is_done(self) -> bool:
-        """Wait for the end and return True: the virtual time between two calls is not known."""
-        self.wait()
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        if not self._is_done:
+            self._sender = self._collectives.take(self._call, self._place)
+            self._is_done = True
+            self._future.set_result(self.outputs)
         return True
 
-    def future(self) -> torch.futures.Future[Any]:
-        if self._future is None:
-            self._future = torch.futures.Future()
-            if self._is_done:
-                self._future.set_result(list(self._call.outputs))
+    def is_completed(self) -> bool:
+        """Wait for the end and return True: the virtual time between two calls is not known."""
+        return self.wait()
+
+    def get_future(self) -> torch.futures.Future[Any]:
         if self._call.bucket is None:
             self.wait()
         return self._future
+
+    def _source_rank(self) -> int:
+        return self._sender
