@@ -74,7 +74,34 @@ def call(kind: str, size: int, rank: int, dtype=torch.float32, **more) -> Call:
         "broadcast": methodcaller("broadcast", [value], options),
         "barrier": methodcaller("barrier", c10d.BarrierOptions()),
     }[kind]
-    return Call(0, kind, f"a.py:{rank}", start, given, taken, **more)
+    return Call(
+        number=0,
+        kind=kind,
+        where=f"a.py:{rank}",
+        dtype=dtype,
+        parts=tuple(tensor.numel() for tensor in given),
+        elements=sum(tensor.numel() for tensor in taken),
+        start=start,
+        inputs=given,
+        outputs=taken,
+        **more,
+    )
+
+
+def call_of(value: torch.Tensor, number: int = 0, bucket: Bucket | None = None) -> Call:
+    """Return a call that all-reduces this value."""
+    return Call(
+        number=number,
+        kind="all_reduce",
+        where=f"a.py:{number + 1}",
+        bucket=bucket,
+        dtype=value.dtype,
+        parts=(value.numel(),),
+        elements=value.numel(),
+        start=reduced(value),
+        inputs=(value,),
+        outputs=(value,),
+    )
 
 
 REDUCE = "all_reduce sum of 3 elements float32"
@@ -192,7 +219,7 @@ def test_workers_agree_on_the_run_time_of_the_latest_bucket():
         collectives.observer = observers[rank]
         value = torch.tensor([rank + 1.0])
         bucket = Bucket(0, 1, 1, 1)
-        mine = Call(0, "all_reduce", "a.py:1", reduced(value), (value,), (value,), bucket=bucket)
+        mine = call_of(value, bucket=bucket)
         collectives.finish([collectives.begin(mine)])
         collectives.end()
         return value.tolist()
@@ -209,8 +236,8 @@ def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the
     def measure(rank: int) -> tuple[list[int], list[float]]:
         collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
         one, two = torch.full((3,), rank + 1.0), torch.full((9,), rank + 2.0)
-        first = Call(0, "all_reduce", "a.py:1", reduced(one), (one,), (one,))
-        second = Call(1, "all_reduce", "a.py:2", reduced(two), (two,), (two,))
+        first = call_of(one)
+        second = call_of(two, number=1)
         pending = [collectives.begin(first)]
         if rank == 1:  # has one more collective under way than worker 0
             pending.append(collectives.begin(second))

@@ -31,7 +31,7 @@ def workers():
 
 
 def call(number, kind, where):
-    return Call(number, kind, where, lambda _: None)
+    return Call(number=number, kind=kind, where=where, start=lambda _: None)
 
 
 BARRIER, ALL_REDUCE = call(7, "barrier", "train.py:50"), call(7, "all_reduce", "train.py:41")

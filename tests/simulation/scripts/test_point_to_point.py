@@ -18,7 +18,17 @@ FLOAT = torch.float32
 def call(kind: str, other: int, elements: int = 4, tag: int = 0, number: int = 0) -> Joined:
     parts, taken = ((elements,), 0) if kind == "send" else ((), elements)
     line = f"a.py:{number}"
-    return Joined(number, kind, "sum", other, line, FLOAT, parts, taken, 0, None, 0.0, tag)
+    return Joined(
+        number=number,
+        kind=kind,
+        where=line,
+        root=other,
+        tag=tag,
+        dtype=FLOAT,
+        parts=parts,
+        elements=taken,
+        place=0,
+    )
 
 
 def part(worker: int, what: Joined, values: float = 0.0) -> Part:

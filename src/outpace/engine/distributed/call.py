@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import torch
 
@@ -33,6 +33,14 @@ Kind: TypeAlias = Literal[
     "recv",
 ]
 Operation: TypeAlias = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
+
+COMBINING: Final = ("all_reduce", "reduce", "reduce_scatter")
+ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+REMEDY: Final = (
+    "call the same collectives in the same order in all workers; if they have different numbers "
+    "of batches, use DistributedDataParallel's join(), or a sampler that gives all workers the "
+    "same number"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +65,79 @@ class Bucket:
         return self.handed_over >= self.total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Signature:
+    """One process's part in a collective, without its tensors.
+
+    Attributes:
+        number: from 0, in the order in which this process began its calls.
+        where: the line of the script, such as `train.py:41`.
+        operation: of all_reduce, reduce and reduce_scatter.
+        root: rank of the root; the other process of send and recv (-1: any sender).
+        tag: of send and recv.
+        bucket: set if DistributedDataParallel all-reduces a gradient bucket.
+        dtype: of the tensors.
+        parts: numbers of elements of the inputs.
+        elements: of all outputs together.
+    """
+
+    number: int
+    kind: Kind
+    where: str
+    operation: Operation = "sum"
+    root: int = -1
+    tag: int = 0
+    bucket: Bucket | None = None
+    dtype: torch.dtype = torch.uint8
+    parts: tuple[int, ...] = ()
+    elements: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.where}"
+
+    def attributes(self) -> dict[str, Any]:
+        """Return these attributes by name."""
+        return {each.name: getattr(self, each.name) for each in fields(Signature)}
+
+    @property
+    def own_elements(self) -> int:
+        """Number of elements of the inputs; of the outputs, where only the root gives some."""
+        return self.elements if self.kind in ("broadcast", "scatter") else sum(self.parts)
+
+    def words(self) -> str:
+        """Describe what must be the same in the calls of all workers."""
+        if self.kind == "barrier":
+            return self.kind
+        what: list[str] = [self.kind]
+        if self.kind in COMBINING:
+            what.append(self.operation)
+        if self.kind != "all_to_all":
+            what.append(f"of {self.own_elements:,} elements")
+        what.append(str(self.dtype).removeprefix("torch."))
+        if self.kind in ROOTED:
+            what.append(f"with root {self.root}")
+        if self.bucket is not None:
+            what.append(f"(gradient bucket {self.bucket.index})")
+        return " ".join(what)
+
+
+def difference(calls: Mapping[int, tuple[str, str]]) -> str:
+    """Return which of these calls differ; empty if none do.
+
+    calls: the words and the line of each worker's call, by worker.
+    """
+    first = min(calls)
+    for worker in sorted(calls):
+        if calls[worker][0] != calls[first][0]:
+            return ", but ".join(
+                f"worker-{each} called {calls[each][0]} at {calls[each][1]}"
+                for each in (first, worker)
+            )
+    return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Call(Signature):
     """One process's part in a collective. N: number of processes; all results are in `outputs`.
 
     | kind | inputs | outputs |
@@ -78,36 +157,20 @@ class Call:
     What is there by rank, receiver or sender is in N tensors or one after the other in one.
 
     Attributes:
-        number: from 0, in the order in which this process began its calls.
-        where: the line of the script, such as `train.py:41`.
         start: starts the operation in a group of torch, with the arguments that torch has given;
             returns its `Work`.
-        operation: of all_reduce, reduce and reduce_scatter.
-        root: rank of the root; the other process of send and recv (-1: any sender).
-        tag: of send and recv.
-        bucket: set if DistributedDataParallel all-reduces a gradient bucket.
         timeout_s: longest time for which this process waits for the others.
         waits: the script waits for the end of the call before it does anything else.
         computed: share of the gradients of a backward pass that have been computed when a script
             without DistributedDataParallel makes the call; None if there is none.
     """
 
-    number: int
-    kind: Kind
-    where: str
     start: Callable[[Any], Any]
     inputs: tuple[torch.Tensor, ...] = ()
     outputs: tuple[torch.Tensor, ...] = ()
-    operation: Operation = "sum"
-    root: int = -1
-    tag: int = 0
-    bucket: Bucket | None = None
     timeout_s: float = 1800.0
     waits: bool = False
     computed: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.kind} at {self.where}"
 
 
 @not_compiled

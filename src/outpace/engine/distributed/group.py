@@ -16,6 +16,8 @@ import torch.distributed as dist
 
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import (
+    COMBINING,
+    ROOTED,
     Bucket,
     Call,
     Collectives,
@@ -25,7 +27,6 @@ from outpace.engine.distributed.call import (
     c10d,
 )
 from outpace.engine.distributed.compiling import not_compiled
-from outpace.engine.distributed.sameness import COMBINING, ROOTED
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.errors import ConfigError
 
@@ -154,17 +155,20 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         if hasattr(opts, "timeout"):
             opts.timeout = timedelta(seconds=timeout_s)
         call = Call(
-            self._next(),
-            kind,
-            line,
-            methodcaller(method, *arguments),
-            tuple(inputs),
-            tuple(outputs),
-            _operation(opts) if kind in COMBINING else "sum",
-            opts.rootRank if kind in ROOTED else other,
-            tag,
-            bucket,
-            timeout_s,
+            number=self._next(),
+            kind=kind,
+            where=line,
+            operation=_operation(opts) if kind in COMBINING else "sum",
+            root=opts.rootRank if kind in ROOTED else other,
+            tag=tag,
+            bucket=bucket,
+            dtype=next((tensor.dtype for tensor in (*inputs, *outputs)), torch.uint8),
+            parts=tuple(tensor.numel() for tensor in inputs),
+            elements=sum(tensor.numel() for tensor in outputs),
+            start=methodcaller(method, *arguments),
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            timeout_s=timeout_s,
             waits=not getattr(opts, "asyncOp", True),
             computed=None if bucket is not None else self._backward.computed(),
         )

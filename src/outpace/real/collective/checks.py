@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import torch
 
-from outpace.engine.distributed.call import Call
-from outpace.engine.distributed.sameness import REMEDY, ROOTED, difference, words_of
+from outpace.engine.distributed.call import REMEDY, ROOTED, Call, difference
 from outpace.errors import RunError
 from outpace.real.collective.group import dist
 from outpace.real.collective.waits import once_all
@@ -37,7 +36,7 @@ class Check:
 
     def __init__(self, group: Any, call: Call, *, ended: bool) -> None:
         self.call = call
-        text = words_of(call).encode()
+        text = call.words().encode()
         number = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
         self._found = torch.tensor([number, -number, int(ended)], device="cpu")
         options = c10d.AllreduceOptions()
@@ -122,7 +121,7 @@ class Checks:
 
         All workers whose calls differ ask for it; those that do not within seconds are missing.
         """
-        mine = words_of(call), call.where
+        mine = call.words(), call.where
         keys = [f"{self._prefix} called {rank}" for rank in range(self._size)]
 
         with contextlib.suppress(RuntimeError):  # the store is closed

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from outpace.engine.distributed.call import Call, CollectiveWork
+from outpace.engine.distributed.call import ROOTED, Call, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
-from outpace.engine.distributed.sameness import ROOTED
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
 from outpace.real.collective.checks import Check, Checks

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from outpace.engine.distributed.call import Bucket
+from outpace.engine.distributed.call import Signature
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import OutpaceError
@@ -98,35 +98,18 @@ class Reaches:
     progress: float
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The script has begun its part in a collective. The other attributes are those of `Call`.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Joined(Signature):
+    """The script has begun its part in a collective.
 
     Attributes:
-        dtype: of all tensors.
-        parts: numbers of elements of the inputs.
-        elements: of all outputs together.
-        tag: of send and recv; their `root` is the other worker.
         place: where the inputs lie in the memory for collectives, one after the other, and where
             the outputs are expected; in bytes.
         progress: share of the computation of the present iteration that is done, in [0, 1].
     """
 
-    number: int
-    kind: str
-    operation: str
-    root: int
-    where: str
-    dtype: torch.dtype
-    parts: tuple[int, ...]
-    elements: int
     place: int
-    bucket: Bucket | None
-    progress: float
-    tag: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.kind} at {self.where}"
+    progress: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

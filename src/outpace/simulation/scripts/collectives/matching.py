@@ -8,10 +8,10 @@ whose send waits for the receiver. Messages with the same sender, receiver and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from outpace.engine.distributed.sameness import REMEDY, difference, own_elements, words
+from outpace.engine.distributed.call import REMEDY, difference
 from outpace.errors import RunError
 from outpace.simulation.collective.values import results_of
 from outpace.simulation.scripts.messages import Joined
@@ -20,7 +20,6 @@ from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
 _MESSAGES: Final = ("send", "recv")
-_MESSAGE_REMEDY: Final = "each send needs one recv, with the other's rank and the same tag"
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +55,6 @@ class Part:
             self.memory.view(self.call.place, result.numel(), self.call.dtype).copy_(result)
 
 
-@dataclass(slots=True, eq=False)
 class Collective:
     """A collective.
 
@@ -65,14 +63,19 @@ class Collective:
         parts: those of the workers that have joined it, by number of the worker.
     """
 
-    number: int
-    missing: set[int]
-    parts: dict[int, Part] = field(default_factory=dict)
+    def __init__(self, number: int, missing: Iterable[int]) -> None:
+        self.number, self.missing = number, set(missing)
+        self.parts: dict[int, Part] = {}
+
+    @property
+    def by_rank(self) -> list[Part]:
+        """The parts, in the order in which their values are combined."""
+        return [part for _, part in sorted(self.parts.items())]
 
     @property
     def first(self) -> Joined:
         """The call of the lowest rank."""
-        return self.parts[min(self.parts)].call
+        return self.by_rank[0].call
 
     @property
     def members(self) -> list[int]:
@@ -83,13 +86,8 @@ class Collective:
     @property
     def size_bytes(self) -> int:
         """The bytes that determine its time: see `collective_rounds`."""
-        sizes = [_own_elements(part.call) for part in self.parts.values()]
+        sizes = [part.call.own_elements for part in self.parts.values()]
         return max(sizes) * self.first.dtype.itemsize
-
-    @property
-    def is_complete(self) -> bool:
-        """True if all workers have joined."""
-        return not self.missing
 
     def fits(self, part: Part) -> bool:
         """True if this part belongs to the collective."""
@@ -98,7 +96,7 @@ class Collective:
     def add(self, part: Part) -> None:
         """Let a worker join. Raises RunError if its call is another collective."""
         for other in self.parts.values():
-            calls = {each.worker: (_words(each.call), each.call.where) for each in (other, part)}
+            calls = {each.worker: (each.call.words(), each.call.where) for each in (other, part)}
             if found := difference(calls):
                 raise RunError(
                     f"collective {self.number} differs between workers: {found}: {REMEDY}"
@@ -108,9 +106,8 @@ class Collective:
 
     def carry_out(self) -> None:
         """Write the result into the memory of each worker."""
-        parts = [part for _, part in sorted(self.parts.items())]
-        first, values = self.first, [part.given() for part in parts]
-        sizes = [part.call.parts for part in parts]
+        parts, first = self.by_rank, self.first
+        values, sizes = [part.given() for part in parts], [part.call.parts for part in parts]
         results = results_of(first.kind, first.operation, first.root, values, sizes)
         for part, result in zip(parts, results, strict=True):
             part.give(result)
@@ -130,49 +127,27 @@ class Collective:
         return ", ".join(f"{worker_name(part.worker)} called {part.call}" for part in parts)
 
 
-class Message:
-    """A message between two workers; it has what a `Collective` has.
+class Message(Collective):
+    """A message between two workers.
 
-    Attributes:
-        missing: the worker that the first call waits for; empty for a recv from any sender.
-        parts: those of the workers that have called, by number of the worker.
+    The first call waits for the worker that it names; -1 is missing where it is any sender.
     """
 
-    def __init__(self) -> None:
-        self.missing: set[int] = set()
-        self.parts: dict[int, Part] = {}
-
     @property
-    def is_complete(self) -> bool:
-        """True if both workers have called."""
-        return len(self.parts) == 2
+    def by_rank(self) -> list[Part]:
+        """Sender and receiver."""
+        return sorted(self.parts.values(), key=lambda part: _MESSAGES.index(part.call.kind))
 
     @property
     def members(self) -> list[int]:
-        """Sender and receiver."""
-        return [part.worker for part in self._ends]
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the message."""
-        sent = self._ends[0].call
-        return sum(sent.parts) * sent.dtype.itemsize
-
-    @property
-    def _first(self) -> Part:
-        return next(iter(self.parts.values()))
-
-    @property
-    def _ends(self) -> list[Part]:
-        return sorted(self.parts.values(), key=lambda part: _MESSAGES.index(part.call.kind))
+        return [part.worker for part in self.by_rank]
 
     def fits(self, part: Part) -> bool:
         """True if this part is the other side of the message."""
-        first = self._first
+        (first,) = self.parts.values()
         sent, received = (first, part) if part.call.kind == "recv" else (part, first)
         return (
-            not self.is_complete
-            and (sent.call.kind, received.call.kind) == _MESSAGES
+            (sent.call.kind, received.call.kind) == _MESSAGES
             and sent.call.root == received.worker
             and received.call.root in (-1, sent.worker)
             and sent.call.tag == received.call.tag
@@ -180,11 +155,12 @@ class Message:
 
     def add(self, part: Part) -> None:
         """Add a side. Raises RunError if the tensors of both differ in size or dtype."""
+        if self.parts:
+            self.missing.clear()
         self.parts[part.worker] = part
-        self.missing = set() if self.is_complete or part.call.root < 0 else {part.call.root}
-        if not self.is_complete:
+        if self.missing:
             return
-        sent, received = self._ends
+        sent, received = self.by_rank
         said = [
             f"{elements:,} elements {str(each.call.dtype).removeprefix('torch.')}"
             for each, elements in ((sent, sum(sent.call.parts)), (received, received.call.elements))
@@ -197,24 +173,28 @@ class Message:
             )
 
     def carry_out(self) -> None:
-        """Copy the message into the memory of its receiver."""
-        sent, received = self._ends
-        received.give(sent.given())
+        super().carry_out()
+        sent, received = self.by_rank
         received.sender = sent.worker
 
     def without(self, left: Sequence[int]) -> str:
-        """Return what is wrong if the other side has left the run."""
-        return f"{self._said}, but {_names(left)} has left the run: {_MESSAGE_REMEDY}"
+        return (
+            f"{self._said}, but {_names(left)} has left the run: each send needs one recv, with "
+            "the other's rank and the same tag"
+        )
 
     def __str__(self) -> str:
         return f"{self._said} and waits for the other side"
 
     @property
     def _said(self) -> str:
-        worker, call = self._first.worker, self._first.call
-        other = "any worker" if call.root < 0 else worker_name(call.root)
-        how = "to" if call.kind == "send" else "from"
-        return f"{worker_name(worker)} called {call.kind} {how} {other} at {call.where}"
+        (first,) = self.parts.values()
+        other = "any worker" if first.call.root < 0 else worker_name(first.call.root)
+        how = "to" if first.call.kind == "send" else "from"
+        return (
+            f"{worker_name(first.worker)} called {first.call.kind} {how} {other} at "
+            f"{first.call.where}"
+        )
 
 
 def carry_out_alone(part: Part, workers: int) -> None:
@@ -232,11 +212,11 @@ class Matching:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._count = [0] * workers  # collectives that each has joined
-        self._open: list[Collective | Message] = []
+        self._open: list[Collective] = []
         self._left: set[int] = set()
         self._ended: set[int] = set()  # at the end of the run
 
-    def join(self, part: Part) -> Collective | Message | None:
+    def join(self, part: Part) -> Collective | None:
         """Let a worker make its next call; return what it is a part of if no worker is missing.
 
         Raises:
@@ -247,14 +227,18 @@ class Matching:
         self._count[part.worker] += not is_message
         found = next((each for each in self._open if each.fits(part)), None)
         if found is None:
-            everyone = set(range(self._workers))
-            found = Message() if is_message else Collective(part.number, everyone)
+            everyone = range(self._workers)
+            call = part.call
+            found = Message(-1, [call.root]) if is_message else Collective(part.number, everyone)
             self._open.append(found)
+        elif is_message:  # has both sides now
+            self._open.remove(found)
         found.add(part)
-        self._require_present(found)
-        if not found.is_complete:
+        if found.missing:
+            self._require_present(found)
             return None
-        self._open.remove(found)
+        if not is_message:
+            self._open.remove(found)
         return found
 
     def leave(self, worker: int) -> None:
@@ -284,21 +268,12 @@ class Matching:
 
     def waiting(self) -> list[str]:
         """Describe the calls that wait for other workers."""
-        return [str(found) for found in self._open if not found.is_complete]
+        return [str(found) for found in self._open]
 
-    def _require_present(self, found: Collective | Message) -> None:
+    def _require_present(self, found: Collective) -> None:
         if missing := sorted(self._left & found.missing):
             raise RunError(found.without(missing))
 
 
 def _names(workers: Iterable[int]) -> str:
     return ", ".join(map(worker_name, sorted(workers)))
-
-
-def _own_elements(call: Joined) -> int:
-    return own_elements(call.kind, sum(call.parts), call.elements)
-
-
-def _words(call: Joined) -> str:
-    elements = _own_elements(call)
-    return words(call.kind, call.operation, elements, call.dtype, call.root, call.bucket)

@@ -46,34 +46,16 @@ class VirtualCollectives:
         """
         if self._pipe.is_over:  # in what the script does while it exits
             raise RunOver(0)
-        tensors = [*call.inputs, *call.outputs]
-        dtypes = {tensor.dtype for tensor in tensors} or {torch.uint8}
+        dtypes = {tensor.dtype for tensor in (*call.inputs, *call.outputs)}
         if len(dtypes) > 1:
             names = ", ".join(sorted(map(str, dtypes)))
             raise ConfigError(f"{call}: its tensors must have one dtype, not {names}")
-        (dtype,) = dtypes
-        parts = tuple(tensor.numel() for tensor in call.inputs)
-        elements = sum(tensor.numel() for tensor in call.outputs)
-        place = self._memory.take(max(sum(parts), elements) * dtype.itemsize)
-        slot = self._memory.view(place, sum(parts), dtype)
+        size = max(sum(call.parts), call.elements) * call.dtype.itemsize
+        place = self._memory.take(size)
+        slot = self._memory.view(place, sum(call.parts), call.dtype)
         with torch.no_grad():
             fill(slot, [tensor.detach().reshape(-1) for tensor in call.inputs])
-        self._pipe.send(
-            Joined(
-                call.number,
-                call.kind,
-                call.operation,
-                call.root,
-                call.where,
-                dtype,
-                parts,
-                elements,
-                place,
-                call.bucket,
-                self.progress(call),
-                call.tag,
-            )
-        )
+        self._pipe.send(Joined(**call.attributes(), place=place, progress=self.progress(call)))
         return VirtualWork(self, call, place)
 
     def finish(self, buckets: Sequence[CollectiveWork]) -> None:

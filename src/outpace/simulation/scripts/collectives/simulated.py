@@ -96,7 +96,7 @@ class SimulatedCollectives:
         """Describe the collectives that not all workers have joined."""
         return self._matching.waiting()
 
-    def _begin(self, found: Collective | Message) -> None:
+    def _begin(self, found: Collective) -> None:
         found.carry_out()
         missing = set(found.parts)
 
@@ -106,15 +106,16 @@ class SimulatedCollectives:
             self._ended(part)
             self._parts[worker, part.call.number][1].set(None)
             missing.discard(worker)
-            if not missing and isinstance(found, Collective):
+            if not missing and not isinstance(found, Message):
                 self._complete.popleft()
                 if self._complete:
                     self._begin(self._complete[0])
 
-        route = self._direct
-        pattern: Pattern = "message"
-        if isinstance(found, Collective):
-            route, kind = self._route, found.first.kind
-            is_sum = kind == "all_reduce"
-            pattern = self._all_reduce if is_sum else cast("Pattern", kind.replace("_", "-"))
-        route.begin(pattern, found.members, found.size_bytes, finished)
+        kind = found.first.kind
+        if isinstance(found, Message):
+            route, pattern = self._direct, "message"
+        else:
+            route, pattern = self._route, kind.replace("_", "-")
+        if kind == "all_reduce":
+            pattern = self._all_reduce
+        route.begin(cast("Pattern", pattern), found.members, found.size_bytes, finished)
