@@ -94,6 +94,13 @@ def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta =
     return dist.ProcessGroupGloo(store, rank, size, options)
 
 
+def nccl_group(store: Any, rank: int, size: int, timeout: timedelta = _NO_LIMIT) -> Any:
+    """Return a ProcessGroupNCCL; see `gloo_group`."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
 class Group:
     """A group of workers. `members` and `me`, this worker, are worker numbers.
 
@@ -119,9 +126,7 @@ class Group:
         shared = dist.PrefixStore(f"group {name}", settings.store)
         limit = settings.limit or _NO_LIMIT
         if settings.backend == "nccl":
-            options = dist.ProcessGroupNCCL.Options()
-            options._timeout = limit
-            self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
+            self._group = nccl_group(shared, rank, len(members), limit)
             return
         self._group = gloo_group(shared, settings.host, rank, len(members), limit)
 

@@ -14,7 +14,7 @@ class Observer:
 
     @property
     def now(self) -> Time:
-        """The time of the run, which is nearly the same for all workers; 0: it is not known."""
+        """The time of the run, which is nearly the same for all workers; 0 before it."""
         return 0
 
     def handing_over(self, call: Call) -> None:

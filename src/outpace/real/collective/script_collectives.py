@@ -17,7 +17,7 @@ from outpace.engine.distributed.call import ROOTED, Call, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
-from outpace.real.collective.checks import Check, Checks
+from outpace.real.collective.checks import Check
 from outpace.real.collective.group import (
     Group,
     GroupSettings,
@@ -25,6 +25,7 @@ from outpace.real.collective.group import (
     dist,
     gloo_group,
     gpu_of,
+    nccl_group,
 )
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.store import GroupStore, StoreConnection
@@ -70,7 +71,7 @@ class BackendCollectives:
     ) -> None:
         self.rank, self.size = rank, size
         self.observer = Observer()
-        self.follows, self._timeout_s, self._host = follows, timeout_s, host
+        self.follows, self._host, self._limit = follows, host, timedelta(seconds=timeout_s)
         kept = self._kept = GroupStore(store, timeout_s)  # torch keeps no reference to it
         self._store = dist.PrefixStore(f"script {number}", kept)
         self._may_use_nccl = backend is None or "nccl" in backend.lower()
@@ -79,10 +80,10 @@ class BackendCollectives:
         self._is_at_end = False  # see `end_run`
         shared, prefix = GroupStore(store, _STORE_S), f"waits {number}"
         self._waits = Waits(shared, prefix, rank, size)
-        self.checks = Checks(shared, prefix, rank, size, self._differs)
+        self._unsettled: list[Check] = []  # this worker's part in their collectives is over
         own = dist.PrefixStore("gloo", self._store)
         try:
-            self._group: Any = gloo_group(own, host, rank, size, timedelta(seconds=timeout_s))
+            self._group: Any = gloo_group(own, host, rank, size, self._limit)
         except RuntimeError as error:
             raise RunError(
                 f"init_process_group: worker-{rank} waited {timeout_s:g} s (its timeout) for the "
@@ -115,9 +116,8 @@ class BackendCollectives:
         computed = time.monotonic_ns()
         if self._agreed is None:
             self._begin_agreeing()
-        for pending in buckets:
-            assert isinstance(pending, BackendWork)
-            pending.wait_quietly()
+        for bucket in buckets:
+            bucket.wait()
         arrived = time.monotonic_ns()
         joined, over = self._agree(buckets)
         self.observer.exchanged(computed, joined, arrived, over)
@@ -149,10 +149,8 @@ class BackendCollectives:
             gpus = [places.get(str(rank)).decode() for rank in range(self.size)]
             self._on_gpus = self._group
             if backend_for(gpus) == "nccl":
-                options = dist.ProcessGroupNCCL.Options()
-                options._timeout = timedelta(seconds=self._timeout_s)
-                own = dist.PrefixStore("nccl", self._store)
-                self._on_gpus = dist.ProcessGroupNCCL(own, self.rank, self.size, options)
+                own, limit = dist.PrefixStore("nccl", self._store), self._limit
+                self._on_gpus = nccl_group(own, self.rank, self.size, limit)
         return self._on_gpus
 
     def check(self, call: Call) -> Check | None:
@@ -163,13 +161,32 @@ class BackendCollectives:
         return Check(self._group, call, ended=self.observer.has_seen_end())
 
     def settle(self, check: Check) -> None:
-        """Wait until all workers have joined. See `Checks.settle`."""
-        if self.checks.settle(check):
+        """Wait for the end of a check, when all workers have joined, and of those before it.
+
+        Raises:
+            RunError: the workers have called different collectives.
+            RuntimeError: a worker has not joined in time.
+        """
+        before, self._unsettled = self._unsettled, []
+        for each in (*before, check):
+            each.wait()
+            self._require_same(each)
+        if check.is_over and (check.call.waits or check.call.kind not in ROOTED):
             self.observer.ends()
 
-    def _differs(self, call: Call) -> None:
-        """Raise RunOver if a check has found a difference because the run is over."""
-        self.observer.broken(call)
+    def settle_later(self, check: Check) -> None:
+        """Settle a check without waiting: now if it is done, else with a later one."""
+        checks = [*self._unsettled, check]
+        self._unsettled = [each for each in checks if not each.is_completed()]
+        for each in checks:
+            if each not in self._unsettled:
+                self._require_same(each)
+
+    def _require_same(self, check: Check) -> None:
+        if not check.is_same:
+            message = self._waits.differing(check.call)
+            self.observer.broken(check.call)
+            raise RunError(message)
 
     def separate_group(self, name: str) -> Group:
         """Return another group of the same workers, in which no collective of the script travels.
@@ -177,8 +194,7 @@ class BackendCollectives:
         Raises:
             RuntimeError: another worker has not made its group in time.
         """
-        limit = timedelta(seconds=self._timeout_s)
-        settings = GroupSettings(self._store, self._host, "gloo", limit=limit)
+        settings = GroupSettings(self._store, self._host, "gloo", limit=self._limit)
         return Group(settings, name, range(self.size), self.rank)
 
     # -- what the workers agree on ------------------------------------------------------------
@@ -188,11 +204,11 @@ class BackendCollectives:
 
         A small all-reduce follows that of the last bucket, and ends at nearly the same time.
         """
-        mine = [self.observer.now, int(self.observer.has_seen_end())]
+        observer = self.observer
+        mine = torch.tensor([observer.now, int(observer.has_seen_end())], device="cpu")
         options = c10d.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
-        found = torch.tensor(mine, device="cpu")
-        self._agreed = self._group.allreduce([found], options), found
+        self._agreed = self._group.allreduce([mine], options), mine
 
     def _agree(self, buckets: Sequence[CollectiveWork]) -> tuple[int, bool]:
         assert self._agreed is not None
@@ -213,10 +229,6 @@ class BackendCollectives:
         self._waits.ended(call)
         if call.bucket is None:
             self.observer.waited(call, begun, time.monotonic_ns())
-
-    def arrived(self, call: Call) -> None:
-        """Note that a bucket has arrived."""
-        self._waits.ended(call)
 
     def failed(self, call: Call, error: Exception, begun: int) -> None:
         """Raise RunOver if the run is over, else RunError with what went wrong."""
@@ -255,12 +267,6 @@ class BackendWork(CollectiveWork):
             self._owner.ended(self.call, begun)
         return True
 
-    def wait_quietly(self) -> None:
-        """Wait for a bucket."""
-        if not self._is_over:
-            self._wait()
-            self._owner.arrived(self.call)
-
     def _wait(self) -> None:
         try:
             self._settle()
@@ -282,7 +288,7 @@ class BackendWork(CollectiveWork):
             self._attend(check, self)
             check.wait_for_either(self._work)
             if not check.is_completed():
-                self._owner.checks.settle_later(check)
+                self._owner.settle_later(check)
                 return
         self._attend(check)
         self._owner.settle(check)
@@ -290,7 +296,7 @@ class BackendWork(CollectiveWork):
     def _attend(self, *works: Check | BackendWork) -> None:
         """Do what other workers want until one of these is done."""
         observer = self._owner.observer
-        if self.call.bucket is not None or any(work.is_completed() for work in works):
+        if self.call.bucket is not None or any(w.is_completed() for w in works):
             return
         if not self._waits:
             self._waits = True

@@ -12,25 +12,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from outpace.engine.distributed.call import Call
-
-T = TypeVar("T")
+from outpace.engine.distributed.call import REMEDY, Call, difference
 
 _LOOK_S: Final = 1.0
-_ASK_AGAIN_S: Final = 0.05
 _ANSWERS_S: Final = 3.0  # for other workers to publish what they wait in
+_ASK_S: Final = 0.05
 _WARN_S: Final = 30.0  # of waiting
+_WAITS, _CALLED = "waits in", "called"  # what a worker tells
 
 
-class Waiting(msgspec.Struct):
-    """The collective in which a worker waits: its number, and its kind and line in words."""
+class Told(msgspec.Struct):
+    """What a worker lets the others know of its call; see `Signature`."""
 
     number: int
-    what: str
+    kind: str
+    where: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.where}"
 
 
 class Waits:
@@ -110,37 +114,69 @@ class Waits:
             return
         self._published = call.number
         try:
-            text = msgspec.json.encode(Waiting(call.number, str(call)))
-            self._store.set(f"{self._prefix} {self._rank}", text)
+            self._tell(_WAITS, call)
         except RuntimeError:  # the run is over, and its store is closed
             self._closing.set()
 
-    def others_than(self, call: Call) -> dict[int, Waiting]:
+    def others_than(self, call: Call) -> dict[int, Told]:
         """Return the collectives in which the other workers wait, by rank.
 
         They have some seconds to publish it. Workers that compute or have ended are left out.
         """
         self.publish(call)
-        return once_all(lambda: self._published_by_others(call), self._size - 1)
+        return self._answers(lambda: self._published_by_others(call))
 
-    def _published_by_others(self, call: Call) -> dict[int, Waiting]:
-        """Return what workers have published that wait in this collective or in a later one."""
-        found = {}
-        for rank in range(self._size):
-            key = f"{self._prefix} {rank}"
-            if rank != self._rank and self._store.check([key]):
-                known = msgspec.json.decode(self._store.get(key), type=Waiting)
-                if known.number >= call.number:
-                    found[rank] = known
+    def differing(self, call: Call) -> str:
+        """Return the message about workers that have called different collectives.
+
+        All workers whose calls differ ask for it; those that do not within seconds are missing.
+        """
+        with contextlib.suppress(RuntimeError):  # the store is closed
+            self._tell(_CALLED, call)
+        others = self._answers(lambda: self._told(_CALLED))
+        calls = {rank: (told.words, told.where) for rank, told in others.items()}
+        found = difference({self._rank: (call.words(), call.where), **calls})
+        if not found:
+            found = f"{call} is no collective of another worker, which has ended or cannot be asked"
+        return f"a collective differs between workers: {found}: {REMEDY}"
+
+    def _answers(self, ask: Callable[[], dict[int, Told]]) -> dict[int, Told]:
+        """Return what the other workers tell within some seconds, or once all have."""
+        found: dict[int, Told] = {}
+        until = time.monotonic() + _ANSWERS_S
+        with contextlib.suppress(RuntimeError):  # the store is closed
+            while time.monotonic() < until and not self._closing.is_set():
+                found = ask()
+                if len(found) == self._size - 1:
+                    break
+                time.sleep(_ASK_S)
         return found
 
-    def _missing(self, others: dict[int, Waiting]) -> str:
+    def _published_by_others(self, call: Call) -> dict[int, Told]:
+        """Return what workers have published that wait in this collective or in a later one."""
+        told = self._told(_WAITS)
+        return {rank: known for rank, known in told.items() if known.number >= call.number}
+
+    def _tell(self, topic: str, call: Call) -> None:
+        told = Told(call.number, call.kind, call.where, call.words())
+        self._store.set(f"{self._prefix} {topic} {self._rank}", msgspec.json.encode(told))
+
+    def _told(self, topic: str) -> dict[int, Told]:
+        """Return what the other workers have told, by rank."""
+        found = {}
+        for rank in set(range(self._size)) - {self._rank}:
+            key = f"{self._prefix} {topic} {rank}"
+            if self._store.check([key]):
+                found[rank] = msgspec.json.decode(self._store.get(key), type=Told)
+        return found
+
+    def _missing(self, others: dict[int, Told]) -> str:
         """Return the names of the workers that have published nothing; empty if there is none."""
         ranks = set(range(self._size)) - {self._rank} - others.keys()
         return " and ".join(f"worker-{rank}" for rank in sorted(ranks))
 
     def explained(
-        self, call: Call, others: dict[int, Waiting], waited_s: float, error: Exception
+        self, call: Call, others: dict[int, Told], waited_s: float, error: Exception
     ) -> str:
         """Return the message about a collective that has failed.
 
@@ -163,20 +199,10 @@ class Waits:
         return f"{call} failed in {mine}: {str(error).splitlines()[0]}"
 
 
-def once_all(published: Callable[[], dict[int, T]], count: int) -> dict[int, T]:
-    """Return what the workers have published, once there is so much, or after some seconds."""
-    found: dict[int, T] = {}
-    until = time.monotonic() + _ANSWERS_S
-    with contextlib.suppress(RuntimeError):  # the store is closed
-        while len(found := published()) < count and time.monotonic() < until:
-            time.sleep(_ASK_AGAIN_S)
-    return found
-
-
-def _elsewhere(call: Call, others: dict[int, Waiting]) -> str:
+def _elsewhere(call: Call, others: dict[int, Told]) -> str:
     """Return which workers wait in another collective at the same place; empty if none does."""
     return " and ".join(
-        f"worker-{rank} waits in {known.what}"
+        f"worker-{rank} waits in {known}"
         for rank, known in sorted(others.items())
-        if known.number == call.number and known.what.split(" ")[0] != call.kind
+        if known.number == call.number and known.kind != call.kind
     )

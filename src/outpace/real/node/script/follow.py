@@ -225,9 +225,6 @@ class Followed(Attached, Observer):
             span = known.computed, known.ended
             process.span_of(ALL_REDUCE, iteration, known.joined, known.ended, span, known.nbytes)
 
-    def attend(self) -> bool:
-        return False
-
     def waited(self, call: Call, begun: int, ended: int) -> None:
         is_after = self._computed > 0 or (self._pass is not None and self._pass.ended > 0)
         self._own.waited(call, begun, ended, in_computation=not is_after)
