@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from outpace.cluster.collectives import Costs, rounds_of
+from outpace.cluster.collective_rounds import rounds_of
+from outpace.cluster.collectives import Costs
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 

@@ -1,8 +1,16 @@
-"""The rounds of the collectives of torch.distributed, except all-reduces (`collectives`).
+"""The rounds of the messages of averages, and of the collectives of torch.distributed.
 
 N members, m bytes of each member (of all its chunks together, where it has a chunk for each other
-member), latency L and bandwidth B. The first member is the root, if there is one. The formulas are
-those of Thakur, Rabenseifner and Gropp (2005), section 4, except for gather and scatter:
+member), latency L and bandwidth B. The first member is the root, if there is one.
+
+- ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which every worker
+  sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all.
+- tree: ⌈log2 N⌉ rounds in which m bytes go towards the first worker, pair by pair, and as many
+  rounds back.
+- exchange: two workers send each other m bytes at once, L + m/B.
+
+The formulas of the others are those of Thakur, Rabenseifner and Gropp (2005), section 4, except for
+gather and scatter:
 
 - broadcast and reduce: a binomial tree, ⌈log2 N⌉·(L + m/B).
 - all-gather: a ring, (N−1)·(L + m/B).
@@ -20,7 +28,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeAlias
 
 Round: TypeAlias = list[tuple[int, int]]  # (sender, receiver)
-OtherPattern: TypeAlias = Literal[
+Pattern: TypeAlias = Literal[
+    "ring",
+    "tree",
+    "exchange",
     "broadcast",
     "reduce",
     "all-gather",
@@ -52,6 +63,14 @@ def _ring(members: Sequence[int]) -> list[Round]:
     return [once] * (count - 1)
 
 
+def _tree(members: Sequence[int]) -> list[Round]:
+    count, stride, up = len(members), 1, []
+    while stride < count:
+        up.append([(members[n + stride], members[n]) for n in range(0, count - stride, 2 * stride)])
+        stride *= 2
+    return up + [[(to, sender) for sender, to in once] for once in reversed(up)]
+
+
 def _all_to_all(members: Sequence[int]) -> list[Round]:
     count = len(members)
     return [
@@ -69,6 +88,9 @@ def _barrier(members: Sequence[int]) -> list[Round]:
 
 
 _ROUNDS: Final[dict[str, Callable[[Sequence[int]], list[Round]]]] = {
+    "ring": lambda members: _ring(members) * 2,
+    "tree": _tree,
+    "exchange": lambda members: [[(members[0], members[1]), (members[1], members[0])]],
     "broadcast": _broadcast,
     "reduce": _reduce,
     "all-gather": _ring,
@@ -79,9 +101,9 @@ _ROUNDS: Final[dict[str, Callable[[Sequence[int]], list[Round]]]] = {
     "barrier": _barrier,
     "message": lambda members: [[(members[0], members[1])]],
 }
-_IN_CHUNKS: Final = ("reduce-scatter", "all-to-all")
+_IN_CHUNKS: Final = ("ring", "reduce-scatter", "all-to-all")
 
 
-def other_rounds(pattern: str, members: Sequence[int]) -> tuple[list[Round], int]:
-    """Return the rounds of a collective, and into how many chunks its bytes are divided."""
+def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
+    """Return the rounds, and into how many chunks the bytes are divided; a message carries one."""
     return _ROUNDS[pattern](members), len(members) if pattern in _IN_CHUNKS else 1

@@ -1,12 +1,7 @@
-"""The messages of an average of m bytes among N workers, and the time that they take.
-
-A ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which every worker
-sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all, with latency L and
-bandwidth B. A tree: ⌈log2 N⌉ rounds in which m bytes go towards the first worker, pair by pair,
-and as many rounds back. An exchange: two workers send each other m bytes at once, L + m/B.
+"""The time that the messages of a collective or an average take (`collective_rounds`).
 
 A library may need more for a round than for a message, because of its protocol. So all-reduces and
-the collectives of scripts (`collective_rounds`), but not exchanges, may have an L and B of their
+the collectives of scripts, but not exchanges, may have an L and B of their
 own (`network.all_reduce`).
 
 Workers on one machine share its connection. Their messages of a round to other machines, and those
@@ -22,36 +17,15 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from outpace.cluster.collective_rounds import OtherPattern, Round, other_rounds
+from outpace.cluster.collective_rounds import Pattern, Round, rounds_of
 from outpace.cluster.network import LinkLaw
 from outpace.cluster.paths import Paths
 from outpace.support.units import SECOND, Time, nanoseconds
-from outpace.sync import AllReduce
 from outpace.sync.messages import worker_name
 
-Pattern: TypeAlias = AllReduce | Literal["exchange"] | OtherPattern
 _End: TypeAlias = tuple[int | str, str]  # a machine, and which of its interfaces
-
-
-def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
-    """Return the rounds of an average, and the number of chunks; each message carries one."""
-    count = len(members)
-    if pattern not in ("ring", "tree", "exchange"):
-        return other_rounds(pattern, members)
-    if pattern == "exchange":
-        one, other = members
-        return [[(one, other), (other, one)]], 1
-    if pattern == "ring":
-        once = [(sender, members[(n + 1) % count]) for n, sender in enumerate(members)]
-        return [once] * (2 * (count - 1)), count
-    up, stride = [], 1
-    while stride < count:
-        up.append([(members[n + stride], members[n]) for n in range(0, count - stride, 2 * stride)])
-        stride *= 2
-    down = [[(receiver, sender) for sender, receiver in once] for once in reversed(up)]
-    return up + down, 1
 
 
 class Cost(NamedTuple):

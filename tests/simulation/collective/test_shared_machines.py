@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.cluster.collectives import Costs, rounds_of
+from outpace.cluster.collective_rounds import rounds_of
+from outpace.cluster.collectives import Costs
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths

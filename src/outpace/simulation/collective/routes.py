@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from outpace.cluster.collectives import Costs, Pattern, rounds_of
+from outpace.cluster.collective_rounds import Pattern, rounds_of
+from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.kernel import Future, Kernel, Mailbox, Walker
 from outpace.simulation.network.network import Network

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from outpace.cluster.collectives import Pattern
+from outpace.cluster.collective_rounds import Pattern
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
 from outpace.simulation.scripts.collectives.matching import Collective, Matching, Message, Part
