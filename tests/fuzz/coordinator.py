@@ -293,14 +293,14 @@ class FuzzedCoordinator:
         transport: Any = parts.transport
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
-        parts.processes.start = lambda worker, generation: None
-        self._names = [*parts.workers, *parts.servers]
+        parts.run.processes.start = lambda worker, generation: None
+        self._names = [*parts.run.roles.workers, *parts.run.roles.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name), None)
         plan = parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
         parts.checkpoints.prepare(plan, first=True)
-        parts.survival.begin(parts.replacements())
+        parts.survival.begin()
         parts.architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
         parts.checkpoints.start()
@@ -360,7 +360,7 @@ class FuzzedCoordinator:
     @property
     def _scripts(self) -> list[str]:
         """The workers whose scripts are saved beside the servers."""
-        return self._parts.workers if self._kind_now.endswith("script") else []
+        return self._parts.run.roles.workers if self._kind_now.endswith("script") else []
 
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
@@ -450,7 +450,7 @@ class FuzzedCoordinator:
         if draw.random() < 0.3:
             return
         if isinstance(message, WorkerReplaced):
-            replacements: Any = parts.survival._replacements
+            replacements: Any = parts.survival.replacements
             if replacements is not None:
                 message.worker = draw.randrange(WORKERS)
                 message.generation = replacements._members.generation(message.worker)
@@ -460,12 +460,12 @@ class FuzzedCoordinator:
     def _state(self) -> Any:
         """Return what a message that is refused must not change."""
         parts = self._parts
-        checkpoints, replacements = parts.checkpoints, parts.survival._replacements
+        checkpoints, replacements = parts.checkpoints, parts.survival.replacements
         assert checkpoints is not None
         present = checkpoints._open
         return (
-            repr(sorted(parts.reports.totals_of.items())),
-            sorted(parts.reports.left),
+            repr(sorted(parts.run.totals_of.items())),
+            sorted(parts.run.roles.left),
             None if replacements is None else repr(replacements._members._workers),
             repr(vars(checkpoints._planner)),
             None if present is None else (present.number, sorted(present.parts)),

@@ -462,7 +462,7 @@ def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, mon
 
     def stop_it(engine: Any) -> None:
         async def stop_one() -> None:
-            while engine.coordinator.reports.totals.applied < 10:
+            while engine.coordinator.state.totals.applied < 10:
                 await engine.coordinator.kernel.sleep(0.05)
             os.kill(engine.launcher.pids[name], signal.SIGSTOP)
             stopped.append(time.monotonic())

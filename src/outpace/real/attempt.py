@@ -138,18 +138,19 @@ class Attempt:
         self.launcher = make_launcher(
             coordinator.clock, coordinator.losses.process_ended, setting.on_output
         )
-        coordinator.processes.kill = self.launcher.kill
-        coordinator.processes.release = self.launcher.release
-        coordinator.processes.no_room = self.launcher.no_room
-        coordinator.processes.reserve = self.launcher.reserve
-        coordinator.processes.room_s = self.launcher.room_s
-        coordinator.losses.is_ending = self.launcher.is_ending
+        processes = coordinator.state.processes
+        processes.kill = self.launcher.kill
+        processes.release = self.launcher.release
+        processes.no_room = self.launcher.no_room
+        processes.reserve = self.launcher.reserve
+        processes.room_s = self.launcher.room_s
+        processes.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_lost = isinstance(experiment.task, Script) and setting.saving is None
         if setting.outside is None and not is_lost:
-            coordinator.processes.start = self._start_again
+            processes.start = self._start_again
         if setting.outside is None:
-            coordinator.processes.all_again = True
+            processes.all_again = True
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:

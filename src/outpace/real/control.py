@@ -63,7 +63,7 @@ class RealControl(Control):
             self._is_repeated = False
 
     def summary(self) -> dict[str, Any]:
-        return self._coordinator.reports.totals.summary(self._experiment.workers)
+        return self._coordinator.state.totals.summary(self._experiment.workers)
 
     def scale(self, *, servers: int | None = None, workers: int | None = None) -> str:
         """Begin again with other numbers after the next checkpoint; return that, in words.

@@ -62,7 +62,7 @@ def watch(run: RealRun, console: Console | None = None) -> None:
         live.start()
         slow = SlowWorkers(run.coordinator.experiment), SlowServers(run.coordinator.experiment)
         for each in slow:
-            run.coordinator.observers.add(each)
+            run.coordinator.observers.append(each)
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
@@ -70,15 +70,15 @@ def watch(run: RealRun, console: Console | None = None) -> None:
 async def _draw(
     run: RealRun, coordinator: Coordinator, live: Live, slow: tuple[SlowWorkers, SlowServers]
 ) -> None:
-    names, reports = coordinator.servers + coordinator.workers, coordinator.reports
+    names, roles = coordinator.servers + coordinator.workers, coordinator.roles
     metrics = run.metrics
     samples = [Sample(0.0, {})]
     try:
         while True:
-            drawn: RenderableType = gathering(names, list(reports.joined))
+            drawn: RenderableType = gathering(names, list(roles.joined))
             if coordinator.started:
-                time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
-                before = coordinator.not_computed
+                time_s, totals = seconds(coordinator.clock.now), dict(coordinator.state.totals_of)
+                before = coordinator.state.not_computed
                 samples.append(Sample(time_s, totals, dict(metrics.last), before))
                 del samples[: -_WINDOW - 1]
                 named = "  ·  ".join(filter(None, (each.line() for each in slow)))

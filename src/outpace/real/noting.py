@@ -39,7 +39,7 @@ class Noting(RunObserver):
     def attach(self, coordinator: Coordinator) -> None:
         """Note what happens to this attempt."""
         self._coordinator = coordinator
-        coordinator.observers.add(self)
+        coordinator.observers.append(self)
 
     def told(self, name: str, told: Told) -> None:
         generation = self.generations.get(name, 0)
@@ -68,7 +68,7 @@ class Noting(RunObserver):
         coordinator = self._coordinator
         now, workers = coordinator.clock.now, coordinator.workers
         for name, error in lost.items():
-            lost_at = max(0, now - coordinator.losses.known_for(name))
+            lost_at = max(0, now - coordinator.roles.lost_for([name], coordinator.kernel.now))
             self._interruptions.lost(workers.index(name), lost_at)
             generation = self.generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))

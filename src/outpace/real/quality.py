@@ -47,7 +47,7 @@ class Quality(RunObserver):
     def attach(self, coordinator: Coordinator) -> None:
         """Evaluate what this attempt trains."""
         self._coordinator = coordinator
-        coordinator.observers.add(self)
+        coordinator.observers.append(self)
         if self._evaluations is None:
             threads = torch.get_num_threads()
             self._evaluations = BackgroundThread(coordinator.clock, "evaluation", threads)
@@ -69,7 +69,7 @@ class Quality(RunObserver):
     def begin(self, blocks: list[Block], at: Snapshot, done: Callable[[], None]) -> None:
         """Begin to evaluate a snapshot; `done` is called after that."""
         coordinator = self._coordinator
-        totals = coordinator.reports.totals
+        totals = coordinator.state.totals
         before = 0 if self._resume is None else self._resume.totals.applied
         totals.applied = before + at.applied  # servers report their counts later
         self._evaluated, self._known = at.version, blocks
@@ -97,7 +97,7 @@ class Quality(RunObserver):
             self._evaluations.close(limit_s)
 
     def logged(self, worker: int, message: ScriptLog) -> None:
-        known = self._coordinator.reports.totals_of.values()  # as reported last
+        known = self._coordinator.state.totals_of.values()  # as reported last
         gradients = sum(totals.applied for totals in known)
         for point in message.points:
             evaluation = self.metrics.log(
@@ -137,7 +137,7 @@ class Quality(RunObserver):
     @property
     def layout(self) -> str:
         """Names and shapes of the parameters, as worker 0 has sent them."""
-        first = self._coordinator.reports.joined.get(self._coordinator.workers[0])
+        first = self._coordinator.roles.joined.get(self._coordinator.workers[0])
         return "" if first is None else first.layout
 
     @property

@@ -198,7 +198,7 @@ class RealRun:
         self._unrepeated.attach(coordinator)
         if self._control is not None:
             control = RealControl(experiment, coordinator, self._acted_until)
-            coordinator.observers.add(AtStart(partial(control.begin, self._control)))
+            coordinator.observers.append(AtStart(partial(control.begin, self._control)))
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt
@@ -215,7 +215,7 @@ class RealRun:
 
     @property
     def totals(self) -> Totals:
-        return self.coordinator.reports.totals
+        return self.coordinator.state.totals
 
     @property
     def places(self) -> int:
@@ -223,7 +223,7 @@ class RealRun:
 
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
-        first = reports.joined.get(self._attempt.workers[0])
+        first = self.coordinator.roles.joined.get(self._attempt.workers[0])
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
 
@@ -238,7 +238,7 @@ class RealRun:
     def nodes(self) -> Mapping[str, str]:
         if self._setting.outside is None:
             return self.launcher.nodes
-        return machines_of(self.coordinator.reports.joined)
+        return machines_of(self.coordinator.roles.joined)
 
     def files_written(self) -> Mapping[int, Collection[str]]:
         return self.coordinator.reports.files_written
@@ -316,7 +316,11 @@ class RealRun:
         origin = coordinator.clock.origin if coordinator.started else self._origin
         lost_at = 0 if self._resume is None else self._resume.now
         if origin is not None:
-            lost_at = time.monotonic_ns() - origin - coordinator.losses.known_for(*loss.names)
+            lost_at = (
+                time.monotonic_ns()
+                - origin
+                - coordinator.roles.lost_for(loss.names, coordinator.kernel.now)
+            )
         before = self._present
         point, unrepeated = self._go_back(left, f"all processes to begin again: {loss}")
         self._noting.goes_back(loss, lost_at, point, unrepeated)
@@ -338,7 +342,7 @@ class RealRun:
         present, coordinator = self._present, self.coordinator
         workers, servers = present.workers, present.servers
         if present.on_worker_loss == "continue":
-            gone = {*loss.names, *coordinator.losses.lost, *coordinator.absent}
+            gone = {*loss.names, *coordinator.roles.undecided, *coordinator.absent}
             workers -= len(gone.intersection(coordinator.workers))
         if present.on_server_loss == "continue":
             servers -= len({*loss.names}.intersection(coordinator.servers))
@@ -400,7 +404,7 @@ class RealRun:
         self._go_over(replace(before, workers=workers, servers=servers), asked.without)
         since = coordinator.kernel.now - asked.since
         begun = time.monotonic_ns() - since
-        self.coordinator.observers.add(AtStart(partial(self._has_gone_over, before, begun)))
+        self.coordinator.observers.append(AtStart(partial(self._has_gone_over, before, begun)))
 
     def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
         """Go on from the last checkpoint with these numbers. without: see `_end_attempt`."""

@@ -30,7 +30,7 @@ class Unrepeated(RunObserver):
     def attach(self, coordinator: Coordinator) -> None:
         """Say it of this attempt."""
         self._coordinator = coordinator
-        coordinator.observers.add(self)
+        coordinator.observers.append(self)
 
     def recovered(self, recovered: Start | Removed) -> None:
         if isinstance(recovered, Start) and recovered.worker in self._coordinator.unrepeatable:

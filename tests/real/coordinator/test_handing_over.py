@@ -12,34 +12,39 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
+from outpace.real.coordinator.roles import Processes, Roles
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.checkpoint_messages import CheckpointArrived
 from outpace.real.net.messages import JoinRun
 from outpace.support.units import nanoseconds, seconds
 
 
+def prepared(
+    kernel: Kernel, servers: int, given: Any, resume: Any, processes: Any = None
+) -> tuple[Preparation, Announcements]:
+    """Return the preparation of a run without workers, and what its processes announce."""
+    announced, some = Announcements(kernel), cast("Any", None)
+    run: Any = SimpleNamespace(
+        experiment=None,
+        roles=Roles(servers, 0),
+        clock=None,
+        listener=None,
+        announced=announced,
+        processes=processes,
+        resume=resume,
+        setting=SimpleNamespace(join_s=120.0),
+    )
+    return Preparation(run, some, some, given), announced
+
+
 def handed_over(sent_at_s: list[float], arrives_at_s: float | None) -> float:
     """Return when a run goes on whose only process is sent pieces of its files at these times."""
-    kernel, some, ended = Kernel(), cast("Any", None), []
+    kernel, ended = Kernel(), []
     given: Any = SimpleNamespace(
         offer=lambda *_: None,
         sent=lambda name: sum(seconds(kernel.now) >= at_s for at_s in sent_at_s),
     )
-    announced = Announcements(kernel)
-    preparation = Preparation(
-        some,
-        ["server-0"],
-        [],
-        {},
-        some,
-        some,
-        some,
-        announced,
-        some,
-        given,
-        SimpleNamespace(path=Path("000001")),  # type: ignore[arg-type]
-        120.0,
-    )
+    preparation, announced = prepared(kernel, 1, given, SimpleNamespace(path=Path("000001")))
     if arrives_at_s is not None:
         arrived = "server-0", CheckpointArrived()
         kernel.call_at(nanoseconds(arrives_at_s), lambda _: announced.add(*arrived))
@@ -63,29 +68,14 @@ def test_a_process_that_is_sent_nothing_for_the_time_limit_ends_the_run():
 
 
 def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
-    kernel, some, asked = Kernel(), cast("Any", None), list[list[str]]()
+    kernel, asked = Kernel(), list[list[str]]()
 
     def no_room(names: Sequence[str]) -> str:
         asked.append(list(names))
         return "the cluster has no room for server-1"
 
-    announced = Announcements(kernel)
+    preparation, announced = prepared(kernel, 2, None, None, Processes(no_room=no_room))
     announced.add("server-0", JoinRun("", 7))
-    preparation = Preparation(
-        some,
-        ["server-0", "server-1"],
-        [],
-        {},
-        some,
-        some,
-        some,
-        announced,
-        some,
-        None,
-        None,
-        120.0,
-        no_room,
-    )
     kernel.spawn(preparation.run(), "the test")
     with pytest.raises(WalkerError) as caught:
         kernel.run()

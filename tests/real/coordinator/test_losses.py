@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.roles import Processes, Roles
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
 
@@ -36,9 +38,25 @@ class Lost:
 
         self.decide: Callable[[Any], bool] = lambda lost: go_on
         self.listener = Listening()
-        self.losses = Losses(
-            self.kernel, self.listener, ["server-0"], 10.0, without, lambda *_: None
+        self.roles, self.processes = Roles(1, 2), Processes()
+        self.clock = SimpleNamespace(stood_still_s=0.0)
+        run: Any = SimpleNamespace(
+            kernel=self.kernel,
+            listener=self.listener,
+            roles=self.roles,
+            processes=self.processes,
+            clock=self.clock,
+            early=False,
+            setting=SimpleNamespace(session=SimpleNamespace(lease_s=10.0)),
         )
+        self.survival: Any = SimpleNamespace(
+            go_on_without=without,
+            begins_again_after=lambda name: False,
+            why_not_again=lambda name: "",
+            is_replaced=lambda name: False,
+            killed_at_its_end=lambda name: None,
+        )
+        self.losses = Losses(run, self.survival)
 
     def at(self, time_s: float, call, *arguments) -> None:
         self.kernel.call_at(nanoseconds(time_s), lambda _: call(*arguments))
@@ -53,7 +71,7 @@ class Lost:
 
 def test_the_launchers_report_wins_though_it_comes_long_after_the_end_of_the_connection():
     lost = Lost()
-    lost.losses.is_ending = lambda name: name == "worker-1"  # until it is reported
+    lost.processes.is_ending = lambda name: name == "worker-1"  # until it is reported
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     lost.at(6.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
     lost.run()
@@ -73,7 +91,7 @@ def test_a_connection_of_a_process_that_is_alive_is_lost_after_half_a_second():
 
 def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
     lost = Lost(go_on=False)
-    lost.losses.is_ending = lambda _: True
+    lost.processes.is_ending = lambda _: True
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
         lost.run()
@@ -82,7 +100,7 @@ def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
 
 def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
     lost = Lost(go_on=False)
-    lost.losses.stood_still_s = lambda: 12.3
+    lost.clock.stood_still_s = 12.3
     lost.at(1.0, lost.losses.process_ended, "worker-1", "ended with exit code 1")
     with pytest.raises(
         (RunError, WalkerError), match="this process, which leads the run, had been"
@@ -93,7 +111,7 @@ def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
 def test_the_end_of_a_process_that_is_replaced_is_no_loss():
     lost = Lost()
     replaced = ["worker-1"]
-    lost.losses.is_replaced = lambda name: name in replaced
+    lost.survival.is_replaced = lambda name: name in replaced
     lost.at(1.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
     lost.at(2.0, replaced.clear)
     lost.at(3.0, lost.losses.process_ended, "worker-1", "was killed by SIGTERM")  # the successor
@@ -107,7 +125,7 @@ def test_the_end_of_a_process_that_is_replaced_is_no_loss():
 )
 def test_a_process_that_is_killed_when_it_has_finished_is_told_of_and_no_loss(how, told):
     lost, killed = Lost(), []
-    lost.losses.when_killed_at_its_end = killed.append
+    lost.survival.killed_at_its_end = killed.append
     lost.at(1.0, lost.losses.process_finished, "worker-1")
     lost.at(1.1, lost.losses.process_ended, "worker-1", how)
     lost.run()
@@ -120,8 +138,8 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     known = []
 
     def comes_back(losses_of: Any) -> bool:
-        known.append((lost.losses.has_ended("worker-1"), lost.losses.has_exited("worker-1")))
-        lost.losses.comes_back("worker-1")
+        known.append((lost.roles.has_ended("worker-1"), "worker-1" in lost.roles.exited))
+        lost.roles.comes_back("worker-1")
         return True
 
     lost.decide = comes_back
@@ -130,7 +148,7 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     lost.at(3.0, lost.losses.process_ended, "worker-1", "ended with exit code 3")
     lost.run()
     assert known == [(False, False), (True, False), (True, True)]
-    assert lost.losses.awaited(["worker-0", "worker-1"]) == ["worker-0", "worker-1"]
+    assert lost.roles.awaited(lost.roles.workers, early=False) == ["worker-0", "worker-1"]
 
 
 LOST_SERVER = ProcessFailed("Lost", "worker-1 lost the connection to server-0", "server-0")
@@ -162,7 +180,7 @@ def test_a_worker_that_alone_cannot_reach_a_server_is_lost_itself():
     known = []
 
     def restart(_: Any) -> bool:
-        known.append((lost.losses.has_ended("worker-1"), lost.losses.has_exited("worker-1")))
+        known.append((lost.roles.has_ended("worker-1"), "worker-1" in lost.roles.exited))
         return True
 
     lost.decide = restart

@@ -72,7 +72,7 @@ def test_a_process_tells_what_a_message_may_have():
 def test_a_run_whose_workers_others_start_has_the_machines_that_its_processes_told():
     places = {"server-0": joined("a", "1"), "worker-0": joined("b", "2")}
     run: Any = SimpleNamespace(
-        coordinator=SimpleNamespace(reports=SimpleNamespace(joined=places)),
+        coordinator=SimpleNamespace(roles=SimpleNamespace(joined=places)),
         launcher=SimpleNamespace(nodes={}),
         _setting=SimpleNamespace(outside=SimpleNamespace()),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.roles import Roles
 from outpace.real.net.report_messages import Notice
 
 
@@ -12,21 +14,13 @@ def test_a_warning_that_several_workers_send_is_shown_once_without_their_names()
     logged: list[str] = []
     warned: list[str] = []
     other: Any = None
-    reports = Reports(
-        other,
-        other,
-        other,
-        other,
-        {},
-        other,
-        logged.append,
-        other,
-        2,
-        other,
-        other,
-        other,
-        warned.append,
+    run: Any = SimpleNamespace(
+        roles=Roles(0, 2),
+        listener=None,
+        log=logged.append,
+        setting=SimpleNamespace(trace=None, timing=None, log_warning=warned.append),
     )
+    reports = Reports(run, other, other, other, other, None, other)
     for name in ("worker-0", "worker-1"):
         reports.take(name, Notice("its epochs are repeated", warns=True), None)
         reports.take(name, Notice("a block was slow"), None)

@@ -53,9 +53,13 @@ def waits(pids: dict[str, int]) -> list[str]:
         started=True,
         servers=names[:1],
         workers=names[1:],
-        not_computed={0: 0, 1: 4},  # worker 1 was not there in the first four
-        losses=SimpleNamespace(finished=set(), away=set(), awaited=lambda names: names),
-        reports=SimpleNamespace(totals=whole, totals_of=totals, joined=joined, left=set()),
+        roles=SimpleNamespace(joined=joined, left=set(), finished=set()),
+        state=SimpleNamespace(
+            totals=whole,
+            totals_of=totals,
+            not_computed={0: 0, 1: 4},  # worker 1 was not there in the first four
+            awaited=lambda names: names,
+        ),
     )
     file: Any = SimpleNamespace(write=lambda *what: written.append(what[-1]))
     status = StatusOfRun(file, Recovery(), {})

@@ -208,7 +208,7 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
             taken(message, block)
 
         coordinator.snapshots.add = add
-        coordinator.observers.add(
+        coordinator.observers.append(
             AtStart(
                 lambda: [
                     coordinator.listener.send(name, TakeSnapshot(1000 + version, version))

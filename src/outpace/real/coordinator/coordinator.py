@@ -18,7 +18,7 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from outpace.errors import ConfigError, RunError
@@ -47,15 +47,20 @@ class Coordinator:
 
     def __init__(self, setting: CoordinatorSetting, origin: int | None = None) -> None:
         parts = self._parts = Parts(setting)
-        self.experiment = setting.experiment
-        self.workers, self.servers = parts.workers, parts.servers
-        self.clock, self.kernel, self.listener = parts.clock, parts.kernel, parts.listener
+        run = self.state = parts.run
+        self.experiment, self.roles = setting.experiment, run.roles
+        self.workers, self.servers = run.roles.workers, run.roles.servers
+        self.clock, self.kernel, self.listener = run.clock, run.kernel, run.listener
         self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
-        self.observers, self.processes = parts.observers, parts.processes
-        self._log = setting.log
-        self.started = self.over = False
+        self.observers = run.observers
+        self.over = False
         self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
+
+    @property
+    def started(self) -> bool:
+        """True once the training has begun."""
+        return self.state.has_begun
 
     @property
     def unrepeatable(self) -> Collection[int]:
@@ -65,16 +70,11 @@ class Coordinator:
     @property
     def awaited(self) -> tuple[str, list[str]]:
         """The step that the run waits for, in words, and the processes that have not done it."""
-        return self._parts.announced.awaited
+        return self.state.announced.awaited
 
     def begins_anew(self, names: Collection[str]) -> bool:
         """True if all begin again as they began, because these are lost before the training."""
         return all(map(self._parts.survival.begins_anew, names))
-
-    @property
-    def not_computed(self) -> Mapping[int, int]:
-        """See `ResumePoint`; empty if the run begins."""
-        return {} if self._resume is None else self._resume.not_computed
 
     @property
     def absent(self) -> Sequence[str]:
@@ -97,7 +97,7 @@ class Coordinator:
         """End the run early but in order: stop the workers and take the parameters as they are."""
         if self.started and not self.over:
             self.kernel.close()
-            self.losses.early = True
+            self.state.early = True
             self._drive(self._end_in_order)
 
     def end(self, reason: str) -> None:
@@ -124,7 +124,7 @@ class Coordinator:
         parts, key = self._parts, "servers" if workers is None else "workers"
         if servers is None and workers is None:
             raise ConfigError("scale: give a number of workers, of servers, or both")
-        if not parts.processes.all_again:
+        if not self.state.processes.all_again:
             number = workers or self.experiment.workers
             raise ConfigError(
                 f"{key}: no process can be started: the workers of this run are started elsewhere; "
@@ -132,14 +132,14 @@ class Coordinator:
             )
         if not self.started:
             raise ConfigError(f"{key}: the training has not begun; try again in a moment")
-        if parts.ending.reason is not None or parts.reports.left:
+        if self.state.stop_reason is not None or self.roles.left:
             raise ConfigError(f"{key}: the run is about to end")
-        plan = parts.reports.plan
+        plan = self.state.plan
         assert plan is not None
         said = parts.scaling.scale(
             servers, workers, told, without, layers=plan.layers, is_complete=not self.absent
         )
-        self._log(said)
+        self.state.log(said)
         return said
 
     def view(self) -> RunView | None:
@@ -172,12 +172,12 @@ class Coordinator:
             self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
-        self._parts.survival.begin(self._parts.replacements())
-        self.started = True
+        self._parts.survival.begin()
         self._parts.architecture.start()
         for name in self.servers + self.workers:
-            self.listener.send(name, self._parts.go())
-        self.observers.started()
+            self.listener.send(name, self.state.go())
+        for each in self.observers:
+            each.started()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
             at = max(begin, nanoseconds(limit_s))
             self.kernel.call_at(at, lambda _: self.end("its time is over"))
@@ -189,9 +189,9 @@ class Coordinator:
         await ending.finish(self.workers, WIND_DOWN_S, or_left=True)
         await ending.hand_in(WIND_DOWN_S)
         if self.checkpoints is not None:  # some workers may wait, to be saved
-            for name in self.losses.awaited(self.checkpoints.waiting):
+            for name in self.state.awaited(self.checkpoints.waiting):
                 self.listener.send(name, StopRun("the run is over"))
-        ending.reason = None
+        self.state.stop_reason = None
         # After the training scripts take what time they need, for example to save the servers'
         # optimizer state. A time or an accuracy that ends the run then sets no limit.
         await ending.finish(self.workers, limit_s=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
@@ -53,49 +52,3 @@ class AtStart(RunObserver):
 
     def started(self) -> None:
         self._action()
-
-
-class Observers(RunObserver):
-    """Tells each of its observers, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._all: Final[list[RunObserver]] = []
-
-    def add(self, observer: RunObserver) -> None:
-        self._all.append(observer)
-
-    def told(self, name: str, told: Told) -> None:
-        for each in self._all:
-            each.told(name, told)
-
-    def started(self) -> None:
-        for each in self._all:
-            each.started()
-
-    def logged(self, worker: int, message: ScriptLog) -> None:
-        for each in self._all:
-            each.logged(worker, message)
-
-    def traced(self, rows: Table) -> None:
-        for each in self._all:
-            each.traced(rows)
-
-    def timed(self, rows: Table) -> None:
-        for each in self._all:
-            each.timed(rows)
-
-    def survived(self, lost: Mapping[str, RunError]) -> None:
-        for each in self._all:
-            each.survived(lost)
-
-    def recovered(self, recovered: Start | Removed) -> None:
-        for each in self._all:
-            each.recovered(recovered)
-
-    def not_restarted(self, worker: int) -> None:
-        for each in self._all:
-            each.not_restarted(worker)
-
-    def began(self, worker: int) -> None:
-        for each in self._all:
-            each.began(worker)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import msgspec
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.real.coordinator.probing import probe
-from outpace.real.coordinator.recovery.processes import with_room
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointArrived
-from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import JoinRun, ModelBuffers, Plan, Ready
-from outpace.real.net.transport import Listener
 from outpace.sync.messages import WireMessage
 
 
@@ -28,36 +21,21 @@ class Preparation:
     """Brings all processes to the point at which the time of the run can begin.
 
     Args:
-        servers, workers: their names.
-        keys: public key of each process; empty in an insecure run.
         kept: what scripts go on with.
         given: offers processes the files of the checkpoint that they do not see; None: all see it.
-        resume: where the run goes on; None: it begins.
-        limit_s: seconds for the processes to come through each phase.
-        no_room: see `Processes`.
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        servers: list[str],
-        workers: list[str],
-        keys: dict[str, str],
-        clock: RealClock,
-        listener: Listener,
-        reports: Reports,
-        announced: Announcements,
-        kept: KeptScripts,
-        given: GivenFiles | None,
-        resume: ResumePoint | None,
-        limit_s: float,
-        no_room: Callable[[Sequence[str]], str] = lambda names: "",
+        self, run: RunState, reports: Reports, kept: KeptScripts, given: GivenFiles | None
     ) -> None:
-        self._experiment, self._servers, self._workers = experiment, servers, workers
-        self._keys, self._clock, self._listener = keys, clock, listener
-        self._reports, self._announced, self._kept = reports, announced, kept
-        self._given, self._resume, self._limit_s = given, resume, limit_s
-        self._no_room = no_room
+        self._run, self._reports, self._kept, self._given = run, reports, kept, given
+        self._experiment, self._servers, self._workers = (
+            run.experiment,
+            run.roles.servers,
+            run.roles.workers,
+        )
+        self._clock, self._listener, self._announced = run.clock, run.listener, run.announced
+        self._resume, self._limit_s = run.resume, run.setting.join_s
 
     async def run(self) -> Plan:
         """Return the plan once all processes are ready, and have measured their network.
@@ -77,7 +55,7 @@ class Preparation:
         self._tell(workers, self._kept.announced(plan, kept))
         self._kept.send(kept)
         del kept  # as large as all that the scripts keep
-        if self._reports.joined[workers[0]].buffer_bytes:
+        if self._run.roles.joined[workers[0]].buffer_bytes:
             await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
             buffers = self._reports.buffers
             assert buffers is not None
@@ -97,7 +75,7 @@ class Preparation:
         except RunError as error:
             _, missing = self._announced.awaited
             is_saved = self._resume is not None
-            text = with_room(str(error), self._no_room(missing), is_saved=is_saved)
+            text = with_room(str(error), self._run.processes.no_room(missing), is_saved=is_saved)
             raise RunError(text) from None
 
     async def _hand_over(self, names: list[str]) -> None:
@@ -127,7 +105,7 @@ class Preparation:
     def _plan(self) -> Plan:
         resume = self._resume
         first = [] if resume is None else resume.first
-        plan = self._reports.make_plan(self._experiment, self._keys, first)
+        plan = self._reports.make_plan(self._experiment, self._run.setting.keys, first)
         if resume is not None:
             if self._experiment.peers is not None:
                 copied = self._given is not None

@@ -16,8 +16,10 @@ from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.scripts.sameness import differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
-from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.observers import Told
 from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -42,11 +44,8 @@ from outpace.real.net.report_messages import (
     RowsReport,
     ScriptLog,
 )
-from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Listener
-from outpace.record.timing import WIDTH, Timing, require_own
-from outpace.record.totals import Totals
-from outpace.record.trace import SCHEMA, Trace
+from outpace.record.timing import WIDTH, require_own
+from outpace.record.trace import SCHEMA
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
@@ -63,53 +62,30 @@ _OF_WORKERS = (
 class Reports:
     """Takes in all messages to the coordinator.
 
-    announce: called with messages that say how far a process has come. totals_of: the sums that
-    each process has reported. first_gradients: compares those of the workers. workers: how many
-    there are. checkpoints: those of the run; None: none are taken.
+    first_gradients: compares those of the workers. checkpoints: those of the run; None: none are
+    taken. announce: called with messages that say how far a process has come.
     """
 
     def __init__(
         self,
-        listener: Listener,
+        run: RunState,
         architecture: WithServers | WithoutServers,
         losses: Losses,
-        announce: Callable[[str, WireMessage], None],
-        totals_of: dict[str, Totals],
-        trace: Trace,
-        log: Log,
+        survival: Survival,
         first_gradients: SameGradients,
-        workers: int,
-        timing: Timing,
         checkpoints: Checkpoints | None,
-        observer: RunObserver,
-        warn: Log,
+        announce: Callable[[str, WireMessage], None],
     ) -> None:
-        self.joined: dict[str, JoinRun] = {}
-        self.left: set[str] = set()  # workers that take no more part in the training
-        self.totals_of = totals_of
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
-        self.plan: Plan | None = None  # once it is made
-        # True if a process of this name, which has joined, is lost and another one may join.
-        self.may_join_again: Callable[[str], bool] = lambda name: False
-        names = map(worker_name, range(workers))
-        self._numbers = {name: worker for worker, name in enumerate(names)}
-        self._listener, self._architecture, self._losses = listener, architecture, losses
-        self._announce, self._trace, self._log = announce, trace, log
-        self._first_gradients, self._timing = first_gradients, timing
-        self._checkpoints, self._observer = checkpoints, observer
-        self._warn = warn
+        self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
+        self._listener, self._architecture, self._losses = run.listener, architecture, losses
+        self._survival, self._first_gradients = survival, first_gradients
+        self._checkpoints, self._announce = checkpoints, announce
+        self._trace, self._timing = run.setting.trace, run.setting.timing
         self._warned: set[str] = set()
-
-    @property
-    def totals(self) -> Totals:
-        """Totals so far, summed over all processes."""
-        total = Totals()
-        for part in self.totals_of.values():
-            total.add(part)
-        return total
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
@@ -118,14 +94,14 @@ class Reports:
             is_trace = message.table == "trace"
             most = MOST_ROWS * len(SCHEMA) if is_trace else MOST_TIMES * WIDTH
             return ("int64", head.elements) if head.elements <= most else None
-        if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
+        if isinstance(message, ModelBuffers) and name == _FIRST and name in self._roles.joined:
             size = message.block.elements  # buffers may grow until the end
             return ("uint8", size) if size <= MOST_KEPT else None
-        if isinstance(message, Snapshot) and self.plan is not None:
+        if isinstance(message, Snapshot) and self._run.plan is not None:
             source, part = self._architecture.source(message.shard)
             if name == source:
-                dtype = self.plan.dtype
-                return dtype, block_elements(dtype, self.plan.slices[part])
+                dtype = self._run.plan.dtype
+                return dtype, block_elements(dtype, self._run.plan.slices[part])
         return None if self._checkpoints is None else self._checkpoints.expected(name, message)
 
     def make_plan(
@@ -141,7 +117,7 @@ class Reports:
             ConfigError: the workers do not train the same parameters, or there are too few
                 parameters for the servers.
         """
-        joined = self.joined
+        joined = self._roles.joined
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         first = joined[workers[0]]
@@ -155,7 +131,7 @@ class Reports:
                     "checkpoint into the optimizer of every worker, before the training begins"
                 )
         slices = experiment.slices(first.layers)
-        self.plan = Plan(
+        self._run.plan = Plan(
             endpoints=[joined[name].endpoint for name in servers],
             keys=[keys[name] for name in servers] if keys else [],
             layers=first.layers,
@@ -167,7 +143,7 @@ class Reports:
             backend=backend_for([joined[name].gpu for name in workers]),
             first=list(begin),
         )
-        return self.plan
+        return self._run.plan
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> None:
         block = None if block is None else whole(block)
@@ -178,11 +154,11 @@ class Reports:
         elif isinstance(message, Notice) and message.warns:
             if message.text not in self._warned:
                 self._warned.add(message.text)
-                self._warn(message.text)
+                self._run.setting.log_warning(message.text)
         elif isinstance(message, Notice):
-            self._log(f"{name}: {message.text}" if name not in message.text else message.text)
+            self._run.log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
-            self._observer.told(name, message)
+            self._tell(name, message)
             self._losses.process_failed(name, message)
         elif isinstance(message, Compared) and message.what == "gradient":
             self._first_gradients.add(name, message.iteration, message.text)
@@ -191,7 +167,8 @@ class Reports:
         elif isinstance(message, ScriptLog):
             if message.files:
                 self.files_written[self._numbers[name]] = message.files
-            self._observer.logged(self._numbers[name], message)
+            for each in self._run.observers:
+                each.logged(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
             pass
         elif not self._architecture.take(name, message, block):
@@ -210,20 +187,21 @@ class Reports:
         self._settings[self._numbers[name]] = settings
         if len(self._settings) == 2:
             (one, mine), (other, theirs) = sorted(self._settings.items())
-            self._warn(differing_settings(one, mine, other, theirs, message.iteration))
+            warning = differing_settings(one, mine, other, theirs, message.iteration)
+            self._run.setting.log_warning(warning)
 
     def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, JoinRun):
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
-            self.left.add(name)
+            self._roles.left.add(name)
             if name == _FIRST:
                 self.batch_size = message.batch_size or None
             if self._checkpoints is not None:
                 self._checkpoints.left(name, ended=message.ended, pushed=message.pushed)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
-            self._observer.told(name, message)
+            self._tell(name, message)
             self._losses.process_finished(name)
             self._listener.send(name, message)
         elif isinstance(message, Snapshot):
@@ -235,7 +213,7 @@ class Reports:
             self.buffers = block
 
     def _take_join(self, name: str, message: JoinRun) -> None:
-        if name in self.joined and not self.may_join_again(name):
+        if name in self._roles.joined and not self._survival.may_join(name):
             self._listener.refuse(name, "it joined twice")
         elif message.outpace != __version__:
             text = (
@@ -244,22 +222,12 @@ class Reports:
             )
             raise ConfigError(text)
         else:
-            self.joined[name] = message
-            self._observer.told(name, message)
+            self._roles.joined[name] = message
+            self._tell(name, message)
 
-    def begins_again(self, name: str, generation: int, worker: int, completed: int | None) -> None:
-        """A process of this generation takes the place of this one, whose sums are kept.
-
-        Args:
-            completed: iterations that the worker has completed. The process did not report its
-                last ones if it was killed, and has reported more if servers died with them. None:
-                it is not known.
-        """
-        totals = self.totals_of.pop(name, None) or Totals()
-        self.totals_of[f"{name} before generation {generation}"] = totals
-        if completed is not None:
-            unreported = completed - self.totals.iterations.get(worker, 0)
-            totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
+    def _tell(self, name: str, told: Told) -> None:
+        for each in self._run.observers:
+            each.told(name, told)
 
     def _add_rows(self, name: str, message: RowsReport, block: Block | None) -> None:
         is_trace = message.table == "trace"
@@ -268,15 +236,13 @@ class Reports:
                 assert isinstance(block, torch.Tensor)
                 width = len(SCHEMA) if is_trace else WIDTH
                 table: np.ndarray[Any, Any] = block.numpy().reshape(-1, width)
-                if is_trace:
-                    self._trace.add(table)
-                    self._observer.traced(table)
-                else:
+                if not is_trace:
                     require_own(table, name)
-                    self._timing.add(table)
-                    self._observer.timed(table)
+                (self._trace if is_trace else self._timing).add(table)
+                for each in self._run.observers:
+                    each.traced(table) if is_trace else each.timed(table)
         except ValueError as error:
             what = "trace" if is_trace else "times"
             self._listener.refuse(name, f"its {what} cannot be read: {error}")
             return
-        self.totals_of[name] = message.totals
+        self._run.totals_of[name] = message.totals

@@ -19,10 +19,8 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.worker_losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.errors import ConfigError, RunError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.recovery.processes import Processes
+from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
-from outpace.real.net.sparse_log import Log
 from outpace.support.units import Time, nanoseconds
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
@@ -66,19 +64,11 @@ class Scaling:
 
     Args:
         checkpoints: those of the run; None: none are taken.
-        log: called with a line if there is no room for other numbers.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        checkpoints: Checkpoints | None,
-        processes: Processes,
-        log: Log,
-    ) -> None:
-        self._experiment, self._kernel, self._checkpoints = experiment, kernel, checkpoints
-        self._processes, self._log = processes, log
+    def __init__(self, run: RunState, checkpoints: Checkpoints | None) -> None:
+        self._run, self._experiment, self._kernel = run, run.experiment, run.kernel
+        self._checkpoints = checkpoints
         self.is_under_way = False
 
     def scale(
@@ -142,7 +132,7 @@ class Scaling:
         self, names: Sequence[str], save: Callable[[], None], told: Told | None
     ) -> None:
         """Call `save` once there are places for these roles, or give them up after a time."""
-        processes, kernel = self._processes, self._kernel
+        processes, kernel = self._run.processes, self._kernel
         until = kernel.now + nanoseconds(processes.room_s)
         processes.reserve(names)
         while why := processes.no_room(names):
@@ -151,7 +141,7 @@ class Scaling:
                     processes.release(name)
                 self.is_under_way = False
                 said = f"the run stays as it was: {why}"
-                self._log(said)
+                self._run.log(said)
                 if told is not None:
                     told(is_done=False, text=said)
                 return

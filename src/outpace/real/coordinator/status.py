@@ -71,25 +71,25 @@ class StatusOfRun:
             phase = _phase(coordinator, processes)
             waits_for = _waits_for(coordinator, phase, processes)
         self.waits_for = waits_for
-        totals = coordinator.reports.totals
+        totals = coordinator.state.totals
         self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
-        reports, losses = coordinator.reports, coordinator.losses
+        run, roles = coordinator.state, coordinator.roles
         now_s = seconds(coordinator.kernel.now)
         names = [*coordinator.servers, *coordinator.workers]
         nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
-        iterations, before = reports.totals.iterations, coordinator.not_computed
+        iterations, before = run.totals.iterations, run.not_computed
         found = []
         for name in names:
-            if name in losses.finished:
+            if name in roles.finished:
                 state = "finished"
-            elif not losses.awaited([name]):
+            elif not run.awaited([name]):
                 state = "lost"
-            elif name in reports.left:
+            elif name in roles.left:
                 state = "left"
-            elif name not in reports.joined:
+            elif name not in roles.joined:
                 state = "missing"
             else:
                 state = "training" if coordinator.started else "joined"
@@ -109,7 +109,7 @@ class StatusOfRun:
         return found
 
     def _quiet_s(self, name: str, coordinator: Coordinator, now_s: float) -> float | None:
-        totals = coordinator.reports.totals_of.get(name)
+        totals = coordinator.state.totals_of.get(name)
         if totals is None:
             return None
         known = self._changed.get(name)
@@ -157,7 +157,7 @@ def _stands_still(coordinator: Coordinator, process: ProcessStatus) -> bool:
     """True if this is known; of processes on other machines it is not."""
     if process.state != "training" or process.quiet_s is None or process.quiet_s < _SILENT_S:
         return False
-    joined = coordinator.reports.joined.get(process.name)
+    joined = coordinator.roles.joined.get(process.name)
     return joined is not None and is_stopped(joined.pid, process.name)
 
 

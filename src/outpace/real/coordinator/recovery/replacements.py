@@ -5,33 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from outpace.config.experiment import Experiment
 from outpace.engine.servers import leaves_behind
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.recovery.processes import Processes, with_room
-from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.messages import (
-    Go,
     JoinRun,
     Plan,
     ProcessDone,
     Ready,
     ReplaceWorker,
-    StopRun,
     WorkerReplaced,
 )
-from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Listener
+from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.membership import (
     EndRun,
@@ -43,61 +35,40 @@ from outpace.sync.membership import (
     Rules,
     Start,
 )
-from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
 
 
 class Replacements:
     """Brings lost workers back, or has the run go on without them.
 
     Args:
-        start_s: for a new process to be ready.
+        architecture: has this process forget the old process of a worker.
+        kept: what the scripts of new processes go on with.
         lost: called with a name if the run goes on without this worker.
         began: called with a worker whose new process begins with its work.
-        observer: is told of each worker that begins again, or is removed.
-        kept: what the scripts of new processes go on with.
-        go: returns the order to start.
-        ending: returns the order to stop, once it was given.
-        forget: has this process forget the old process of a worker, which comes back (True) or
-            not; returns the last iteration that the worker has pushed here, and those finished.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
-        start_s: float,
-        kernel: Kernel,
-        listener: Listener,
-        losses: Losses,
-        reports: Reports,
-        processes: Processes,
+        run: RunState,
+        architecture: WithServers,
+        kept: KeptScripts,
         lost: Callable[[str], None],
         began: Callable[[int], None],
-        observer: RunObserver,
-        log: Log,
-        kept: KeptScripts,
-        go: Callable[[], Go],
-        ending: Callable[[], StopRun | None],
-        forget: Callable[[int, bool], Coroutine[Any, Any, tuple[int, int]]],
     ) -> None:
+        experiment = run.experiment
         on_loss, workers = experiment.on_worker_loss, experiment.workers
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._wants_restart = on_loss == "restart"
-        self._can_start = self._wants_restart and processes.start is not None
-        rules = Rules(on_loss, can_start=self._can_start, start_s=start_s)
-        self._servers = [server_name(server) for server in range(experiment.servers)]
-        self._members = Membership(workers, self._servers, rules, [SCHEDULER])
-        self._numbers = {worker_name(worker): worker for worker in range(workers)}
-        self._kernel, self._listener, self._forget = kernel, listener, forget
-        self._losses, self._reports, self._processes = losses, reports, processes
-        self._lost, self._began, self._observer = lost, began, observer
-        self._log, self._kept, self._go, self._ending = log, kept, go, ending
+        self._can_start = self._wants_restart and run.processes.start is not None
+        rules = Rules(on_loss, can_start=self._can_start, start_s=run.setting.join_s)
+        self._members = Membership(workers, run.roles.servers, rules, [SCHEDULER])
+        self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
+        self._kernel, self._listener, self._processes = run.kernel, run.listener, run.processes
+        self._architecture, self._kept, self._lost, self._began = architecture, kept, lost, began
         self._watched: Time | None = None  # when the deadlines are looked at next
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
-        self._experiment = experiment
-        self._losses.is_replaced = self._was_replaced
-        self._losses.when_killed_at_its_end = self._killed_at_its_end
-        self._reports.may_join_again = self._may_join
 
     @property
     def is_settled(self) -> bool:
@@ -113,28 +84,28 @@ class Replacements:
 
     def take_losses(self, lost: Mapping[str, RunError]) -> bool:
         """Bring these processes back, or go on without them; False if that cannot be."""
-        members, losses = self._members, self._losses
+        members, roles = self._members, self._roles
         if not lost.keys() <= self._numbers.keys():
             return False  # all begin again after the loss of a server
         for name in lost:
             # Who ends itself would do so again; who has left has the end of its script to do.
-            exits = self._wants_restart and losses.has_exited(name)
-            if exits or name in self._reports.left or not members.can_spare(self._numbers[name]):
+            exits = self._wants_restart and name in roles.exited
+            if exits or name in roles.left or not members.can_spare(self._numbers[name]):
                 return False
         for name, error in lost.items():
             worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
-            if self._ending() is not None:
-                self._log(f"{error}; the run ends without it")
+            if self._run.stop() is not None:
+                self._run.log(f"{error}; the run ends without it")
                 members.given_up(worker)
                 self._lost(name)
                 continue
-            has_ended = losses.has_ended(name)
+            has_ended = roles.has_ended(name)
             if self._can_start:
                 self._errors[worker] = error
-                losses.comes_back(name)
+                roles.comes_back(name)
             else:
-                why = "" if losses.has_exited(name) else not_restarted(self._experiment)
-                self._log(f"{error}; the others go on without it{why}")
+                why = "" if name in roles.exited else not_restarted(self._run.experiment)
+                self._run.log(f"{error}; the others go on without it{why}")
                 self._lost(name)
             members.keeps(worker, self._kept.iteration(worker))
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
@@ -162,20 +133,21 @@ class Replacements:
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
         if was_restarted:
-            self._observer.not_restarted(worker)
+            for each in self._run.observers:
+                each.not_restarted(worker)
         self._lost(name)
-        self._losses.goes_without(name)
+        self._roles.without.add(name)
         self._processes.release(name)
         self._do(orders)
         self._watch_deadline()
 
-    def _killed_at_its_end(self, name: str) -> None:
+    def killed_at_its_end(self, name: str) -> None:
         """Tell the servers that a worker has left: its own message may not have reached them."""
-        if name in self._numbers and self._ending() is None:
+        if name in self._numbers and self._run.stop() is None:
             worker, now = self._numbers[name], self._kernel.now
             self._do(self._members.lost(worker, "was killed at its end", now, has_ended=True))
 
-    def _was_replaced(self, name: str) -> bool:
+    def is_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
         worker = self._numbers.get(name)
         if worker is None or not self._members.awaits_end(worker):
@@ -202,25 +174,26 @@ class Replacements:
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
-            self._listener.send(name, self._go())
+            self._listener.send(name, self._run.go())
             self._began(worker)
-            if (stop := self._ending()) is not None:
+            if (stop := self._run.stop()) is not None:
                 self._listener.send(name, stop)
             return True
         return False
 
     def _late_plan(self) -> Plan:
-        plan = self._reports.plan
+        plan = self._run.plan
         assert plan is not None
         return msgspec.structs.replace(plan, first=list(self._first), late=True)
 
-    def _may_join(self, name: str) -> bool:
+    def may_join(self, name: str) -> bool:
+        """True if this name is of a worker whose new process is expected, or not ready yet."""
         worker = self._numbers.get(name)
         return worker is not None and self._members.is_starting(worker)
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
         try:
-            if name not in self._servers:
+            if name not in self._roles.servers:
                 raise ProtocolError("only servers replace workers")
             self._confirm(name, message)
         except ProtocolError as error:
@@ -245,8 +218,8 @@ class Replacements:
                 case Start():
                     self._start(order)
                 case Removed(worker, lost):
-                    if lost or worker_name(worker) not in self._losses.finished:
-                        self._observer.recovered(order)
+                    if lost or worker_name(worker) not in self._roles.finished:
+                        self._tell(order)
                 case EndRun(reason):
                     why = self._processes.no_room(self.coming_back)
                     raise RunError(with_room(reason, why, is_saved=False))
@@ -278,19 +251,35 @@ class Replacements:
 
     async def _forget_here(self, order: ReplaceWorker) -> None:
         """Have this process forget the old process."""
-        watermark, clock = await self._forget(order.worker, order.stays)
+        watermark, clock = await self._architecture.replace(order.worker, stays=order.stays)
         done = WorkerReplaced(order.worker, order.generation, watermark, clock)
         self._confirm(SCHEDULER, done)
 
     def _start(self, order: Start) -> None:
         name = worker_name(order.worker)
         self._first[order.worker] = order.first
-        self._log(
+        self._run.log(
             f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
         )
-        completed = None if self._passes_over else order.first
-        self._reports.begins_again(name, order.generation, order.worker, completed)
-        self._observer.recovered(order)
+        self._keep_sums(name, order)
+        self._tell(order)
         assert self._processes.start is not None
         self._processes.start(order.worker, order.generation)
+
+    def _keep_sums(self, name: str, order: Start) -> None:
+        """Keep the sums of a process whose place another one takes.
+
+        The process did not report its last iterations if it was killed, and has reported more if
+        servers died with them.
+        """
+        totals_of, worker = self._run.totals_of, order.worker
+        totals = totals_of.pop(name, None) or Totals()
+        totals_of[f"{name} before generation {order.generation}"] = totals
+        if not self._passes_over:  # else it is not known which iterations it has completed
+            unreported = order.first - self._run.totals.iterations.get(worker, 0)
+            totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
+
+    def _tell(self, order: Start | Removed) -> None:
+        for each in self._run.observers:
+            each.recovered(order)

@@ -1,0 +1,180 @@
+"""The table of the roles of a run, and what the parts of its coordinator share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import RunError
+from outpace.kernel import Kernel
+from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.waiting import Announcements
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import Go, JoinRun, Plan, StopRun
+from outpace.real.net.transport import Listener
+from outpace.record.totals import Totals
+from outpace.support.machine import boot_id
+from outpace.support.units import Time
+from outpace.sync.messages import server_name, worker_name
+
+ENDED, SILENT, REPORTED = range(3)  # how a loss is known, the most direct way first
+Loss: TypeAlias = tuple[int, RunError]  # how it is known, and the error
+_BEFORE: Final = "the run until its checkpoint"  # a name for its sums
+
+
+class Roles:
+    """The servers and workers of a run by name, and how far the process of each has come.
+
+    Attributes:
+        joined: what each has said when it joined.
+        left: workers that take no more part in the training.
+        finished: processes that have done all their work.
+        failed: processes that have reported an error.
+        lost: processes that are lost.
+        without: lost processes that the run goes on without.
+        ended: processes whose end the launcher has reported.
+        exited: those of them that were not killed.
+    """
+
+    def __init__(self, servers: int, workers: int) -> None:
+        self.servers = [server_name(server) for server in range(servers)]
+        self.workers = [worker_name(worker) for worker in range(workers)]
+        self.numbers = {name: worker for worker, name in enumerate(self.workers)}
+        self.joined: dict[str, JoinRun] = {}
+        self.left: set[str] = set()
+        self.finished: set[str] = set()
+        self.failed: set[str] = set()
+        self.lost: dict[str, Loss] = {}
+        self.without: set[str] = set()
+        self.ended: set[str] = set()
+        self.exited: set[str] = set()
+        self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
+
+    def awaited(self, names: Collection[str], *, early: bool) -> list[str]:
+        """Return the names of processes that have not finished and may still do so.
+
+        early: the run ends early: no process that is lost or has failed is waited for.
+        """
+        gone = self.failed.union(self.lost) if early else self.without
+        return [name for name in names if name not in self.finished and name not in gone]
+
+    @property
+    def undecided(self) -> dict[str, Loss]:
+        """The lost processes of which it is not decided yet what follows."""
+        settled = self.finished | self.failed | self.without
+        return {name: loss for name, loss in self.lost.items() if name not in settled}
+
+    def lose(self, name: str, how: int, error: RunError, now: Time) -> bool:
+        """Note that a process is lost; False if that was known, as directly, or does not matter."""
+        known = self.lost.get(name)
+        if name in self.finished | self.failed | self.without or (known and known[0] <= how):
+            return False
+        if known is None:
+            self._since[name] = now
+        self.lost[name] = how, error
+        return True
+
+    def has_ended(self, name: str) -> bool:
+        """True if the launcher has said that this lost process has ended."""
+        return name in self.lost and self.lost[name][0] == ENDED
+
+    def lost_for(self, names: Collection[str], now: Time) -> Time:
+        """Return for how long (ns) the first loss of these processes has been known."""
+        since = [self._since[name] for name in names if name in self._since]
+        return now - min(since) if since else 0
+
+    def comes_back(self, name: str) -> None:
+        """Another process takes the place of a lost one."""
+        self.lost.pop(name, None)
+        for known in (self.failed, self.ended, self.exited):
+            known.discard(name)
+
+
+@dataclass(slots=True)
+class Processes:
+    """The actions of the launcher on the processes of a run.
+
+    start: starts one of a generation for a worker; None: none can be started. no_room: says that
+    there is no place on a cluster for some of these names, and why; empty: all have one. kill: ends
+    the lost one of a name. release: gives back the place of one that has left or is about to.
+    reserve: asks for places for these names, which are waited for `room_s` at most. is_ending: True
+    if the launcher is about to report the end of one. all_again: True if all can be started again.
+    """
+
+    start: Callable[[int, int], None] | None = None
+    no_room: Callable[[Sequence[str]], str] = lambda names: ""
+    kill: Callable[[str], None] = lambda name: None
+    release: Callable[[str], None] = lambda name: None
+    reserve: Callable[[Sequence[str]], None] = lambda names: None
+    is_ending: Callable[[str], bool] = lambda name: False
+    room_s: float = 0.0
+    all_again: bool = False
+
+
+class RunState:
+    """What the parts of the coordinator of one run share.
+
+    Attributes:
+        resume: where the run goes on; None: it begins.
+        totals_of: the sums that each process has reported.
+        plan: of the run, once it is made.
+        has_begun: the training has begun.
+        stop_reason: why the workers must stop; None: they go on.
+        early: the run ends early: losses no longer matter.
+    """
+
+    def __init__(
+        self, setting: CoordinatorSetting, clock: RealClock, kernel: Kernel, listener: Listener
+    ) -> None:
+        experiment: Experiment = setting.experiment
+        resume: ResumePoint | None = setting.resume
+        self.setting, self.experiment, self.resume = setting, experiment, resume
+        self.log, self.clock, self.kernel, self.listener = setting.log, clock, kernel, listener
+        self.roles = Roles(experiment.servers_in_run, experiment.workers)
+        self.announced = Announcements(kernel)
+        self.processes = Processes()
+        self.observers: list[RunObserver] = []
+        self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
+        self.plan: Plan | None = None
+        self.has_begun = self.early = False
+        self.stop_reason: str | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """Totals so far, summed over all processes."""
+        total = Totals()
+        for part in self.totals_of.values():
+            total.add(part)
+        return total
+
+    @property
+    def not_computed(self) -> Mapping[int, int]:
+        """See `ResumePoint`; empty if the run begins."""
+        return {} if self.resume is None else self.resume.not_computed
+
+    def go(self) -> Go:
+        """Return the order to start."""
+        return Go(self.clock.origin, boot_id())
+
+    def stop(self) -> StopRun | None:
+        """Return the order to stop, once it was given."""
+        return None if self.stop_reason is None else StopRun(self.stop_reason, self.early)
+
+    def awaited(self, names: Collection[str]) -> list[str]:
+        """Return the names of processes that have not finished and may still do so."""
+        return self.roles.awaited(names, early=self.early)
+
+
+def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
+    """Return an error about late processes, with the room that they lack and what to do.
+
+    no_room: see `Processes`. is_saved: the run has a checkpoint to go on from.
+    """
+    if not no_room:
+        return error
+    then = "; then go on from the last checkpoint (--resume)" if is_saved else ""
+    return f"{error}: {no_room}{then}"
