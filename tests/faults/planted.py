@@ -19,7 +19,7 @@ from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.membership import Fence, Kill, Membership, Start
-from outpace.sync.membership.worker import Phase
+from outpace.sync.membership.machine import Phase
 from outpace.sync.messages import Lost, Rejoin
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller

@@ -15,8 +15,7 @@ from outpace.config.reading import plain, to_plain
 from outpace.engine.elastic import require_elastic
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import Rules
-from outpace.real.elastic.looking import Look
-from outpace.real.elastic.watching import Elastic
+from outpace.real.elastic.watching import Elastic, Look
 from outpace.real.net.addresses import is_loopback
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.ray.placing import Group, groups_of

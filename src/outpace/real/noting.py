@@ -16,7 +16,7 @@ from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
-from outpace.sync.membership.orders import Removed, Start
+from outpace.sync.membership.machine import Removed, Start
 from outpace.sync.messages import worker_name
 
 

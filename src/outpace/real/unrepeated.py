@@ -9,7 +9,7 @@ from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.sparse_log import Log
-from outpace.sync.membership.orders import Removed, Start
+from outpace.sync.membership.machine import Removed, Start
 
 
 class Unrepeated(RunObserver):

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.real.elastic.beginning import Waiting, fewer, seen
-from outpace.real.elastic.deciding import RETRY_S, GoWithout, Memory, Order, Rules, Scale, decide
+from outpace.real.elastic.deciding import (
+    RETRY_S,
+    GoWithout,
+    Memory,
+    Order,
+    Rules,
+    Scale,
+    Waiting,
+    decide,
+    fewer,
+    seen,
+)
 from outpace.real.elastic.view import ClusterView, Node, RunView
 
 TWO = {"CPU": 2.0}

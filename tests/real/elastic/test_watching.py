@@ -15,9 +15,8 @@ from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.real.elastic import watching
 from outpace.real.elastic.deciding import Rules
-from outpace.real.elastic.looking import Failure, Looking
 from outpace.real.elastic.view import ClusterView, Node, RunView
-from outpace.real.elastic.watching import Elastic, NodeWatcher
+from outpace.real.elastic.watching import Elastic, Failure, Looking, NodeWatcher
 from outpace.record.event_log import LOG, EventLog
 
 ONE = {"CPU": 1.0}

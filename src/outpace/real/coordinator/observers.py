@@ -8,7 +8,7 @@ from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
-from outpace.sync.membership.orders import Removed, Start
+from outpace.sync.membership.machine import Removed, Start
 
 Told = JoinRun | ProcessDone | ProcessFailed
 

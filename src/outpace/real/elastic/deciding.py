@@ -14,8 +14,9 @@ of workers and servers that the cluster has places for.
 
 With other numbers all processes of the run begin again from a checkpoint. The numbers never fall
 because other programs use the cluster. So a process that has just joined is not removed again. The
-run is asked for one change at a time, and only when nodes, places and
-numbers have been the same for `settle_s`.
+run is asked for one change at a time, and only when nodes, places and numbers have been the same
+for `settle_s`. A run that begins again on a cluster that lacks room for all does so with as many
+as have a place (`fewer`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,70 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from outpace.real.elastic.room import Aim, Bounds, path_of_aims
+from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.elastic.view import SERVER, WORKER, ClusterView, RunView
 from outpace.support.words import plural
+
+Bounds: TypeAlias = tuple[int, int]  # the least and the most
+
+
+class Aim(NamedTuple):
+    """Numbers of workers and of servers."""
+
+    workers: int
+    servers: int
+
+
+def path_of_aims(
+    begin: Aim,
+    bounds: Mapping[str, Bounds],
+    each: Mapping[str, Mapping[str, float]],
+    cluster: ClusterView,
+) -> Sequence[Aim]:
+    """Return the numbers from `begin` up to those that fill the cluster, each with one more.
+
+    The next one is of the kind that lacks its least, or else has the smaller share of its most;
+    servers before workers. Nodes that are drained have no room.
+
+    Args:
+        begin: the processes that have a place.
+        bounds: the least and the most, by kind of role.
+        each: the resources of a process, by kind of role and by name of the resource.
+    """
+    sound = [node for node in cluster.nodes if not node.is_drained]
+    free = [dict(node.free) for node in sound]
+    known = {node.id for node in sound}
+    kept = {kind: sum(on in known for on in nodes) for kind, nodes in cluster.kept.items()}
+    count = {WORKER: begin.workers, SERVER: begin.servers}
+    path = [begin]
+    while True:
+        wanted = [kind for kind in (SERVER, WORKER) if count[kind] < bounds[kind][1]]
+        wanted.sort(key=lambda kind: _urgency(count[kind], bounds[kind]))
+        kind = next((kind for kind in wanted if _takes(each[kind], free, kept, kind)), None)
+        if kind is None:
+            return path
+        count[kind] += 1
+        path.append(Aim(count[WORKER], count[SERVER]))
+
+
+def _urgency(count: int, bounds: Bounds) -> tuple[bool, float]:
+    return count >= bounds[0], count / bounds[1]
+
+
+def _takes(
+    needed: Mapping[str, float], free: Sequence[dict[str, float]], kept: dict[str, int], kind: str
+) -> bool:
+    """Take the place of one more process; False if there is none."""
+    if kept.get(kind, 0) > 0:
+        kept[kind] -= 1
+        return True
+    for node in free:
+        if all(node.get(name, 0.0) >= much for name, much in needed.items()):
+            for name, much in needed.items():
+                node[name] -= much
+            return True
+    return False
+
 
 RETRY_S: Final = 300.0  # before numbers are asked for again that had no room
 
@@ -263,3 +325,52 @@ def _nodes(names: Sequence[str]) -> str:
 
 def _changed(more: int, kind: str) -> str:
     return f"{plural(abs(more), kind)} {'more' if more > 0 else 'fewer'}" if more else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The processes without a place, and since when they are the same."""
+
+    unplaced: Sequence[str] = ()
+    since_s: float = 0.0
+
+
+def seen(waiting: Waiting, cluster: ClusterView, names: Sequence[str], now_s: float) -> Waiting:
+    """Return what to remember until the next look. names: all that need a place."""
+    unplaced = [name for name in names if name not in cluster.places]
+    return waiting if unplaced == waiting.unplaced else Waiting(unplaced, now_s)
+
+
+def fewer(
+    rules: Rules,
+    waiting: Waiting,
+    cluster: ClusterView,
+    workers: Sequence[str],
+    servers: Sequence[str],
+    now_s: float,
+) -> BeginWith | None:
+    """Return that the run is to begin with as many processes as have a place; None: it waits.
+
+    It waits if all have a place, if of one kind fewer than the least have, and until what is seen
+    has been the same for `settle_s`.
+    """
+    if not waiting.unplaced or now_s - waiting.since_s < rules.settle_s:
+        return None
+    placed: dict[str, int | None] = {WORKER: None, SERVER: None}
+    for kind, names, bounds in (
+        (WORKER, workers, rules.workers),
+        (SERVER, servers, rules.servers),
+    ):
+        count = sum(name in cluster.places for name in names)
+        if count == len(names):
+            continue
+        if bounds is None or count < bounds[0]:
+            return None
+        placed[kind] = count
+    missing = ", ".join(waiting.unplaced)
+    left = " and ".join(plural(n, kind) for kind, n in placed.items() if n is not None)
+    return BeginWith(
+        f"there is no room for {missing}: the run begins again with {left}",
+        placed[WORKER],
+        placed[SERVER],
+    )

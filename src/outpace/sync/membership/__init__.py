@@ -1,10 +1,10 @@
 """Membership in a run with servers: the processes behind its workers."""
 
 from outpace.sync.membership.fence import Fence, Verdict
-from outpace.sync.membership.machine import Membership
-from outpace.sync.membership.orders import (
+from outpace.sync.membership.machine import (
     EndRun,
     Kill,
+    Membership,
     OnLoss,
     Order,
     Removed,

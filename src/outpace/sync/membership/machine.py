@@ -22,20 +22,132 @@ The machine is told what has happened, at non-decreasing times, and returns what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Literal, TypeAlias
 
 from outpace.errors import ProtocolError
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.membership.orders import (
-    DEATHS,
-    EndRun,
-    Kill,
-    Order,
-    Removed,
-    Replace,
-    Rules,
-    Start,
-)
-from outpace.sync.membership.worker import AWAY, SETTLED, Phase, Worker
+from outpace.sync.messages import worker_name
+
+OnLoss: TypeAlias = Literal["restart", "continue", "stop"]
+
+DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules about a lost worker.
+
+    on_loss: start another process, go on without the worker, or end the run. can_start: False if
+    processes cannot be started; `restart` is then `continue`. fence_s: seconds for the servers to
+    confirm, and for the old process to end. start_s: for the new process to be ready.
+    hopeless_s: a worker that dies DEATHS times or more, for so many seconds, and finishes no
+    iteration meanwhile, ends the run.
+    """
+
+    on_loss: OnLoss = "restart"
+    can_start: bool = True
+    fence_s: float = 60.0
+    start_s: float = 120.0
+    hopeless_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Have a server hear only this generation of a worker; see `sync.messages.Lost` for `stays`."""
+
+    server: str
+    worker: int
+    generation: int
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the old process of a worker, which may stand still."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a process of this generation for a worker, which begins with iteration `first`.
+
+    lost: gradients that some servers have of this worker and others lack, as far as they were not
+    counted before.
+    """
+
+    worker: int
+    generation: int
+    first: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The run goes on without a worker, or one that has finished was lost: all servers know it.
+
+    lost: see `Start`.
+    """
+
+    worker: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """End the run with this error."""
+
+    reason: str
+
+
+Order: TypeAlias = Replace | Kill | Start | Removed | EndRun
+
+
+class Phase(Enum):
+    """The part that a worker takes in the run."""
+
+    HERE = auto()
+    FENCING = auto()  # lost; the servers are told, or the old process has not ended
+    STARTING = auto()
+    LEAVING = auto()  # the run goes on without it; the servers are told
+    GONE = auto()  # all servers know that the run goes on without it
+    FINISHED = auto()
+    ENDED = auto()  # as FINISHED; its process was lost, and the servers are told
+    TOLD = auto()  # as ENDED, and all servers know it
+
+
+AWAY: Final = (Phase.LEAVING, Phase.GONE)
+SETTLED: Final = (Phase.HERE, Phase.GONE, Phase.FINISHED, Phase.TOLD)  # no answer is awaited
+
+
+@dataclass(slots=True)
+class Worker:
+    """The facts that the machine keeps of one worker."""
+
+    number: int
+    phase: Phase = Phase.HERE
+    generation: int = 0
+    first: int = 0  # iteration of the present process
+    done: int = 0  # iterations that some server has of the processes before
+    kept: int = 0  # iteration at which what its script keeps was sent last
+    has_ended: bool = False  # the process that was lost
+    unconfirmed: set[str] = field(default_factory=set)
+    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
+    deadline: Time | None = None
+    deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
+    how: str = ""  # its process was lost
+    counted: int = -1  # last iteration up to which those that some server lacks were counted
+
+    @property
+    def name(self) -> str:
+        return worker_name(self.number)
+
+    def has_at(self, server: str) -> int:
+        """Return the last iteration that a server has, or has finished without this worker."""
+        watermark, clock = self.reached[server]
+        return max(watermark, clock - 1)
 
 
 class Membership:

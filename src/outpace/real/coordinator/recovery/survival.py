@@ -15,7 +15,7 @@ from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import TrainingDone
-from outpace.sync.membership.orders import Removed
+from outpace.sync.membership.machine import Removed
 from outpace.sync.messages import WireMessage
 
 
