@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.support.paths import SCRIPTS
 
-from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.scripts.sameness import SameGradients
 from outpace.experiment.running import run
 from outpace.real.net.messages import Compared
 

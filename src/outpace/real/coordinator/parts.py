@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.scripts.sameness import SameGradients
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.real.background import BackgroundThread

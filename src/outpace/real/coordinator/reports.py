@@ -12,8 +12,7 @@ import torch
 from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import other_parameters
-from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.scripts.sameness import differing_settings
+from outpace.engine.scripts.sameness import SameGradients, differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.observers import Told

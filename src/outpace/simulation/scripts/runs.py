@@ -15,7 +15,7 @@ from outpace.engine.outcome import require_trained
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
-from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.scripts.sameness import SameGradients
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture

@@ -21,10 +21,10 @@ import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.engine.scripts.files import Written
-from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.takeover import HeldState
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import TrainingDone

@@ -15,27 +15,29 @@ from typing import Final
 
 import torch
 
-from outpace.blocks.block import Pieces
+from outpace.blocks.block import Pieces, Value
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.requirements import require_followable
-from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
+from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.recorded import RecordedModel
+from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
-from outpace.real.net.messages import Compared
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.own_collectives import OwnCollectives
-from outpace.real.node.script.saving import FollowedModel, ScriptSaver
+from outpace.real.node.script.parameters import Changes
+from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
+from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks.abort_points import Computation
 
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
@@ -89,10 +91,6 @@ class Followed(Attached, Observer):
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._workers = list(range(experiment.workers))
         self._gradients: list[torch.Tensor] = []  # this worker's own, until their digest is told
-        self._first = FirstGradient(
-            lambda number, digest: process.coordinator.send(Compared("gradient", number, digest)),
-            wanted=experiment.workers > 1,
-        )
         self._started: Time = 0  # of the iteration
         self._computed: Time = 0  # its computation ended, without DistributedDataParallel
         self._pass: BackwardTimes | None = None  # the last one of this iteration
@@ -173,10 +171,10 @@ class Followed(Attached, Observer):
             self._end_pass()
             self._pass = BackwardTimes(self._passes, self._workers, self.process.now)
             self._passes += 1
-        if self._first.is_wanted:
+        if self._trainer.first.is_wanted:
             self._gradients += [tensor.detach().reshape(-1).clone() for tensor in call.inputs]
             if bucket.is_last:
-                self._first.look(self._trainer.iteration, Pieces(self._gradients))
+                self._trainer.first.look(self._trainer.iteration, Pieces(self._gradients))
                 self._gradients = []
         assert self._pass is not None
         self._pass.nbytes += sum(tensor.nbytes for tensor in call.inputs)
@@ -231,6 +229,37 @@ class Followed(Attached, Observer):
 
     def broken(self, call: Call) -> None:
         self._own.broken(call)
+
+
+class FollowedModel:
+    """The model of a script that trains it itself. Implements `SavedScript`.
+
+    All workers have the same parameters between two steps, and the same number of steps. So they
+    are saved as with `ssgd`: after the same step, each with the state of its own optimizer, and
+    with what its script keeps at the next forward pass.
+    """
+
+    shared = None
+    own_block = None
+    holds_state = False
+
+    def __init__(self, script: ScriptModel) -> None:
+        self._script = script
+
+    def common_state(self) -> tuple[Value, OptimizerState, int]:
+        return self._script.flat(), {}, 0
+
+    def restore(self, state: ShardState, own: Value | None) -> None:
+        self._script.load([state.parameters if own is None else own])
+
+    def note_changes(self) -> Changes:
+        raise AssertionError("no averages change it")
+
+    def forget(self, changes: Changes) -> None:
+        raise AssertionError("no averages change it")
+
+    def own_without(self, changes: Changes | None) -> torch.Tensor:
+        raise AssertionError("all workers have the same")
 
 
 def followed(

@@ -12,7 +12,9 @@ place in the data are as they were, and the next batch is the next iteration's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.node.script.pace import Pace
+from outpace.real.node.member import REPORT_EVERY_S
 from outpace.real.node.script.saving import packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
@@ -40,6 +42,45 @@ from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
+
+_SHARE: Final = 0.01  # of the time of the script, for the copies
+
+
+class Pace:
+    """Has a state sent as often as reports, but so that copies take 1 % of the time at most.
+
+    A new process counts the iterations from a state to the one to go on with. So a state is also
+    sent after a worker has passed over iterations.
+
+    Args:
+        clock: in seconds.
+    """
+
+    def __init__(self, *, reports: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reports, self._clock = reports, clock
+        self._next = 0.0
+
+    def is_due(self, iteration: int, before: int | None) -> bool:
+        """Return whether the state at the beginning of an iteration is sent.
+
+        Args:
+            before: the iteration that the script began last; None: it begins its first one.
+        """
+        is_next = before is not None and iteration == before + 1
+        return self._reports and (not is_next or self._clock() >= self._next)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure a copy."""
+        began = self._clock()
+        yield
+        now = self._clock()
+        self._next = now + max(REPORT_EVERY_S, (now - began) / _SHARE)
+
+    def stop(self) -> None:
+        """Have no more states sent: they are too large, or cannot be sent."""
+        self._reports = False
+
 
 _SMALL: Final = 1 << 20  # bytes, of which the content of a file takes no time
 _REPORT: Final = TakeCheckpoint(0, None)  # a state between checkpoints

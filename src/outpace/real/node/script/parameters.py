@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -206,8 +205,7 @@ class BesideModel:
         self._changed(gradients)
 
     def replica(self) -> ScriptReplica:
-        plain = isinstance(self._script.optimizer, torch.optim.SGD)
-        return (PlainScriptReplica if plain else OptimizerScriptReplica)(self, self._script)
+        return ScriptReplica(self, self._script)
 
 
 def _like(value: Any, parameter: torch.Tensor) -> Any:
@@ -217,13 +215,17 @@ def _like(value: Any, parameter: torch.Tensor) -> Any:
     return value.view(parameter.shape).to(parameter.device)
 
 
-class ScriptReplica(ABC):
-    """A replica of the common parameters, in the model. Implements `ReplicaParameters`."""
+class ScriptReplica:
+    """A replica of the common parameters, in the model. Implements `ReplicaParameters`.
 
-    takes_plain_steps: bool
+    With SGD it takes plain steps, with the learning rates of the script's optimizer. With others it
+    takes the steps of that optimizer, from the state of the common one. The script's optimizer then
+    has the state of the replica; what it saves is the common one's.
+    """
 
     def __init__(self, common: BesideModel, script: ScriptModel) -> None:
         self._common, self._script = common, script
+        self.takes_plain_steps = isinstance(script.optimizer, torch.optim.SGD)
         self._follows, self._stepped = True, False
         self.version = -1  # commits in the model, apart from own steps; -1: reload
 
@@ -236,31 +238,16 @@ class ScriptReplica(ABC):
             self._script.load([self._common.read()])
             self.version = self._common.version
 
-    @abstractmethod
-    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Change the model by a step along these gradients, one for each parameter."""
-
     def step(self, gradient: Value, iteration: int) -> None:
         self.stay()
         self._stepped = True
-        self._take_step(parts(gradient)[: len(self._script.parameters)])
+        gradients = parts(gradient)[: len(self._script.parameters)]
+        if self.takes_plain_steps:
+            self._take_plain_step(gradients)
+        else:
+            self._script.take_step(gradients, set(self._script.unused))
 
-    def stay(self) -> None:
-        self.show()
-        self._follows = False
-
-    def follow(self) -> None:
-        if self._stepped:
-            self.version = -1
-        self._follows, self._stepped = True, False
-
-
-class PlainScriptReplica(ScriptReplica):
-    """A replica that takes plain steps with the learning rates of the script's optimizer."""
-
-    takes_plain_steps = True
-
-    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
+    def _take_plain_step(self, gradients: Sequence[torch.Tensor]) -> None:
         found = dict(zip(map(id, self._script.parameters), gradients, strict=True))
         for group in self._script.optimizer.param_groups:
             members = [p for p in group["params"] if id(p) in found]
@@ -271,19 +258,13 @@ class PlainScriptReplica(ScriptReplica):
                 rate = float(group["lr"]) * (1 if group["maximize"] else -1)
                 torch._foreach_add_(members, steps, alpha=rate)
 
-
-class OptimizerScriptReplica(ScriptReplica):
-    """A replica that takes the steps of the script's optimizer, from the state of the common one.
-
-    The script's optimizer has the state of the replica; what it saves is the common one's.
-    """
-
-    takes_plain_steps = False
-
-    def _take_step(self, gradients: Sequence[torch.Tensor]) -> None:
-        self._script.take_step(gradients, set(self._script.unused))
-
     def stay(self) -> None:
-        if self._follows:
+        if self._follows and not self.takes_plain_steps:
             self._script.replace_state(self._common.state())
-        super().stay()
+        self.show()
+        self._follows = False
+
+    def follow(self) -> None:
+        if self._stepped:
+            self.version = -1
+        self._follows, self._stepped = True, False

@@ -86,37 +86,6 @@ class SavedScript(SavedModels, Protocol):
     def own_without(self, changes: Changes | None) -> Value: ...
 
 
-class FollowedModel:
-    """The model of a script that trains it with its own collectives. Implements `SavedScript`.
-
-    All workers have the same parameters between two steps, and the same number of steps. So they
-    are saved as with `ssgd`: after the same step, each with the state of its own optimizer, and
-    with what its script keeps at the next forward pass.
-    """
-
-    shared = None
-    own_block = None
-    holds_state = False
-
-    def __init__(self, script: ScriptModel) -> None:
-        self._script = script
-
-    def common_state(self) -> tuple[Value, OptimizerState, int]:
-        return self._script.flat(), {}, 0
-
-    def restore(self, state: ShardState, own: Value | None) -> None:
-        self._script.load([state.parameters if own is None else own])
-
-    def note_changes(self) -> Changes:
-        raise AssertionError("no averages change it")
-
-    def forget(self, changes: Changes) -> None:
-        raise AssertionError("no averages change it")
-
-    def own_without(self, changes: Changes | None) -> torch.Tensor:
-        raise AssertionError("all workers have the same")
-
-
 class ScriptSaver(WorkerSaver):
     """The requests of the coordinator to save one script.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,13 +29,8 @@ from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
-
-class Overlapped(Protocol):
-    """Pushes the parts of a gradient during backward; `OverlappedGradient`."""
-
-    def begin(self, slices: Sequence[slice], send: SendPart | None) -> None: ...
-
-    def require_between_steps(self) -> None: ...
+if TYPE_CHECKING:
+    from outpace.real.node.script.overlapped import OverlappedGradient
 
 
 class ScriptTrainer:
@@ -50,7 +45,7 @@ class ScriptTrainer:
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
         self.stops = False  # only inside `outpace.abortable`
-        self._first = FirstGradient(
+        self.first = FirstGradient(
             lambda iteration, digest: process.coordinator.send(
                 Compared("gradient", iteration, digest)
             ),
@@ -60,7 +55,7 @@ class ScriptTrainer:
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self.step_settings: StepSettings | None = None  # for the next push
-        self.overlapped: Overlapped | None = None  # with `overlap`
+        self.overlapped: OverlappedGradient | None = None  # with `overlap`
         self._abort_points = AbortPoints(script.model)
         self._must_end: MustEnd | None = None
         self._stopped: Stopped | None = None  # if this iteration's computation was stopped
@@ -155,17 +150,17 @@ class ScriptTrainer:
         """Return the script's gradient, one block per server; store this step's settings."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
-            self._first.look(self.iteration, None)
+            self.first.look(self.iteration, None)
             return refused
         self.step_settings = StepSettings(self.script.settings(), self.script.unused)
         blocks = self._blocks()
-        self._first.look(self.iteration, None if blocks is None else Pieces(blocks))
+        self.first.look(self.iteration, None if blocks is None else Pieces(blocks))
         return refused if blocks is None else blocks
 
     def look_at_first(self) -> None:
         """Take the gradient in the model as the first one of this worker, if it still may be."""
-        if self._first.is_wanted:
-            self._first.look(self.iteration, gradient_in_pieces(self.script))
+        if self.first.is_wanted:
+            self.first.look(self.iteration, gradient_in_pieces(self.script))
 
     # -- the script's gradient ----------------------------------------------------------
 
@@ -183,11 +178,11 @@ class ScriptTrainer:
             check: refuse the gradient if it is not finite.
         """
         if self._is_skipped():
-            self._first.look(self.iteration, None)
+            self.first.look(self.iteration, None)
             return None
         pieces = gradient_in_pieces(self.script)
         is_used = not check or self._may_be_used(pieces)
-        self._first.look(self.iteration, pieces if is_used else None)
+        self.first.look(self.iteration, pieces if is_used else None)
         return pieces if is_used else None
 
     def _is_skipped(self) -> bool:

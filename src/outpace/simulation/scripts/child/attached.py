@@ -29,14 +29,13 @@ from outpace.engine.scripts.gradient import (
     is_skipped,
     require_finite_parameters,
 )
-from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.running import EndedEarly, RunOver
-from outpace.engine.scripts.takeover import take_over
+from outpace.engine.scripts.takeover import HeldState, take_over
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.errors import DivergenceError
