@@ -9,7 +9,7 @@ from tests.support.command import outpace, refused, require_refused_in_a_line
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.real.node.script.making import attached
+from outpace.real.node.script.attach import attached
 from outpace.sync import Asp, Ssgd
 
 CONFIG = """\

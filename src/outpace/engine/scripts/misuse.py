@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
 
@@ -13,37 +13,6 @@ def when_shared() -> str:
     if HERE.is_distributed and not HERE.has_attached:
         return "at the first forward pass of DistributedDataParallel"
     return "in outpace.attach"
-
-
-def require_step(worker: str, *, left: bool, copy: bool, untimed: bool) -> None:
-    """Raise RunError or ConfigError unless the script may call `optimizer.step()` now.
-
-    Args:
-        left: the worker has left the run.
-        copy: this is a process that the worker's has forked.
-        untimed: the script is in `outpace.untimed`.
-    """
-    if left:
-        raise RunError(f"{worker} has left the run: it cannot take another step")
-    if copy:
-        raise RunError(
-            f"a process that {worker} has forked is no worker: only the worker's own process can "
-            "take steps"
-        )
-    if untimed:
-        raise ConfigError(
-            f"{worker} called optimizer.step() in outpace.untimed(): a step is part of an "
-            "iteration, so only what comes before or after it can be untimed"
-        )
-
-
-def require_log(worker: str, *, copy: bool) -> None:
-    """Raise RunError if the script must not call `outpace.log` here."""
-    if copy:
-        raise RunError(
-            f"a process that {worker} has forked is no worker: only the worker's own process can "
-            "log; return the numbers to it"
-        )
 
 
 def with_name(process: str, text: str) -> str:

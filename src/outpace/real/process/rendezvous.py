@@ -29,8 +29,7 @@ from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError, RunError
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached
-from outpace.real.node.script.making import attached
+from outpace.real.node.script.attach import Attached, attached
 from outpace.support.place import CONNECT, HERE
 from outpace.support.words import plural
 from outpace.sync.messages import worker_name

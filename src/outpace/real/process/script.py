@@ -15,9 +15,8 @@ from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.attach import Attached, attached
 from outpace.real.node.script.follow import Followed, followed
-from outpace.real.node.script.making import attached
 from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name

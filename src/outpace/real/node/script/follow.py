@@ -7,8 +7,6 @@ ends with each `optimizer.step()`. This worker tells the coordinator when it com
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -29,16 +27,15 @@ from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.real.node.script.parameters import Changes
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.real.node.script.worker_script import WorkerScript
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
 from outpace.sync.checkpoint.state import ShardState
-from outpace.tasks.abort_points import Computation
 
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
 
@@ -71,7 +68,7 @@ class BackwardTimes:
         self.ended = max(arrived, self.began + least)
 
 
-class Followed(Attached, Observer):
+class Followed(WorkerScript, Observer):
     """The script and its worker. Implements `Followed` of the engine."""
 
     process: FollowingWorker
@@ -152,10 +149,6 @@ class Followed(Attached, Observer):
         self._hand_over()
         self._exit()
 
-    @contextmanager
-    def abortable(self) -> Iterator[Computation]:
-        yield Computation()
-
     # -- Observer ------------------------------------------------------------------------------
 
     @property
@@ -165,7 +158,7 @@ class Followed(Attached, Observer):
     def handing_over(self, call: Call) -> None:
         bucket = call.bucket
         assert bucket is not None
-        if self._left or self._is_copy:
+        if self._left or self.is_copy:
             return
         if bucket.index == 0:
             self._end_pass()
@@ -194,7 +187,7 @@ class Followed(Attached, Observer):
             self.process.recorder.totals.communicate += known.ended - known.computed
 
     def computed(self) -> None:
-        if self._pass is None and not (self._computed or self._left or self._is_copy):
+        if self._pass is None and not (self._computed or self._left or self.is_copy):
             self._await_law()
             self._computed = self.process.now
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from outpace.engine.distributed.call import Call
 from outpace.real.collective.observer import Observer
-from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.worker_script import WorkerScript
 from outpace.support.units import Time
 
 _END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
@@ -21,7 +21,7 @@ class OwnCollectives(Observer):
     It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
     """
 
-    def __init__(self, attached: Attached) -> None:
+    def __init__(self, attached: WorkerScript) -> None:
         self._attached, self._thread, self._pid = attached, threading.get_ident(), os.getpid()
         self._has_paused = False
 

@@ -11,33 +11,21 @@ passes in the iteration before, at least f.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from outpace.blocks.block import Pieces, parameters_digest
+from outpace.blocks.block import Pieces
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.buffers import BufferLayout
-from outpace.engine.scripts.gradient import FirstGradient
-from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.recorded import RecordedModel
-from outpace.engine.scripts.running import EndedEarly, RunOver
-from outpace.record.checkpoints import Part
-from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
-from outpace.simulation.scripts.child.notes import ScriptNotes
 from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.child.stopwatch import Stopwatch
+from outpace.simulation.scripts.child.piped import PipedScript
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import (
-    Attached,
-    Begin,
-    Computes,
     Go,
     Gradient,
     Left,
@@ -46,11 +34,9 @@ from outpace.simulation.scripts.messages import (
     Stepped,
 )
 from outpace.support.place import HERE
-from outpace.sync.messages import worker_name
-from outpace.tasks.abort_points import Computation
 
 
-class FollowedScript:
+class FollowedScript(PipedScript):
     """The worker of this process, in virtual time. Implements `Followed`."""
 
     def __init__(
@@ -62,25 +48,14 @@ class FollowedScript:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        self._pipe, self._number, self._name = pipe, number, worker_name(number)
-        self._script = RecordedModel(model, optimizer)
-        self._is_saved = experiment.checkpoint is not None
-        self._kept = KeptState(self._script, HERE.kept, self._is_saved, follows=True)
-        self._save_to: Path | None = None
+        script = RecordedModel(model, optimizer)
+        super().__init__(pipe, number, experiment, script, takes_steps=True, follows=True)
         self._last = experiment.stop.iterations
         self._forward = experiment.forward_share
-        self._iteration = 0
         self._passes = 0  # forward passes of this iteration so far
         self._expected = 1  # forward passes of an iteration
         self._progress = 0.0
-        self._left = False
-        self._clock = Stopwatch()
-        notes = self._notes = ScriptNotes(pipe, self._name, self._clock)
-        self.log, self.untimed = notes.log, notes.untimed
-        self._told: tuple[int, str] | None = None
-        self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         self._gradients: list[torch.Tensor] | None = []  # buckets, until the first gradient is told
-        pipe.on_over = self._exit
         collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
         # Hooks on the model itself would be copied and saved with it.
         self._model = weakref.ref(model)
@@ -89,35 +64,15 @@ class FollowedScript:
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
         script = self._script
-        flat = script.flat().cpu()
-        self._pipe.send(
-            Attached(
-                layout=script.layout,
-                layers=script.layers,
-                dtype=script.dtype,
-                optimizer=type(script.optimizer).__name__,
-                takes_steps=True,
-                settings=[],
-                members=script.members,
-                state={},
-                state_digest="",
-                digest=parameters_digest([flat]),
-                parameters=flat if self._number == 0 else None,
-                averaged=flat[:0],
-                averaged_layout=BufferLayout({}),
-                buffers=script.read_buffers(),
-                used=script.used(),
-                is_followed=True,
-            )
+        begin = self._attach(
+            layout=script.layout,
+            settings=[],
+            state={},
+            state_digest="",
+            averaged=torch.empty(0, dtype=script.dtype),
+            averaged_layout=BufferLayout({}),
         )
-        begin = self._pipe.receive()
-        assert isinstance(begin, Begin)
-        if begin.kept is not None:
-            kept = read_tree(begin.kept)
-            script.load([kept["model"]])
-            script.replace_state(kept["optimizer"])
-            others = begin.redivided
-            self._kept.restore(kept if others is None else others.of(self._number, kept))
+        self._restore_from(begin)
         self._continue()
         self._clock.start()
 
@@ -133,32 +88,18 @@ class FollowedScript:
 
     def forward(self) -> None:
         """Note that a forward pass with gradients begins."""
-        if self._notes.is_copy or self._notes.is_untimed:
+        if self.is_copy or self._is_untimed:
             return
         if not self._passes:
-            path, self._save_to = self._save_to, None
-            saved = None if path is None else self._save(path)
-            anew = not self._kept.is_complete
-            self._pipe.send(Computes(False, self._clock.has_evaluated, saved, anew))
-            self._clock.computes()
+            self._tell_computes(is_abortable=False)
         self._passes += 1
         self._expected = max(self._expected, self._passes)
         self._progress = max(self._progress, (self._passes - 1) / self._expected)
 
-    def _save(self, path: Path) -> Part | str:
-        """Write all that the script goes on with; return the file, or why it cannot be written."""
-        script = self._script
-        try:
-            state = {"optimizer": script.whole_state(), "model": script.flat().cpu()}
-            state |= self._kept.state()
-            return write_tree(path, state, f"what the script of {self._name} keeps")
-        except (OSError, Unfit) as error:
-            return str(error)
-
     @_disable_dynamo
     def _enters(self, module: torch.nn.Module, _: Any) -> None:
         """Note that a module's forward pass begins."""
-        if self._notes.is_copy or self._notes.is_untimed:
+        if self.is_copy or self._is_untimed:
             return
         if not torch.is_grad_enabled():
             self._clock.evaluates()
@@ -181,7 +122,7 @@ class FollowedScript:
 
     def stepped(self) -> None:
         """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
-        if self._notes.is_copy or self._left:
+        if self.is_out:
             return
         self._script.await_gpus()
         computed_s = self._clock.read()
@@ -208,38 +149,11 @@ class FollowedScript:
             self._first.look(self._iteration, found)
             self._gradients = [] if self._first.is_wanted else None
 
-    def _tell_first(self, iteration: int, digest: str) -> None:
-        self._told = iteration, digest
-
     # -- the end -----------------------------------------------------------------------------
 
-    def leave(self, *, fetch: bool = False) -> None:
+    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
         """Leave the run. The model has the final parameters already."""
-        if self._left or self._notes.is_copy:
-            return
         self._left = True
         script = self._script
         parameters = script.flat().cpu() if self._number == 0 else None
         self._pipe.send(Left(False, script.read_buffers(), parameters))
-
-    def end(self, error: Exception | None) -> None:
-        """Leave the run at the end of the script."""
-        if error is None:
-            self.leave()
-
-    def _exit(self, over: Over) -> NoReturn:
-        """Exit the script because the run is over."""
-        if not over.reason:
-            self._left = True
-            raise EndedEarly
-        if not self._left:
-            self.leave()
-            print(f"outpace: {over.reason}; the script of {self._name} ends here", flush=True)  # noqa: T201
-        raise RunOver(0)
-
-    # -- contexts of the script ------------------------------------------------------
-
-    @contextmanager
-    def abortable(self) -> Iterator[Computation]:
-        """See `outpace.abortable`; nothing is stopped."""
-        yield Computation()

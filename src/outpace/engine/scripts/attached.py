@@ -1,0 +1,246 @@
+"""A user's script as a worker, in every runtime.
+
+`outpace.attach` makes an `AttachedScript`. A script whose own collectives and optimizer do the
+training is another `ScriptWorker`, which follows its steps. All that does not depend on the runtime
+is here: what a script may do and when, the state of its optimizer, and changes of its parameters
+between two steps. A runtime implements the abstract methods: what a step hands over, and what it
+gets back.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from outpace.config.experiment import Experiment
+from outpace.engine.momentum import stale_momentum
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.takeover import HeldState, take_over
+from outpace.engine.scripts.watched_parameters import WatchedParameters
+from outpace.errors import ConfigError, RunError
+from outpace.optim.torch_optimizers import State
+from outpace.support.place import HERE
+from outpace.tasks.abort_points import Computation
+
+
+class ScriptWorker(ABC):
+    """The worker that the script of this process is: `Place.worker`.
+
+    Args:
+        name: of the worker.
+    """
+
+    def __init__(self, name: str, script: ScriptModel) -> None:
+        self.name, self._script = name, script
+        self._left = False  # True once the worker has left the run
+        self._is_untimed = False  # True within `outpace.untimed`
+        self._pid = os.getpid()
+
+    @property
+    def is_copy(self) -> bool:
+        """True in a process that the script has forked: it has a copy of this object."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_out(self) -> bool:
+        """True after the worker has left the run, and in processes that the script forks."""
+        return self._left or self.is_copy
+
+    def is_elsewhere(self) -> bool:
+        """True if a forward pass of this process is not one of the training."""
+        return self._is_untimed or self.is_out
+
+    @property
+    @abstractmethod
+    def _is_ended_early(self) -> bool:
+        """True if the run was ended early: the script then has a while to end by itself."""
+
+    def _require_step(self) -> None:
+        """Raise RunError or ConfigError unless the script may call `optimizer.step()` now."""
+        if self._left and not self._is_ended_early:
+            raise RunError(f"{self.name} has left the run: it cannot take another step")
+        if self.is_copy:
+            raise RunError(
+                f"a process that {self.name} has forked is no worker: only the worker's own "
+                "process can take steps"
+            )
+        if self._is_untimed:
+            raise ConfigError(
+                f"{self.name} called optimizer.step() in outpace.untimed(): a step is part of an "
+                "iteration, so only what comes before or after it can be untimed"
+            )
+
+    def _exit_if_ended_early(self) -> None:
+        if self._is_ended_early:
+            own_handler.call()
+            raise EndedEarly
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
+        if self.is_copy:
+            raise RunError(
+                f"a process that {self.name} has forked is no worker: only the worker's own "
+                "process can log; return the numbers to it"
+            )
+        self._log(values)
+
+    @abstractmethod
+    def _log(self, values: Mapping[str, float]) -> None:
+        """Keep what the script logs at this point of the run."""
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """See `outpace.untimed`."""
+        if self.is_elsewhere():
+            yield
+            return
+        self._is_untimed = True
+        try:
+            with self._out_of_time():
+                yield
+        finally:
+            self._is_untimed = False
+
+    @abstractmethod
+    def _out_of_time(self) -> AbstractContextManager[None]:
+        """Return a context whose time is no part of an iteration."""
+
+    @contextmanager
+    def abortable(self) -> Iterator[Computation]:
+        """See `outpace.abortable`; nothing is stopped."""
+        yield Computation()
+
+    def leave(self, *, fetch: bool = False) -> None:
+        """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
+        if not self.is_out:
+            self._leave_run(None, fetch=fetch, sets=False)
+
+    @abstractmethod
+    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+        """Leave the run.
+
+        Args:
+            own: parameters that must be in the model then; None: those of `fetch`, or of now.
+            sets: the script has changed parameters that are its own since its last step.
+        """
+
+    def end(self, error: Exception | None) -> None:
+        """Leave the run at the end of the script, or report its error; later calls do nothing."""
+        if not self.is_copy:
+            self._end(error)
+
+    @abstractmethod
+    def _end(self, error: Exception | None) -> None:
+        """See `end`."""
+
+
+class AttachedScript(ScriptWorker):
+    """A script whose `optimizer.step()` hands its gradient over and gets the next parameters.
+
+    Implements `Holder`: where the state of its optimizer is.
+    """
+
+    def take_over(self, experiment: Experiment, *, carries: bool) -> None:
+        """Take over the script's optimizer; the last thing in the making of a worker.
+
+        Args:
+            carries: see `WatchedParameters`.
+        """
+        script, self._experiment = self._script, experiment
+        state = self._state = HeldState(script, self)
+        self._parameters = WatchedParameters(script, experiment, self.name, carries=carries)
+        take_over(script.optimizer, self.step, state.whole, state.loading)
+
+    def start(self) -> None:
+        """Join the run; return when the first iteration may start."""
+        has_ended = self._join()
+        self._state.begin()
+        if has_ended:
+            self.leave()
+            raise RunOver(0)
+        self._restore()
+        for warning in stale_momentum(self._experiment, self._script.momenta):
+            HERE.tell(warning)
+        self._begin()
+
+    @abstractmethod
+    def _join(self) -> bool:
+        """Join the run.
+
+        Returns:
+            True if the script had come to its end at the checkpoint that the run goes on from.
+        """
+
+    @abstractmethod
+    def _restore(self) -> None:
+        """Put the script into the state that it goes on with, before its first iteration."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Return when the first iteration may start, with its parameters in the model."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Hand over the gradient in the model; return when the model has the next parameters."""
+        self._require_step()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._exit_if_ended_early()
+        self._script.await_gpus()
+        self._computed()
+        self._script.require_as_begun(self.iteration)
+        sets = self._parameters.at_step(self.iteration)
+        self._state.before_step()
+        self._hand_over_gradient(sets=sets)
+        return loss
+
+    @property
+    @abstractmethod
+    def iteration(self) -> int:
+        """The iteration that the script computes, perhaps again."""
+
+    def _computed(self) -> None:
+        """Note that the gradient is there."""
+
+    @abstractmethod
+    def _hand_over_gradient(self, *, sets: bool) -> None:
+        """Hand the gradient over; return when the model has the next parameters.
+
+        Args:
+            sets: the script has changed parameters that are its own.
+        """
+
+    def leave(self, *, fetch: bool = False) -> None:
+        if self.is_out:
+            return
+        sets, own = self._parameters.leave(fetch=fetch)
+        self._leave_run(own, fetch=fetch, sets=sets)
+
+    def end(self, error: Exception | None) -> None:
+        try:
+            super().end(error)
+        finally:
+            if not self.is_copy:
+                self._parameters.close()
+
+    # -- the state of the optimizer: see `Holder` ----------------------------------------------
+
+    @property
+    @abstractmethod
+    def holds(self) -> bool: ...
+
+    @abstractmethod
+    def fetch(self) -> Mapping[int, State]: ...
+
+    @abstractmethod
+    def require_loadable(self) -> None: ...
+
+    @abstractmethod
+    def replace(self) -> None: ...

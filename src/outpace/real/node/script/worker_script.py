@@ -1,0 +1,228 @@
+"""The worker process of a script in a real run: runs its program while the script waits.
+
+The worker runs the same program as any other worker, a coroutine. While the user's code computes
+a gradient, the program is suspended.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
+
+from outpace.engine.scripts.attached import ScriptWorker
+from outpace.engine.scripts.files import Written
+from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.kernel import WalkerError
+from outpace.real.net.messages import TrainingDone
+from outpace.real.net.report_messages import MOST_FILES, ScriptLog
+from outpace.real.node.script.keeping import Keeping
+from outpace.real.node.script.saving import ScriptSaver
+from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.real.node.worker import ServedWorker
+from outpace.real.node.worker_process import WorkerProcess
+from outpace.support.place import HERE
+from outpace.support.units import Time, nanoseconds
+
+
+class WorkerScript(ScriptWorker):
+    """A user's script and the program of its worker, which run in turns.
+
+    Args:
+        work: the worker's program; see `Member.spawn`.
+
+    Attributes:
+        keeping: what the script keeps, in a run with servers.
+        saver: saves it in a run without servers.
+        when_at_limit: called at stop.iterations.
+        written: files that the script has written; None: nobody has looked at them.
+    """
+
+    def __init__(
+        self, process: WorkerProcess, trainer: ScriptTrainer, work: Coroutine[Any, Any, None]
+    ) -> None:
+        super().__init__(process.name, trainer.script)
+        self.process, self._trainer = process, trainer
+        self.keeping: Keeping | None = None
+        self.saver: ScriptSaver | None = None
+        self.when_at_limit: Callable[[], None] = lambda: None
+        self.written: Written | None = None
+        process.spawn(work)
+
+    @property
+    def _is_ended_early(self) -> bool:
+        stopped = self.process.stopped
+        return self._left and stopped is not None and stopped.early
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        iteration: int | None = self._trainer.iteration
+        if self.keeping is not None and self.keeping.is_repeating:
+            iteration = self.keeping.repeated_to_log
+        if iteration is not None:  # else the process that was here before has logged it
+            self.process.log(iteration, values)
+
+    @contextmanager
+    def _out_of_time(self) -> Iterator[None]:
+        begun = self.process.now
+        try:
+            yield
+        finally:
+            if self.keeping is None or not self.keeping.is_repeating:
+                self.process.untimed(self._trainer.iteration, begun, self.process.now)
+
+    def waited_outside(
+        self, number: int, begun: Time, ended: Time, *, in_computation: bool
+    ) -> None:
+        """Note that the script has waited for others in a collective of its own.
+
+        Args:
+            number: of the collective. begun, ended: in ns since the start of the run.
+            in_computation: while it computes a gradient; else the wait is in another part of the
+                iteration, which counts it.
+        """
+        process = self.process
+        if self._left or not process.has_started:
+            return
+        process.recorder.collective(
+            process.worker, self._trainer.iteration, number, begun, ended, ended
+        )
+        if in_computation and not self._is_untimed:
+            process.not_computing(begun, ended)
+            process.recorder.totals.communicate += ended - begun
+
+    def pause(self) -> bool:
+        """Tell servers that the script waits in a collective; False if they need not know."""
+        process = self.process
+        if self._left or not isinstance(process, ServedWorker) or not process.tells_pauses:
+            return False
+        process.pause()
+        return True
+
+    def resume(self) -> None:
+        """Tell servers that the script goes on; only after `pause`."""
+        assert isinstance(self.process, ServedWorker)
+        if not self._left:
+            self.process.resume()
+
+    def exit_at_limit(self) -> None:
+        """Exit the script: another worker has come to stop.iterations, and this one waits for it.
+
+        Late workers have taken fewer steps then, so they never join the same collectives.
+        """
+        if not self._left:
+            self._exit()
+
+    def attend(self) -> bool:
+        """Take part in exchanges with other workers, as in a computation; False if there are none.
+
+        With `gossip` another worker may wait for this one's parameters.
+        """
+        return False
+
+    def exit_if_over(self, limit_s: float) -> None:
+        """Exit the script if the run is over, or is within a time limit."""
+        if self._left:
+            return
+        until = self.process.now + nanoseconds(limit_s)
+        while self.process.stopped is None and self.process.now < until:
+            self._run_kernel(until)
+        if self.process.stopped is not None:
+            self._left = True
+            self._hand_over()
+            self._exit()
+
+    def _handle_messages(self) -> None:
+        """Handle what has come from the coordinator, and report if it is time."""
+        self.process.kernel.catch_up()
+        self.process.kernel.stop()
+        self._run_kernel()
+
+    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+        trainer, process = self._trainer, self.process
+        if trainer.overlapped is not None:
+            trainer.overlapped.leave()
+        self._left = trainer.is_over = True
+        leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
+        while not leaving.done and not process.stopped:
+            self._run_kernel()
+        if own is not None:
+            self._script.load([own])
+        self._hand_over(ended=True)
+        if not leaving.done:
+            self._exit()
+
+    async def _leave(self, fetch: bool) -> None:
+        parameters = await self.process.leave(fetch=fetch)
+        if parameters:
+            self._script.load(parameters)
+        self.process.kernel.stop()
+
+    def _drive(self) -> None:
+        """Run the kernel until the script has to compute the next gradient."""
+        self._run_kernel()
+        if self.process.program.done or self.process.stopped:
+            self._left = True
+            if not self.process.stopped:
+                self.when_at_limit()
+            self._hand_over()
+            self._exit()
+
+    def _exit(self) -> NoReturn:
+        """Exit the script because the run is over."""
+        stopped = self.process.stopped
+        if stopped is not None and stopped.early:
+            own_handler.call()
+            raise EndedEarly
+        why = stopped.reason if stopped else "stop.iterations is reached"
+        print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
+        raise RunOver(0)
+
+    def _run_kernel(self, until: Time | None = None) -> None:
+        try:
+            self.process.kernel.run(until)
+        except WalkerError as error:
+            raise error.error from None
+
+    def _hand_over(self, *, ended: bool = False) -> None:
+        """Report the end of the training, and send this worker's part of the run's result.
+
+        ended: True if the script has come to its end.
+        """
+        process = self.process
+        if self.keeping is not None:
+            self.keeping.end()
+        self._script.tell_own_buffers()
+        if process.worker == 0:
+            process.send_buffers()
+        process.send_result()
+        process.flush()
+        process.coordinator.send(TrainingDone(process.pushed, ended, HERE.batch_size or 0))
+
+    def _end(self, error: Exception | None) -> None:
+        process = self.process
+        if process.closed:
+            return
+        try:
+            if error is None:
+                if self.written is not None and (paths := sorted(self.written.overwritten)):
+                    process.coordinator.send(ScriptLog([], paths[:MOST_FILES]))
+                self.leave()
+                process.finish()  # not before: the launcher ends a process that has finished
+            else:
+                process.tell_failure(error)
+        except RunOver:
+            process.finish()
+        except Exception as failure:
+            process.tell_failure(failure)
+            raise
+        finally:
+            process.close()
+
+    def end_at_exit(self) -> None:
+        """Call `end` at the end of a Python process, which keeps an unhandled error."""
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        self.end(error if isinstance(error, Exception) else None)

@@ -1,0 +1,193 @@
+"""A user's script in the process of a virtual worker, and its pipe to the simulation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from outpace.blocks.block import parameters_digest
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.attached import ScriptWorker
+from outpace.engine.scripts.gradient import FirstGradient
+from outpace.engine.scripts.kept import KeptState
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.running import EndedEarly, RunOver
+from outpace.record.checkpoints import Part
+from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
+from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.messages import Attached, Begin, Computes, Logged, Over, Warns
+from outpace.support.place import HERE
+from outpace.sync.messages import worker_name
+
+
+class PipedScript(ScriptWorker):
+    """The part of a virtual worker that does not depend on how its script trains.
+
+    Args:
+        pipe: to the simulation.
+        takes_steps: the script's optimizer takes its steps in this process.
+        follows: the script's own collectives and optimizer do the training.
+    """
+
+    def __init__(
+        self,
+        pipe: ScriptPipe,
+        number: int,
+        experiment: Experiment,
+        script: ScriptModel,
+        *,
+        takes_steps: bool,
+        follows: bool = False,
+    ) -> None:
+        super().__init__(worker_name(number), script)
+        self._pipe, self._number, self._takes_steps = pipe, number, takes_steps
+        self._follows, self._is_saved = follows, experiment.checkpoint is not None
+        self._kept = KeptState(script, HERE.kept, self._is_saved, follows=follows)
+        self._save_to: Path | None = None  # what the script keeps, at its next forward pass
+        self._iteration = 0
+        self._clock = Stopwatch()
+        self._told: tuple[int, str] | None = None  # iteration and digest of the first gradient
+        self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
+        pipe.on_over = self._exit
+
+    @property
+    def _is_ended_early(self) -> bool:
+        return self._pipe.is_ended_early
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        self._pipe.send(Logged(dict(values)))
+
+    def _out_of_time(self) -> AbstractContextManager[None]:
+        return self._clock.paused()
+
+    def tell(self, text: str) -> None:
+        """See `Place.tell`."""
+        if not self.is_copy:
+            self._pipe.send(Warns(text))
+
+    def _tell_first(self, iteration: int, digest: str) -> None:
+        self._told = iteration, digest
+
+    def _attach(self, **what: Any) -> Begin:
+        """Tell the simulation what the script trains; return its answer. what: see `Attached`."""
+        script = self._script
+        flat = script.flat().cpu()
+        self._pipe.send(
+            Attached(
+                layers=script.layers,
+                dtype=script.dtype,
+                optimizer=type(script.optimizer).__name__,
+                takes_steps=self._takes_steps,
+                members=script.members,
+                digest=parameters_digest([flat]),
+                parameters=flat if self._number == 0 else None,
+                buffers=script.read_buffers(),
+                used=script.used(),
+                is_followed=self._follows,
+                **what,
+            )
+        )
+        del flat  # as large as the model
+        begin = self._pipe.receive()
+        assert isinstance(begin, Begin)
+        return begin
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def _restore_from(self, begin: Begin) -> None:
+        """Put the script into the state that it had at a checkpoint, if it goes on from one."""
+        if begin.kept is None:
+            return
+        kept, others = read_tree(begin.kept), begin.redivided
+        if self._follows:
+            self._script.load([kept["model"]])
+        if self._takes_steps:
+            self._script.replace_state(kept["optimizer"])
+        self._kept.restore(kept if others is None else others.of(self._number, kept))
+
+    def _tell_computes(self, *, is_abortable: bool) -> None:
+        """Tell the simulation about the first forward pass of an iteration; save the script."""
+        path, self._save_to = self._save_to, None
+        saved = None if path is None else self._save(path)
+        anew = not self._kept.is_complete
+        self._pipe.send(Computes(is_abortable, self._clock.has_evaluated, saved, anew))
+        self._clock.computes()
+
+    def _save(self, path: Path) -> Part | str:
+        """Write what the script goes on with; return the file, or why it cannot be written."""
+        try:
+            state = self._kept.state()
+            if self._takes_steps:  # elsewhere the simulation has it
+                state["optimizer"] = self._script.whole_state()
+            if self._follows:
+                state["model"] = self._script.flat().cpu()
+            return write_tree(path, state, f"what the script of {self.name} keeps")
+        except (OSError, Unfit) as error:
+            return str(error)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _exit(self, over: Over) -> NoReturn:
+        """Exit the script because the run is over."""
+        if not over.reason:
+            self._left = True
+            raise EndedEarly
+        if not self._left:
+            if over.discard:
+                self._discard()
+            self._leave_run(None, fetch=False, sets=False)
+        print(f"outpace: {over.reason}; the script of {self.name} ends here", flush=True)  # noqa: T201
+        raise RunOver(0)
+
+    def _discard(self) -> None:
+        """Undo what the present step has changed; it was cut off."""
+
+    def _end(self, error: Exception | None) -> None:
+        if error is None:
+            self.leave()
+
+
+class Stopwatch:
+    """Measures how long the script computes a gradient, for the law `measured`.
+
+    The time between a step and the next forward pass counts, because data is loaded then, unless
+    the script has evaluated in it without saying so by `outpace.untimed`.
+
+    Attributes:
+        has_evaluated: True if the script has evaluated since the last step.
+    """
+
+    def __init__(self) -> None:
+        self._started = self._left_out = 0.0
+        self.has_evaluated = self._is_spoilt = False
+
+    def start(self) -> None:
+        self._started, self._left_out = time.perf_counter(), 0.0
+        self.has_evaluated = self._is_spoilt = False
+
+    def evaluates(self) -> None:
+        self.has_evaluated = self._is_spoilt = True
+
+    def computes(self) -> None:
+        if self._is_spoilt:
+            self.start()
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Leave out an evaluation."""
+        self.has_evaluated = True
+        return self.waiting()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Leave out the time for which the script waits for other workers."""
+        since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._left_out += time.perf_counter() - since
+
+    def read(self) -> float:
+        return time.perf_counter() - self._started - self._left_out
