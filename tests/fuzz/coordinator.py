@@ -28,7 +28,7 @@ from outpace.predict.rules.baselines import Fixed
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.saving import scripts
+from outpace.real.coordinator.saving import of_servers
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
@@ -417,7 +417,7 @@ class FuzzedCoordinator:
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
         before = self._state()
         with (
-            mock.patch.object(scripts, "written_to", _not_written),
+            mock.patch.object(of_servers, "written_to", _not_written),
             mock.patch.object(copying, "FilesInPieces", NotWritten),
         ):
             listener.handlers.on_message(name, message, block)

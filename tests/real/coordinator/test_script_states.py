@@ -10,8 +10,8 @@ from tests.support.checkpoints import METRICS
 
 from outpace.config.reading import experiment_from
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
-from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
@@ -36,7 +36,7 @@ class ScriptRun(Run):
         self.experiment = experiment_from({**data, "checkpoint": {"every_s": 5}}, "the test")
         self.times, self.taken, self.writes, self.sent = {}, [], [], []
         self.writes_at_once = True
-        self.checkpoints = CheckpointsOfScripts(
+        self.checkpoints = CheckpointsOfServers(
             SavedRun(
                 self.experiment,
                 self.kernel,
@@ -384,7 +384,7 @@ def sent_between(run, worker, size):
 def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp_path):
     run = ScriptRun(tmp_path)
     kept = KeptScripts(run.experiment, run, None, lambda: run.keeper.folder)
-    run.checkpoints = CheckpointsOfScripts(
+    run.checkpoints = CheckpointsOfServers(
         SavedRun(run.experiment, run.kernel, run, Saving(run.keeper, run.complete), run.totals),
         sent=kept.sent,
     )

@@ -12,14 +12,12 @@ from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun
-from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
-from outpace.tasks import Script
 
 Architecture: TypeAlias = WithServers | WithoutServers
 
@@ -51,11 +49,9 @@ def new_architecture(
 def new_checkpoints(
     run: SavedRun, architecture: Architecture, sent: Callable[[int, torch.Tensor, int], None]
 ) -> Checkpoints:
-    """Return what takes the checkpoints of a run. sent: see `CheckpointsOfScripts`."""
+    """Return what takes the checkpoints of a run. sent: see `CheckpointsOfServers`."""
     if isinstance(architecture, WithoutServers):
         checkpoints = CheckpointsOfWorkers(run, architecture.groups)
         architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
         return checkpoints
-    if isinstance(run.experiment.task, Script):
-        return CheckpointsOfScripts(run, sent)
-    return CheckpointsOfServers(run)
+    return CheckpointsOfServers(run, sent)
