@@ -22,6 +22,7 @@ from outpace.simulation.collective.meetings import SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.peer_failures import PeerFailures
+from outpace.simulation.faults.saving import Kept
 from outpace.simulation.life import Life
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
@@ -114,21 +115,22 @@ class PeerSimulation(VirtualRun):
 
     # -- failures -----------------------------------------------------------------------
 
-    def go_back(self, state: ShardState, own: Sequence[ShardState]) -> None:
-        """Put the models back to these states; nothing runs until `start_again`."""
+    def go_back(self, kept: Kept) -> None:
+        """Put the models back to a checkpoint; nothing runs until `start_again`."""
         self._all_reduces.abandon()
         self._exchanges.abandon()
         self._route.end()
         self._computed_at.clear()
         self._own.clear()
         self.model = self._new_model()
-        by_worker = {each.shard: each for each in own}
-        kept = [by_worker.get(worker) for worker in range(self.experiment.workers)]
-        self._before = put_back(state, kept, self._strategy, self.model, self.own_block)
+        by_worker = {each.shard: each for each in kept.own}
+        own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
+        (state,) = kept.states
+        self._before = put_back(state, own, self._strategy, self.model, self.own_block)
 
-    def start_again(self, first: Sequence[int]) -> None:
-        """Start the workers again, after `go_back`. first: the iteration of each."""
-        self.first = first
+    def start_again(self, kept: Kept) -> None:
+        """Start the workers again, after `go_back`."""
+        self.first = kept.first
         self._start(self._before)
 
     # -- checkpoints --------------------------------------------------------------------

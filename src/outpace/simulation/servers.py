@@ -35,6 +35,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.faults.saving import Kept
 from outpace.simulation.faults.server_failures import ServerFailures
 from outpace.simulation.life import Life
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
@@ -43,7 +44,7 @@ from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
-from outpace.sync.checkpoint.state import ShardState, scheduler_state
+from outpace.sync.checkpoint.state import scheduler_state
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -196,22 +197,22 @@ class Simulation(VirtualRun):
         """Return the shard of a server or of the scheduler; None: it has none."""
         return self._scheduler if name == SCHEDULER else self._shards[self._servers.index(name)]
 
-    def go_back(self, states: Sequence[ShardState]) -> None:
-        """Put the shards back to these states; nothing runs until `start_again`."""
-        policies = [self._control.policy(server) for server in range(len(states))]
+    def go_back(self, kept: Kept) -> None:
+        """Put the shards back to a checkpoint; nothing runs until `start_again`."""
+        policies = [self._control.policy(server) for server in range(len(kept.states))]
         self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
-        for shard, state in zip(self._shards, states, strict=True):
+        for shard, state in zip(self._shards, kept.states, strict=True):
             shard.restore(state, self.kernel.now)
 
-    def start_again(self, states: Sequence[ShardState], first: Sequence[int]) -> None:
-        """Start all programs again, after `go_back`. first: the iteration of each worker."""
+    def start_again(self, kept: Kept) -> None:
+        """Start all programs again, after `go_back`."""
         self._scheduler = scheduler_shard(self.experiment, self.recorder)
         if self._scheduler is not None:
-            self._scheduler.restore(scheduler_state(states), self.kernel.now)
+            self._scheduler.restore(scheduler_state(kept.states), self.kernel.now)
         before, rule = self.rule_history, self._new_rule(None)
         if before is not None and self.rule_history is not None:
-            self.rule_history.go_on(before.tensors(max(state.clock for state in states)))
-        self._start(first, rule)
+            self.rule_history.go_on(before.tensors(max(each.clock for each in kept.states)))
+        self._start(kept.first, rule)
 
     # -- where runs of scripts differ --------------------------------------------
 

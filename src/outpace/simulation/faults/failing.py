@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
@@ -25,13 +25,16 @@ from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.injection import Injection, Strike
 from outpace.simulation.faults.processes import MortalProcess
-from outpace.simulation.faults.saving import Kept
+from outpace.simulation.faults.saving import Kept, KeptPeerSaving, KeptServerSaving
 from outpace.simulation.life import Life, Process
-from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Timing
+
+if TYPE_CHECKING:
+    from outpace.simulation.peers import PeerSimulation
+    from outpace.simulation.servers import Simulation
 
 
 class Failures(Life):
@@ -46,10 +49,11 @@ class Failures(Life):
     """
 
     keeps_in_memory = True
+    _saving: KeptServerSaving | KeptPeerSaving | None = None
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 
-    def __init__(self, run: VirtualRun, trace: Trace, events: EventLog) -> None:
+    def __init__(self, run: Simulation | PeerSimulation, trace: Trace, events: EventLog) -> None:
         super().__init__(run, trace)
         experiment = self.experiment = run.experiment
         assert experiment.faults is not None
@@ -204,23 +208,16 @@ class Failures(Life):
 
     # -- all processes begin again ---------------------------------------------------
 
-    def _begin_all_again(
-        self,
-        loss: RunError,
-        failed: Time,
-        servers: Sequence[int],
-        workers: Sequence[int],
-    ) -> None:
+    def _begin_all_again(self, lost: MortalProcess, how: str) -> None:
         """End all processes and begin again from the last checkpoint.
 
-        Args:
-            loss: the error if that cannot be.
-            failed: when the lost servers or workers failed.
-
         Raises:
-            RunError: if the run ends.
+            RunError: if that cannot be; the run ends.
         """
-        kept = self.last_checkpoint
+        name, failed, kept = lost.name, self._failed_at[lost.name], self.last_checkpoint
+        loss = RunError(f"{name} {how}")
+        workers = [self._numbers[name]] if name in self._numbers else []
+        servers = [] if workers else [self._servers.index(name)]
         self._server_losses.require_way_on(loss, 0 if kept is None else kept.number)
         assert kept is not None
         now = self.kernel.now
@@ -274,20 +271,18 @@ class Failures(Life):
         self._recovery.restarts += 1
         self._recovery.updates_lost = kept.recovery.updates_lost
 
-    @abstractmethod
     def _restore_from(self, kept: Kept) -> None:
         """Put parameters back to a checkpoint, so that evaluations see them."""
+        assert self._saving is not None
+        self._run.go_back(kept)
+        self._saving.begin_again(kept)
 
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
         self._finished.clear()
         self.gone = set(self.dropped)
         self._interruptions.began_again(self.kernel.now)
-        self._begin_again(kept)
-
-    @abstractmethod
-    def _begin_again(self, kept: Kept) -> None:
-        """Start all processes again."""
+        self._run.start_again(kept)
 
     def keep(self, kept: Kept) -> None:
         """Begin again from this checkpoint from now on, which is complete or will be at once."""
@@ -303,7 +298,28 @@ class Failures(Life):
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
     ) -> Kept:
         """Return what is to be kept of the run now, as the checkpoint of this number."""
-        return Kept.of(self._run, number, states, own, self._held.held)
+        run, experiment = self._run, self.experiment
+        run.settle(wait=True)  # the evaluations until now
+        totals = Totals()
+        totals.add(run.totals)
+        if experiment.cut_off is not None:
+            states = aligned(states)
+        workers = range(experiment.workers)
+        if experiment.peers is None:
+            first = [first_iteration(worker, states) for worker in workers]
+        else:
+            first = [1 + states[0].watermarks[worker] for worker in workers]
+        return Kept(
+            number=number,
+            now=self.kernel.now,
+            states=states,
+            own=own,
+            first=first,
+            totals=totals,
+            metrics=run.metrics.kept(),
+            recovery=self.recovery(),
+            rows=self._held.held,
+        )
 
     # -- the end ---------------------------------------------------------------------
 

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.engine.worker_losses import LEAST_PEERS
 from outpace.errors import RunError
-from outpace.record.event_log import EventLog
-from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
-from outpace.simulation.faults.peer_saving import KeptPeerSaving
 from outpace.simulation.faults.processes import MortalProcess
-from outpace.simulation.faults.saving import Kept
+from outpace.simulation.faults.saving import KeptPeerSaving
 from outpace.support.units import Time, nanoseconds
 
 if TYPE_CHECKING:
-    from outpace.simulation.peers import PeerSimulation
+    pass
 
 
 class PeerFailures(Failures):
@@ -30,16 +27,11 @@ class PeerFailures(Failures):
     """
 
     _cuts_network = False  # averages that have begun end
-    _saving: KeptPeerSaving | None = None
-
-    def __init__(self, run: PeerSimulation, trace: Trace, events: EventLog) -> None:
-        super().__init__(run, trace, events)
-        self._peers = run
 
     def new_saving(self, *arguments: Any) -> KeptPeerSaving:
         """Return what takes checkpoints. arguments: of `PeerSaving`."""
-        self._saving = KeptPeerSaving(self, *arguments)
-        return self._saving
+        saving = self._saving = KeptPeerSaving(self, *arguments)
+        return saving
 
     def let_workers_write(self, size_bytes: int) -> Time:
         """Let all workers stand still to write a checkpoint; return for how long (ns)."""
@@ -50,20 +42,11 @@ class PeerFailures(Failures):
 
     def _lose_process(self, process: MortalProcess, how: str) -> None:
         worker, experiment = self._numbers[process.name], self.experiment
-        loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
-        if experiment.on_worker_loss == "stop":
-            raise loss
-        if experiment.on_worker_loss == "continue":
-            if experiment.workers - len(self.dropped | {worker}) < LEAST_PEERS:
-                raise loss
+        continues = experiment.on_worker_loss == "continue"
+        are_too_few = experiment.workers - len(self.dropped | {worker}) < LEAST_PEERS
+        if experiment.on_worker_loss == "stop" or (continues and are_too_few):
+            raise RunError(f"{process.name} {how}")
+        if continues:
             self.dropped.add(worker)
             self._run.network.obstacles.end_partition(process.name)  # nothing waits for its end
-        self._begin_all_again(loss, failed, [], [worker])
-
-    def _restore_from(self, kept: Kept) -> None:
-        assert self._saving is not None
-        self._peers.go_back(kept.states[0], kept.own)
-        self._saving.begin_again(kept)
-
-    def _begin_again(self, kept: Kept) -> None:
-        self._peers.start_again(kept.first)
+        self._begin_all_again(process, how)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run with servers and failures; the last one is kept, to begin again from it."""
+"""Checkpoints of a run with failures: the last one is kept, to begin again from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import torch
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.simulation.faults.held_rows import HeldRows
+from outpace.simulation.peer_checkpoints import PeerSaving, count_until
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.support.units import Time
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
+from outpace.sync.checkpoint.state import ShardState
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.peer_failures import PeerFailures
     from outpace.simulation.faults.server_failures import ServerFailures
-    from outpace.simulation.virtual import VirtualRun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,38 +40,6 @@ class Kept:
     rows: int
     own: Sequence[ShardState] = ()  # of workers without servers
 
-    @classmethod
-    def of(
-        cls,
-        run: VirtualRun,
-        number: int,
-        states: Sequence[ShardState],
-        own: Sequence[ShardState],
-        rows: int,
-    ) -> Kept:
-        """Return what is to be kept of a run now. rows: of its trace that are held."""
-        run.settle(wait=True)  # the evaluations until now
-        totals = Totals()
-        totals.add(run.totals)
-        if run.experiment.cut_off is not None:
-            states = aligned(states)
-        workers = range(run.experiment.workers)
-        if run.experiment.peers is None:
-            first = [first_iteration(worker, states) for worker in workers]
-        else:
-            first = [1 + states[0].watermarks[worker] for worker in workers]
-        return cls(
-            number=number,
-            now=run.kernel.now,
-            states=states,
-            own=own,
-            first=first,
-            totals=totals,
-            metrics=run.metrics.kept(),
-            recovery=run.recovery(),
-            rows=rows,
-        )
-
     def hand_on(self, rows: HeldRows) -> None:
         """Hand on the rows of all that this checkpoint has; let its sums be those of the rows."""
         stay, handed_on = rows.release(self.rows, self.first)
@@ -80,8 +49,8 @@ class Kept:
             self.totals.add_times(*ended)
 
 
-class KeptSaving(ServerSaving):
-    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
+class KeptServerSaving(ServerSaving):
+    """Takes the checkpoints of a run with servers, and writes them too if there is a keeper.
 
     While one is written the servers stand still (`Recovery.writing_s`); it counts at the end.
     """
@@ -103,19 +72,15 @@ class KeptSaving(ServerSaving):
         if not self._life.is_down:
             super().now()
 
-    def begin_again(self) -> None:
+    def begin_again(self, kept: Kept) -> None:
         """Go on with the shards of the last checkpoint; the one under way is given up."""
-        self.abandon()
-        self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
-        self._is_due = False
-        self._clock = self._shards[0].clock
-
-    def abandon(self) -> None:
-        """Give up the checkpoint under way."""
         self._follow(self._planner.abandon())
         self._states.clear()
         self._writing = 0
         self.close()
+        self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
+        self._is_due = False
+        self._clock = self._shards[0].clock
 
     @property
     def is_taking(self) -> bool:
@@ -151,6 +116,47 @@ class KeptSaving(ServerSaving):
     def close(self) -> None:
         self._coming = None
         super().close()
+
+
+class KeptPeerSaving(PeerSaving):
+    """Takes the checkpoints of a run without servers, and writes them too if there is a keeper."""
+
+    def __init__(self, life: PeerFailures, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._life = life
+
+    def begin(self) -> None:
+        if self._number:  # the run was resumed from this one
+            resume = self._run.resume
+            assert resume is not None
+            own = [state for state in resume.own_states() if state is not None]
+            life = self._life
+            life.last_checkpoint = life.kept(self._number, [resume.state(0)], own)
+        super().begin()
+
+    def begin_again(self, kept: Kept) -> None:
+        """Go on with the models of the last checkpoint."""
+        self._is_due, self._results = False, None
+        self._passed = kept.states[0].version
+        self._saved.clear()
+        self._gone.clear()
+        self._begins = dict(enumerate(kept.first))
+
+    def soon(self) -> None:
+        if not self._life.is_down:
+            super().soon()
+
+    def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
+        life = self._life
+        kept = life.kept(self._number + 1, [state], own)
+        count_until(state.watermarks, kept.totals.iterations)
+        life.keep(kept)
+        if self._keeper is None:
+            self._number += 1
+        else:
+            super()._write(state, own)
+        writing = life.let_workers_write(max(map(size_of, (state, *own))))
+        life.checkpoint_written(writing, still=writing)
 
 
 def size_of(state: ShardState) -> int:

@@ -18,7 +18,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import MortalProcess, Order
-from outpace.simulation.faults.saving import Kept, KeptSaving
+from outpace.simulation.faults.saving import Kept, KeptServerSaving
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import gaps
 from outpace.sync.membership import EndRun, Kill, Membership, Removed, Replace, Rules, Start
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 class ServerFailures(Failures):
     """The life of a run with servers and failures."""
-
-    _saving: KeptSaving | None = None
 
     def __init__(self, run: Simulation, trace: Trace, events: EventLog) -> None:
         super().__init__(run, trace, events)
@@ -50,10 +48,10 @@ class ServerFailures(Failures):
 
     # -- checkpoints ---------------------------------------------------------------
 
-    def new_saving(self, *arguments: Any) -> KeptSaving:
+    def new_saving(self, *arguments: Any) -> KeptServerSaving:
         """Return what takes checkpoints. arguments: of `ServerSaving`."""
-        self._saving = KeptSaving(self, *arguments)
-        return self._saving
+        saving = self._saving = KeptServerSaving(self, *arguments)
+        return saving
 
     @property
     def servers_stand_until(self) -> Time:
@@ -77,8 +75,7 @@ class ServerFailures(Failures):
         name, now, failed = process.name, self.kernel.now, self._failed_at[process.name]
         worker = self._numbers.get(name)
         if worker is None:
-            loss = RunError(f"{name} {how}")
-            self._begin_all_again(loss, failed, [self._servers.index(name)], [])
+            self._begin_all_again(process, how)
             return
         self._costs.worker_losses += 1
         self._costs.add("detection", now - failed)
@@ -172,15 +169,8 @@ class ServerFailures(Failures):
         self.gone.add(removed.worker)
         self._end_if_over()
 
-    # -- all processes begin again ---------------------------------------------------
-
     def _restore_from(self, kept: Kept) -> None:
-        assert self._saving is not None
         self._members = self._new_members()
         self._set_alarm()
         self._recovery.updates_lost += gaps(kept.states)
-        self._simulation.go_back(kept.states)
-        self._saving.begin_again()
-
-    def _begin_again(self, kept: Kept) -> None:
-        self._simulation.start_again(kept.states, kept.first)
+        super()._restore_from(kept)
