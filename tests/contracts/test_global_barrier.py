@@ -25,10 +25,10 @@ from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Ready, WirePush
+from outpace.real.net.messages import Ready
 from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
-from outpace.sync.messages import Pull
+from outpace.sync.messages import Pull, Push
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
 GLOBAL = {"sync": behind_barrier()}
@@ -191,20 +191,20 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [
-        ("worker-1", WirePush(0, 0, 0, coin=0.5), "speaks for worker 0"),
+        ("worker-1", Push(0, 0, 0, coin=0.5), "speaks for worker 0"),
         ("server-0", Pull(0, 0, 0.5), "speaks for worker 0"),
-        ("worker-2", WirePush(2, 0, 7, coin=0.5), "says that it read version 7"),
+        ("worker-2", Push(2, 0, 7, coin=0.5), "says that it read version 7"),
     ]:
         assert scheduler.take(name, message, None)
         kernel.run(until=0)
         assert [reason for who, reason in listening.refusals if who == name and why in reason]
     for iteration in range(2):
-        scheduler.take("worker-3", WirePush(3, iteration, 0, coin=0.5), None)
+        scheduler.take("worker-3", Push(3, iteration, 0, coin=0.5), None)
         kernel.run(until=0)
     assert listening.sent == [("worker-3", 0), ("worker-3", 1)]  # within the bound
-    scheduler.take("worker-3", WirePush(3, 2, 0, coin=0.5), None)
+    scheduler.take("worker-3", Push(3, 2, 0, coin=0.5), None)
     kernel.run(until=0)
-    scheduler.take("worker-3", WirePush(3, 3, 0, coin=0.5), None)  # the last is not answered
+    scheduler.take("worker-3", Push(3, 3, 0, coin=0.5), None)  # the last is not answered
     assert any(
         who == "worker-3" and "without waiting for a reply" in why
         for who, why in listening.refusals

@@ -15,13 +15,14 @@ import pytest
 import torch
 
 from outpace.blocks.block import Block, Phantom, whole
+from outpace.blocks.packing import BlockHead
 from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory import slots
-from outpace.real.net.messages import BlockHead, Fetch, Ready, Refused, WirePush
+from outpace.real.net.messages import Fetch, Ready, Refused
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import (
@@ -36,7 +37,7 @@ from outpace.real.net.transport import (
 )
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.sync.messages import WireMessage
+from outpace.sync.messages import Push, WireMessage
 
 
 def over_memory(name: str, session: Session, clock: RealClock, log: Log) -> ZeroMQTransport:
@@ -56,7 +57,7 @@ STRANGER = "worker-9"  # has keys, but is not a peer of the listener
 
 
 def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, "block", None)
+    head: BlockHead | None = getattr(message, message.block_field, None)
     return None if head is None else (head.dtype, head.elements)
 
 
@@ -189,18 +190,18 @@ def test_messages_arrive_in_order_and_once_in_both_directions(cluster):
 def test_a_block_of_any_size_arrives_bit_by_bit(cluster, elements):
     _, caller = cluster.connected()
     block = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
-    caller.send(WirePush(0, 0, 0, head_of(block)), block)
+    caller.send(Push(0, 0, 0, head_of(block)), block)
     caller.send(Notice("after it"))
     cluster.until(lambda: Notice("after it") in cluster.server.messages)
     peer, push, received = cluster.server.got[-2]
-    assert (peer, push) == ("worker-0", WirePush(0, 0, 0, head_of(block)))
+    assert (peer, push) == ("worker-0", Push(0, 0, 0, head_of(block)))
     assert torch.equal(received, block)
 
 
 def test_a_phantom_arrives_as_its_size(cluster):
     _, caller = cluster.connected()
     block = Phantom(2_500_000)
-    caller.send(WirePush(0, 0, 0, head_of(block)), block)
+    caller.send(Push(0, 0, 0, head_of(block)), block)
     cluster.until(lambda: len(cluster.server.got) == 2)
     assert cluster.server.got[-1][2] == block
 
@@ -262,10 +263,10 @@ def test_a_block_that_is_not_expected_is_refused_and_others_go_on(transport):
         caller = cluster.call(cluster.process("worker-0"), endpoint)
         honest = cluster.call(cluster.process("worker-1"), endpoint)
         good, bad = torch.ones(3), torch.ones(4)
-        honest.send(WirePush(1, 0, 0, head_of(good)), good)
-        caller.send(WirePush(0, 0, 0, head_of(bad)), bad)
+        honest.send(Push(1, 0, 0, head_of(good)), good)
+        caller.send(Push(0, 0, 0, head_of(bad)), bad)
         cluster.until(lambda: strict.log and strict.got)
-        honest.send(WirePush(1, 1, 0, head_of(good)), good)
+        honest.send(Push(1, 1, 0, head_of(good)), good)
         cluster.until(lambda: len(strict.got) == 2)
         assert [peer for peer, *_ in strict.got] == ["worker-1", "worker-1"]
         assert "4 elements of float32" in strict.log[0]

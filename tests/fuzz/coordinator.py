@@ -19,7 +19,7 @@ from tests.fuzz.messages import decoded, random_message, random_part
 from tests.support.fluentps import behind_barrier
 
 from outpace.blocks.block import Phantom
-from outpace.blocks.packing import DTYPES
+from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
@@ -41,8 +41,6 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.messages import (
-    PHANTOM,
-    BlockHead,
     Compared,
     Fetch,
     JoinRun,
@@ -403,7 +401,7 @@ class FuzzedCoordinator:
             listener = self._store
         if name in listener.shut_out:
             return
-        head: BlockHead | None = getattr(message, "block", None)
+        head: BlockHead | None = getattr(message, message.block_field, None)
         block: torch.Tensor | None = None
         if head is not None:
             if listener.handlers.expect(name, message) != (head.dtype, head.elements):

@@ -15,8 +15,8 @@ from tests.fuzz.messages import damaged, decoded, random_message
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
+from outpace.real.net.inbox import from_worker
 from outpace.real.net.messages import WorkerReplaced
-from outpace.real.net.translation import for_shard
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
 from outpace.sync.checkpoint.planner import CutPlanner
@@ -58,8 +58,8 @@ class Fuzzed:
         self.counts["a message"] += 1
         if isinstance(message, WorkerReplaced):
             self._confirm(message)
-        block = torch.zeros(2) if getattr(message, "block", None) is not None else None
-        own = [message] if isinstance(message, Close) else for_shard(message, block)
+        block = torch.zeros(2) if getattr(message, message.block_field, None) is not None else None
+        own = [message] if isinstance(message, Close) else from_worker(message, block)
         for each in own:
             self._try("shard", self._shard_state, lambda each=each: self._receive(each))
         if isinstance(message, NotSaved | VersionReached):

@@ -11,15 +11,15 @@ import msgspec
 from msgspec import inspect
 
 from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
-from outpace.real.net.messages import WirePush, WorkerReplaced
+from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import ANY_MESSAGE
-from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, WireMessage
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())
 # Those that change a shard, the membership or the planner of checkpoints.
 _OFTEN: Final = (
-    WirePush,
-    WirePush,
+    Push,
+    Push,
     Pull,
     Pull,
     Leave,

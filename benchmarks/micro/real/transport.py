@@ -19,12 +19,11 @@ from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import WirePush, WireReply
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support.processes import forking
-from outpace.sync.messages import WireMessage
+from outpace.sync.messages import Push, Reply, WireMessage
 
 SESSION = Session(run=1, generation=0, lease_s=LEASE_S, keys=None)
 
@@ -111,8 +110,8 @@ def serve_transport(endpoint: Connection, elements: int) -> None:
     async def serve() -> None:
         while True:
             push = await inbox.get()
-            assert isinstance(push, WirePush)
-            message = WireReply(0, push.worker, push.iteration, 0, 0, 0, head)
+            assert isinstance(push, Push)
+            message = Reply(0, push.worker, push.iteration, 0, 0, 0, head)
             listener.send("worker-0", message, block)
 
     endpoint.send(listener.endpoint)
@@ -140,7 +139,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     async def ask() -> None:
         for iteration in range(2 * steps + 1):
             stamps.append(time.perf_counter())
-            caller.send(WirePush(0, iteration, 0, head), block)
+            caller.send(Push(0, iteration, 0, head), block)
             await inbox.get()
 
     kernel.spawn(ask())

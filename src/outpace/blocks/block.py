@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import torch
@@ -124,11 +124,12 @@ Value: TypeAlias = torch.Tensor | Pieces | Phantom
 Block: TypeAlias = Value | Deferred
 
 
-class StepSettings(msgspec.Struct):
+class StepSettings(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of a user's own optimizer for one step; they travel with the gradient."""
 
     groups: list[dict[str, Any]]  # of each parameter group (lr and the like)
-    unused: list[int] = []  # parameters without a gradient, which the step leaves as they are
+    # Parameters without a gradient, which the step leaves as they are.
+    unused: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]] = []
 
 
 def value_of(block: Block) -> Value:

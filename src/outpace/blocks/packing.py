@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import torch
@@ -22,6 +22,19 @@ DTYPES: Final = {
         torch.uint8,
     )
 }
+
+PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
+
+
+class BlockHead(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """Announces the block that comes with a message, whose place it takes there."""
+
+    dtype: Annotated[str, msgspec.Meta(max_length=64)]
+    elements: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * (1 if self.dtype == PHANTOM else DTYPES[self.dtype].itemsize)
 
 
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,20 +1,25 @@
 """Messages between workers, shards and schedulers, as programs and state machines see them.
 
-A real run sends a `WireMessage` as it is, and the others as wire messages that announce a block
-(`real.net.translation`). Tensors travel as blocks (`blocks.block`). The receiver of a block owns
-it: the shard may write into the gradient of a push.
+A real run sends a `WireMessage` as it is, with a `BlockHead` in place of its block, which follows
+as bytes. Tensors travel as blocks (`blocks.block`). The receiver of a block owns it: the shard may
+write into the gradient of a push.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from outpace.blocks.block import Block, StepSettings
-from outpace.support.units import Time
+from outpace.blocks.block import StepSettings
+from outpace.blocks.packing import BlockHead
+
+if TYPE_CHECKING:
+    from outpace.blocks.block import Block
+else:
+    Block = BlockHead  # as it is decoded, until the block has arrived
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -28,21 +33,30 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
     decoded, so that values that cannot be right are refused.
     """
 
+    block_field: ClassVar[str] = "block"  # the field that announces a block, if there is one
 
-class Push(msgspec.Struct, gc=False):
+
+class Push(WireMessage, tag="push"):
     """`worker` has finished `iteration` and sends the gradient of one shard's parameters.
 
     A push without gradient *abstains* (a skipped AMP step, a refused NaN, work that was cut
     off, no data left): the worker's progress counts, and nothing is applied. `skipped` is
     True if it has no gradient because the worker chose not to send it.
+
+    On the wire, `coin` is that of the Pull that comes right after the push, if one does, and
+    `timed` is True if the server records the times of this request, as the worker does.
     """
 
-    worker: int
-    iteration: int
-    version: int  # of the shard's parameters that the gradient was computed from
+    block_field: ClassVar[str] = "gradient"
+
+    worker: Index
+    iteration: Count
+    version: Count  # of the shard's parameters that the gradient was computed from
     gradient: Block | None = None
     settings: StepSettings | None = None
     skipped: bool = False
+    coin: Probability | None = None
+    timed: bool = False
 
 
 class Pull(WireMessage, tag="pull"):
@@ -84,15 +98,17 @@ class Rejoin(WireMessage, tag="rejoin"):
     first: Count
 
 
-class Reply(msgspec.Struct, gc=False):
+class Reply(WireMessage, tag="reply"):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
-    shard: int
-    worker: int
-    iteration: int  # of the pull
-    version: int  # number of updates in the parameters
-    clock: int  # V, the iterations that the shard has finished
-    held: Time  # how long the shard kept the pull waiting
+    block_field: ClassVar[str] = "parameters"
+
+    shard: Index
+    worker: Index
+    iteration: Count  # of the pull
+    version: Count  # number of updates in the parameters
+    clock: Count  # V, the iterations that the shard has finished
+    held: Count  # how long the shard kept the pull waiting, in ns
     parameters: Block | None = None
 
 

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 import torch
 
+from outpace.blocks.packing import BlockHead
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Membership
 from outpace.real.coordinator.snapshots import PeerSnapshots
-from outpace.real.net.messages import BlockHead, Snapshot, TakeSnapshot
+from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.net.peer_messages import (
     GroupBroken,
     Regroup,

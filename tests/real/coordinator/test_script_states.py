@@ -8,6 +8,7 @@ import torch
 from tests.real.coordinator.test_checkpoints import PLAN, Run
 from tests.support.checkpoints import METRICS
 
+from outpace.blocks.packing import BlockHead
 from outpace.config.reading import experiment_from
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
@@ -21,7 +22,6 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.net.messages import BlockHead
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.totals import Totals
 

@@ -19,6 +19,7 @@ import torch
 import zmq
 
 from outpace.blocks.block import Block
+from outpace.blocks.packing import BlockHead
 from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
@@ -26,7 +27,6 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
-    BlockHead,
     Fetch,
     Go,
     Initialize,
@@ -37,8 +37,6 @@ from outpace.real.net.messages import (
     Refused,
     ReplaceWorker,
     Snapshot,
-    WirePush,
-    WireReply,
     WorkerReplaced,
 )
 from outpace.real.net.report_messages import Notice
@@ -50,7 +48,7 @@ from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
-from outpace.sync.messages import Pull, Rejoin, WireMessage
+from outpace.sync.messages import Pull, Push, Rejoin, Reply, WireMessage
 
 RUN, GENERATION = 4567, FIRST
 WORKERS = ["worker-0", "worker-1", "worker-2"]
@@ -161,7 +159,7 @@ class Honest:
 
 
 def expect_any(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, "block", None)
+    head: BlockHead | None = getattr(message, message.block_field, None)
     return None if head is None else (head.dtype, head.elements)
 
 
@@ -649,11 +647,11 @@ class Cluster:
             before = self.server.shard.read()
             assert isinstance(before, torch.Tensor)
             gradient = torch.ones(6)
-            honest.send(WirePush(worker, iteration, version, DUE), gradient)
+            honest.send(Push(worker, iteration, version, DUE), gradient)
             honest.send(Pull(worker, iteration, 0.5))
             count = len(honest.got)
             self.post.until(lambda honest=honest, count=count: len(honest.got) > count)
-            assert isinstance(honest.got[-1], WireReply)
+            assert isinstance(honest.got[-1], Reply)
             assert honest.got[-1].version == version + 1
             after = self.server.shard.read()
             assert torch.equal(after, before - 1.0)  # of three workers
@@ -663,8 +661,8 @@ class Cluster:
         self.post.close()
 
 
-def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> WirePush:
-    return WirePush(worker, iteration, version, head)
+def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> Push:
+    return Push(worker, iteration, version, head)
 
 
 BAD = {
@@ -686,7 +684,7 @@ BAD = {
         (Initialize("", [], [], DUE), START),
         "Initialize is not accepted from this worker",
     ),
-    "a reply": ((WireReply(0, 2, 0, 0, 0, 0, DUE), START), "must not come with a block"),
+    "a reply": ((Reply(0, 2, 0, 0, 0, 0, DUE), START), "must not come with a block"),
     "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "must not come with a block"),
     "an optimizer's state": (
         (OptimizerState(0, [], BlockHead("uint8", 0)), torch.empty(0, dtype=torch.uint8)),
@@ -743,7 +741,7 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         new.send(Rejoin(1, 1))
         new.send(Pull(1, 0, 0.5))
         heard: list[WireMessage | None] = []
-        post.until(lambda: heard.append(new.heard()) or isinstance(heard[-1], WireReply))
+        post.until(lambda: heard.append(new.heard()) or isinstance(heard[-1], Reply))
         assert cluster.state == before
         new.send(pushed(1, 1, 0), START)
         post.until(lambda: cluster.server.shard.version == before[0] + 1)
@@ -832,7 +830,7 @@ class Attack:
 
     def _round(self, strangers: list[Stranger], endpoint: str) -> None:
         block = torch.full((100,), torch.nan)
-        push = WirePush(0, self.rounds, 0, head_of(block))
+        push = Push(0, self.rounds, 0, head_of(block))
         for who in strangers:
             with contextlib.suppress(zmq.Again):
                 for frames in who.outgoing.frames(push, block):

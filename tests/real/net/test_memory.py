@@ -30,11 +30,11 @@ from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.mapping import mapped, new_file, opened
 from outpace.real.net.memory.slots import Later, OwnSlots, new_slots
 from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
-from outpace.real.net.messages import WirePush
 from outpace.real.net.probes import Probe
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.sync.messages import Push
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has such memory")
 ELEMENTS = 5000
@@ -60,9 +60,9 @@ def cluster() -> Iterator[Cluster]:
     cluster.close()
 
 
-def push(value: float, elements: int = ELEMENTS) -> tuple[WirePush, torch.Tensor]:
+def push(value: float, elements: int = ELEMENTS) -> tuple[Push, torch.Tensor]:
     block = torch.full((elements,), value)
-    return WirePush(0, 0, 0, head_of(block)), block
+    return Push(0, 0, 0, head_of(block)), block
 
 
 def exchange(cluster: Cluster, send: Callable[..., None], to: Process, value: float) -> Any:
@@ -157,13 +157,13 @@ def test_a_gradient_that_was_made_in_memory_of_its_connection_is_sent_without_a_
     assert block is not None
     assert caller.memory(10, torch.float32) is None  # too small to share
     block.fill_(3.0)
-    first = WirePush(0, 0, 0, head_of(block))
+    first = Push(0, 0, 0, head_of(block))
     send(first, block)
     cluster.until(lambda: cluster.server.messages[-1:] == [first])
     got = cluster.server.got.pop()[2]
     got.add_(Pieces([torch.ones(ELEMENTS)]))
     assert torch.equal(block, torch.full((ELEMENTS,), 4.0))  # the same memory
-    send(WirePush(0, 1, 0, head_of(block)), block)  # once more, while the server has it: a copy
+    send(Push(0, 1, 0, head_of(block)), block)  # once more, while the server has it: a copy
     cluster.until(lambda: len(cluster.server.messages) > 1)
     other = cluster.server.got.pop()[2]
     block.fill_(5.0)
@@ -248,7 +248,7 @@ def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):
     for made in (torch.ones(ELEMENTS), cluster.listener.memory(ELEMENTS, torch.float32)):
         made.fill_(1.0)
         for n in range(2):
-            cluster.listener.send(f"worker-{n}", WirePush(0, 0, 0, head_of(made)), made)
+            cluster.listener.send(f"worker-{n}", Push(0, 0, 0, head_of(made)), made)
         cluster.until(lambda: all(worker.got for worker in workers))
         got = [worker.got.pop()[2] for worker in workers]
         assert all(map(is_mapped, got))

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 from outpace.blocks.block import Block, parts
+from outpace.blocks.packing import BlockHead
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import BlockHead, WirePush
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.sync.messages import WireMessage
+from outpace.sync.messages import Push, WireMessage
 
 ROUNDS = int(os.environ.get("OUTPACE_MEMORY_ROUNDS", "300"))
 ELEMENTS = 1 << 19  # two pieces
@@ -32,7 +32,7 @@ LIMIT_S = 60.0 + ROUNDS / 50
 
 
 def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, "block", None)
+    head: BlockHead | None = getattr(message, message.block_field, None)
     return None if head is None else (head.dtype, head.elements)
 
 
@@ -59,7 +59,7 @@ class End:
         self._draw = random.Random(seed)
 
     def take(self, _: str, message: WireMessage, block: Block | None) -> None:
-        assert isinstance(message, WirePush)
+        assert isinstance(message, Push)
         assert block is not None
         self.in_memory += is_mapped(block)
         self._kept.append((message.iteration, block))
@@ -77,11 +77,11 @@ class End:
             self.clock(self.clock.now + 50_000_000)
 
 
-def message(number: int, place: torch.Tensor | None = None) -> tuple[WirePush, torch.Tensor]:
+def message(number: int, place: torch.Tensor | None = None) -> tuple[Push, torch.Tensor]:
     """Return a block of one value. place: memory to make it in."""
     block = torch.empty(ELEMENTS) if place is None else place
     block.fill_(float(number))
-    return WirePush(0, number, 0, head_of(block)), block
+    return Push(0, number, 0, head_of(block)), block
 
 
 def work(endpoint: str, rounds: int, said: Connection) -> None:

@@ -19,18 +19,11 @@ from hypothesis import strategies as st
 
 from outpace.blocks.block import Block, Phantom
 from outpace.blocks.block import whole as in_one
+from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
-from outpace.real.net.messages import (
-    DTYPES,
-    PHANTOM,
-    BlockHead,
-    BlockPiece,
-    Ready,
-    StateEntry,
-    WirePush,
-)
+from outpace.real.net.messages import BlockPiece, Ready, StateEntry
 from outpace.real.net.wire import (
     ANY_MESSAGE,
     HEADER_BYTES,
@@ -42,7 +35,7 @@ from outpace.real.net.wire import (
     WireError,
 )
 from outpace.record.totals import Totals
-from outpace.sync.messages import WireMessage
+from outpace.sync.messages import Push, WireMessage
 
 RUN, GENERATION = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(ANY_MESSAGE) if kind is not BlockPiece]
@@ -121,8 +114,8 @@ def messages(
 ) -> tuple[WireMessage, Block | None]:
     kind = draw(st.sampled_from(kinds))
     hints = typing.get_type_hints(kind, include_extras=True)
-    message = kind(**{name: draw(values(hint)) for name, hint in hints.items()})
-    head: BlockHead | None = getattr(message, "block", None)
+    message = kind(**{name: draw(values(hints[name])) for name in kind.__struct_fields__})
+    head: BlockHead | None = getattr(message, message.block_field, None)
     return message, None if head is None else block_of(head, draw(st.integers(0, 255)))
 
 
@@ -134,7 +127,7 @@ def block_of(head: BlockHead, first: int = 0) -> Block:
 
 
 def as_announced(message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, "block", None)
+    head: BlockHead | None = getattr(message, message.block_field, None)
     return None if head is None else (head.dtype, head.elements)
 
 
@@ -193,7 +186,7 @@ def test_what_goes_in_comes_out(said):
 @pytest.mark.parametrize("nbytes", [0, 8, PIECE_BYTES - 8, PIECE_BYTES, PIECE_BYTES + 8, 3 << 20])
 def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
     head = BlockHead(dtype, nbytes // (1 if dtype == PHANTOM else DTYPES[dtype].itemsize))
-    said = WirePush(1, 2, 3, head), block_of(head, 7)
+    said = Push(1, 2, 3, head), block_of(head, 7)
     parts = parts_of([said])
     assert len(parts) == max(1, -(-nbytes // PIECE_BYTES))
     incoming = Incoming(RUN, GENERATION, as_announced)
@@ -367,7 +360,7 @@ def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
 )
 def test_a_block_that_is_not_due_is_refused(frames, why):
     incoming = Incoming(
-        RUN, GENERATION, lambda message: ("float32", 3) if isinstance(message, WirePush) else None
+        RUN, GENERATION, lambda message: ("float32", 3) if isinstance(message, Push) else None
     )
     with (
         mock.patch.object(torch, "empty", side_effect=AssertionError),
@@ -375,14 +368,14 @@ def test_a_block_that_is_not_due_is_refused(frames, why):
     ):
         incoming.take(frames)
     message, block = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
-    assert message == WirePush(0, 0, 0, BlockHead("float32", 3))
+    assert message == Push(0, 0, 0, BlockHead("float32", 3))
     assert isinstance(block, torch.Tensor)
     assert block.tolist() == [0, 0, 0]
 
 
 def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     head = BlockHead("float32", 40)
-    said = WirePush(0, 0, 0, head), block_of(head)
+    said = Push(0, 0, 0, head), block_of(head)
     with small_pieces():
         first, second, *rest = parts_of([said])
         incoming = Incoming(RUN, GENERATION, as_announced)
@@ -408,7 +401,7 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
 
 def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
     head = BlockHead("float32", 40)
-    said = [(Ready(), None), (WirePush(0, 0, 0, head), block_of(head)), (Ready(), None)]
+    said = [(Ready(), None), (Push(0, 0, 0, head), block_of(head)), (Ready(), None)]
     with small_pieces():
         incoming, taken = Incoming(RUN, GENERATION, as_announced), []
         parts = parts_of(said)
@@ -432,7 +425,7 @@ def test_a_large_block_knows_whether_it_is_finite():
             if bad is not None:
                 block[bad * SMALL_PIECE // 4] = float("nan")
             incoming = Incoming(RUN, GENERATION, as_announced, all_finite)
-            message = WirePush(0, 0, 0, BlockHead("float32", block.numel()))
+            message = Push(0, 0, 0, BlockHead("float32", block.numel()))
             *_, got = [incoming.take(part) for part in parts_of([(message, block)])]
         assert got is not None
         assert got[1].finite is (bad is None)

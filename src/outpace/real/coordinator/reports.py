@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from outpace.blocks.block import Block, whole
+from outpace.blocks.packing import BlockHead
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.sameness import SameGradients, differing_settings
@@ -25,7 +26,6 @@ from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.real.net.messages import (
-    BlockHead,
     Compared,
     Fetch,
     JoinRun,

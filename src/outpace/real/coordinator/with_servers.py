@@ -18,9 +18,9 @@ from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_sha
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule, Wait
 from outpace.real.coordinator.snapshots import Evaluate, Snapshots
+from outpace.real.net.block_frames import announcing
 from outpace.real.net.clock import RealClock
-from outpace.real.net.inbox import Inbox, Turns
-from outpace.real.net.translation import for_shard, wire_reply
+from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.real.net.transport import Listener
 from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
@@ -128,7 +128,7 @@ class _ShardScheduler(_Scheduler):
         return parameter_server(self)
 
     def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return for_shard(received, block)
+        return from_worker(received, block)
 
     def send(self, to: str, *messages: Message) -> None:
         for reply in messages:
@@ -136,7 +136,7 @@ class _ShardScheduler(_Scheduler):
             assert reply.parameters is not None
             self._turns.answered(reply.worker, reply.iteration)
             self.recorder.totals.messages += 1
-            self._listener.send(to, wire_reply(reply, reply.parameters), reply.parameters)
+            self._listener.send(to, announcing(reply, reply.parameters), reply.parameters)
 
 
 class _CutOffScheduler(_Scheduler):

@@ -8,19 +8,21 @@ is reused for the next block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, whole
 from outpace.blocks.narrowing import NARROW, is_narrowed
-from outpace.blocks.packing import DTYPES, dtype_name
-from outpace.real.net.messages import PHANTOM, BlockHead
+from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead, dtype_name
+from outpace.sync.messages import WireMessage
 
 PIECE_BYTES: Final = 1 << 20
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 
+M = TypeVar("M", bound=WireMessage)
 IsFinite: TypeAlias = Callable[[torch.Tensor], bool]
 
 
@@ -29,6 +31,12 @@ def head_of(block: Block) -> BlockHead:
     if isinstance(block, Phantom):
         return BlockHead(PHANTOM, block.nbytes)
     return BlockHead(dtype_name(block.dtype), block.numel())
+
+
+def announcing(message: M, block: Block | None) -> M:
+    """Return a copy of a message that announces this block in place of having it."""
+    head = None if block is None else head_of(block)
+    return msgspec.structs.replace(message, **{message.block_field: head})
 
 
 def block_elements(dtype: str, part: slice) -> int:

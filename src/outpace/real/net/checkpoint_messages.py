@@ -6,7 +6,8 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import BlockHead, Text
+from outpace.blocks.packing import BlockHead
+from outpace.real.net.messages import Text
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
+from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.transport import Listener
@@ -12,19 +14,33 @@ from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     Close,
     FromWorker,
+    Leave,
     Lost,
     Message,
+    Pause,
     Pull,
     Push,
     Rejoin,
     SetPolicy,
+    WireMessage,
     worker_name,
 )
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
 _OF_SHARD: Final = Push | Pull  # most messages, and so judged first
+_ALONE: Final = Pull | Leave | Pause | Rejoin  # messages for a shard beside pushes
 _OF_COORDINATOR: Final = SetPolicy | Close | Lost
+
+
+def from_worker(received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+    """Return the messages for a shard in a wire message, in order; empty if it has none."""
+    if not isinstance(received, Push):
+        return (received,) if isinstance(received, _ALONE) else ()
+    received.gradient = block
+    if received.coin is None:
+        return (received,)
+    return received, Pull(received.worker, received.iteration, received.coin)
 
 
 class Turns:

@@ -1,23 +1,22 @@
 """Wire messages: what the processes of a run send each other.
 
-Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
-do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the
-first measurement in `probes`, what processes report in `report_messages`, the others here.
-`wire` has what is around a message.
-Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
-message carries no tensors: it announces the block that comes with it, whose bytes follow as
+Messages of programs are sent as they are (`sync.messages`). Those for what workers do together are
+in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the first measurement
+in `probes`, what processes report in `report_messages`, the others here. `wire` has what is around
+a message. Every field is typed and bounded, so that decoding refuses values that cannot be right. A
+wire message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from outpace.blocks.packing import DTYPES
-from outpace.sync.messages import Count, Index, Probability, WireMessage
+from outpace.blocks.packing import BlockHead
+from outpace.sync.messages import Count, Index, WireMessage
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
@@ -25,61 +24,15 @@ Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 
-PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
-
 
 class WirePart(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
     """A part of a message, or what is around it."""
-
-
-class BlockHead(WirePart):
-    """Announces the block that comes with a message."""
-
-    dtype: Name
-    elements: Count
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * (1 if self.dtype == PHANTOM else DTYPES[self.dtype].itemsize)
 
 
 class BlockPiece(WireMessage, tag="more"):
     """The next piece of the block that an earlier message announced."""
 
     offset: Count  # bytes
-
-
-# -- workers and servers: messages of programs that carry a block --------------------------
-
-
-class WirePush(WireMessage, tag="push"):
-    """Push. `settings` and `unused` are those of its StepSettings.
-
-    coin: the coin of the Pull that comes right after this push, if one does. timed: the server
-    records the times of this request, as the worker does.
-    """
-
-    worker: Index
-    iteration: Count
-    version: Count
-    block: BlockHead | None = None
-    coin: Probability | None = None
-    settings: list[dict[str, Any]] | None = None
-    unused: list[Index] = msgspec.field(default_factory=list)
-    skipped: bool = False
-    timed: bool = False
-
-
-class WireReply(WireMessage, tag="reply"):
-    """Reply."""
-
-    shard: Index
-    worker: Index
-    iteration: Count
-    version: Count
-    clock: Count
-    held: Count
-    block: BlockHead
 
 
 # -- workers and servers: parameters ---------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from outpace.real.net.messages import BlockHead
+from outpace.blocks.packing import BlockHead
 from outpace.sync.messages import Count, Index, WireMessage
 
 PROBE_S: Final = 0.5  # all workers together

@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import BlockHead, Name, Text, WirePart
+from outpace.blocks.packing import BlockHead
+from outpace.real.net.messages import Name, Text, WirePart
 from outpace.record.logged import LONGEST_NAME, MOST_NAMES
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage

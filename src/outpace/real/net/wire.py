@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Block
-from outpace.blocks.packing import DTYPES
+from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.errors import ProtocolError
 from outpace.real.net import (
     checkpoint_messages,
@@ -31,7 +31,7 @@ from outpace.real.net import (
     report_messages,
 )
 from outpace.real.net.block_frames import Assembly, IsFinite, block_in, only_piece, pieces_of
-from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece, WirePart
+from outpace.real.net.messages import BlockPiece, WirePart
 from outpace.sync.membership import Fence, Verdict
 from outpace.sync.messages import Count, Index, WireMessage
 
@@ -179,7 +179,7 @@ class Incoming:
             return self._continue(message, piece)
         if self._assembly is not None:
             raise WireError(f"{_kind(message)} came in the middle of a block")
-        head: BlockHead | None = getattr(message, "block", None)
+        head: BlockHead | None = getattr(message, message.block_field, None)
         if head is None:
             if piece is not None or slot is not None:
                 raise WireError(f"{_kind(message)} came with bytes that it does not announce")

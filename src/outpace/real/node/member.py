@@ -15,18 +15,11 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Block
+from outpace.blocks.packing import BlockHead
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
-    BlockHead,
-    Go,
-    JoinRun,
-    ProcessDone,
-    Ready,
-    Refused,
-    StopRun,
-)
+from outpace.real.net.messages import Go, JoinRun, ProcessDone, Ready, Refused, StopRun
 from outpace.real.net.report_messages import (
     MOST_ROWS,
     MOST_TIMES,

@@ -17,6 +17,7 @@ from outpace.engine.servers import server_program
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes
+from outpace.real.net.inbox import from_worker
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
@@ -25,12 +26,10 @@ from outpace.real.net.messages import (
     Ready,
     ReplaceWorker,
     TakeSnapshot,
-    WirePush,
     WorkerReplaced,
 )
 from outpace.real.net.probes import MOST_PROBES, SIZES, Probe
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.saving.saver import ShardSaver
@@ -96,7 +95,6 @@ class Server(Member):
             experiment,
             self.listener,
             self._part,
-            self._requests,
             self._times,
             self.recorder.totals,
         )
@@ -136,6 +134,7 @@ class Server(Member):
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
         await self._part.begin(no_memory if self._is_narrow else self.listener.memory)
+        self.shard.members_changed = self._requests.look
         self._requests.has_begun()
         await self.start_run()
         if saved is not None:
@@ -166,7 +165,7 @@ class Server(Member):
     def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block may come with a message of a worker; see `Handlers`."""
         part = self._part
-        if isinstance(message, WirePush):
+        if isinstance(message, Push):
             return on_the_wire(part.block) if part.block and self._is_narrow else part.block
         if isinstance(message, OptimizerState):
             size = part.state_due(message.entries) if peer == worker_name(0) else None
@@ -187,8 +186,8 @@ class Server(Member):
         The transport calls it with the block that is expected. A message that is not for the shard
         is followed here.
         """
-        if messages := for_shard(received, block):
-            if isinstance(received, WirePush):
+        if messages := from_worker(received, block):
+            if isinstance(received, Push):
                 if received.timed:
                     self._times.received(peer, received, block)
             elif isinstance(received, Pull):

@@ -9,23 +9,15 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import torch
 
 from outpace.blocks.block import Block, whole
+from outpace.blocks.packing import BlockHead
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import head_of, on_the_wire, value_bytes
-from outpace.real.net.messages import (
-    BlockHead,
-    Fetch,
-    OptimizerState,
-    Plan,
-    Refused,
-    Snapshot,
-    WireReply,
-)
+from outpace.real.net.block_frames import announcing, head_of, on_the_wire, value_bytes
+from outpace.real.net.messages import Fetch, OptimizerState, Plan, Refused, Snapshot
 from outpace.real.net.probes import SIZES, Probe, ProbeTurn
-from outpace.real.net.translation import reply_of, wire_push
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
@@ -42,6 +34,7 @@ from outpace.sync.messages import (
     Pull,
     Push,
     Rejoin,
+    Reply,
     WireMessage,
     server_name,
     size_bytes,
@@ -147,8 +140,10 @@ class ServerConnections:
         """Send a push, and the pull that comes right after it, if one does."""
         size, gradient = size_bytes(push), push.gradient
         self._totals.bytes_sent += size
-        settings = None if gradient is None else self._process.trainer.settings()
-        message = wire_push(push, pull, settings)
+        message = announcing(push, gradient)
+        message.coin = None if pull is None else pull.coin
+        if gradient is not None:
+            message.settings = self._process.trainer.settings()
         if server is None or not self._process.is_recorded(push.iteration):
             caller.send(message, gradient)
             return
@@ -228,7 +223,7 @@ class ServerConnections:
         due_reply = on_the_wire(due) if self._is_narrow else due
 
         def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
-            if isinstance(message, WireReply):
+            if isinstance(message, Reply):
                 return due_reply if message.shard == server else None
             if isinstance(message, Snapshot):
                 return due if message.shard == server else None
@@ -243,10 +238,12 @@ class ServerConnections:
         return expected
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, WireReply):
+        if isinstance(message, Reply):
             if self._times.open.count:
-                self._times.arrived(message.shard, message.iteration, message.block.nbytes)
-            self.mailbox.put(reply_of(message, block))
+                size = 0 if block is None else block.nbytes
+                self._times.arrived(message.shard, message.iteration, size)
+            message.parameters = block
+            self.mailbox.put(message)
         elif isinstance(message, Ack):
             self.mailbox.put(message)
         elif isinstance(message, Snapshot):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.packing import PHANTOM
 from outpace.blocks.readiness import shares_until_ready
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
@@ -18,8 +19,7 @@ from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
 from outpace.kernel import Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
-from outpace.real.net.messages import PHANTOM, Plan, WireReply
-from outpace.real.net.translation import reply_of
+from outpace.real.net.messages import Plan
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.server_connections import ServerConnections
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
@@ -32,6 +32,7 @@ from outpace.sync.messages import (
     Leave,
     Message,
     Pause,
+    Reply,
     WireMessage,
 )
 from outpace.sync.programs.context import SendPart, Stopped
@@ -56,9 +57,8 @@ class ServedWorker(WorkerProcess):
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
-        self._coins = RandomStream(
-            experiment.seed, "coin", worker, lambda source, n: source.random(n)
-        )
+        coins = RandomStream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
+        self.coin = coins.__getitem__
         self._blocks: Sequence[Block] = []  # with which the program begins
         self._slices: Sequence[slice] = []  # of the flat parameters, for each of these blocks
         to_servers = self._to_servers = ServerConnections(self, experiment)
@@ -150,9 +150,6 @@ class ServedWorker(WorkerProcess):
     def initial_parameters(self) -> list[Block]:
         return list(self._blocks)
 
-    def coin(self, iteration: int) -> float:
-        return self._coins[iteration]
-
     def prepare(self, iteration: int) -> None:
         if not self.must_stop(iteration):
             self.trainer.prepare(iteration)
@@ -235,7 +232,7 @@ class ServedWorker(WorkerProcess):
     # -- messages of the coordinator -----------------------------------------------------
 
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
-        if isinstance(message, WireReply):  # the scheduler's, without parameters
+        if isinstance(message, Reply):  # the scheduler's, without parameters
             return PHANTOM, 0
         if isinstance(message, ScriptState) and self._kept_bytes:
             return "uint8", self._kept_bytes
@@ -246,8 +243,9 @@ class ServedWorker(WorkerProcess):
             self._kept_bytes = message.kept[self.worker]
         if isinstance(message, Close):
             self._mailbox.put(message)
-        elif isinstance(message, WireReply):
-            self._mailbox.put(reply_of(message, block))
+        elif isinstance(message, Reply):
+            message.parameters = block
+            self._mailbox.put(message)
         elif isinstance(message, ScriptState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)

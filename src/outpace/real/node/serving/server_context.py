@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from time import monotonic_ns
-from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import most_unanswered, pushes_in_a_row
 from outpace.kernel import Kernel
+from outpace.real.net.block_frames import announcing
 from outpace.real.net.inbox import Inbox, Turns
-from outpace.real.net.translation import wire_reply
 from outpace.real.net.transport import Listener
 from outpace.real.node.serving.part import ServerPart
-from outpace.real.node.serving.requests import Requests
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync.messages import Ack, Message, Pull, Push, Reply
-
-_OF_SHARD: Final = Push | Pull  # most messages: nothing follows from them but answers
+from outpace.sync.messages import Ack, Message, Reply
 
 
 class ServedContext(Inbox):
@@ -26,7 +22,6 @@ class ServedContext(Inbox):
 
     Args:
         name: of the server.
-        requests: those that wait until all workers have left.
         totals: counts what is sent.
     """
 
@@ -37,15 +32,13 @@ class ServedContext(Inbox):
         experiment: Experiment,
         listener: Listener,
         part: ServerPart,
-        requests: Requests,
         times: ServiceTimes,
         totals: Totals,
     ) -> None:
         turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         super().__init__(kernel, listener, name, turns)
         self._owed = turns
-        self._part, self._requests, self._times, self._totals = part, requests, times, totals
-        self._last: Message | None = None  # that the program has received
+        self._part, self._times, self._totals = part, times, totals
 
     @property
     def now(self) -> Time:
@@ -54,18 +47,6 @@ class ServedContext(Inbox):
     @property
     def shard(self) -> TimedShard:
         return self._part.shard
-
-    async def recv(self) -> Message:
-        if not isinstance(self._last, _OF_SHARD):
-            self._requests.look()
-        self._last = message = await super().recv()
-        return message
-
-    async def recv_within(self, timeout_s: float) -> Message | None:
-        if not isinstance(self._last, _OF_SHARD):
-            self._requests.look()
-        self._last = message = await super().recv_within(timeout_s)
-        return message
 
     def send(self, to: str, *messages: Message) -> None:
         totals, times = self._totals, self._times
@@ -79,7 +60,7 @@ class ServedContext(Inbox):
             block = message.parameters
             self._owed.answered(message.worker, message.iteration)
             totals.bytes_sent += block.nbytes
-            began = monotonic_ns() if times.count else 0
-            self._listener.send(to, wire_reply(message, block), block)
-            if began:
+            began = monotonic_ns()
+            self._listener.send(to, announcing(message, block), block)
+            if times.open.count:
                 times.answered(message.worker, message.iteration, block.nbytes, began)

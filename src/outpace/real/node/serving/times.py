@@ -5,11 +5,11 @@ A row begins when a request has been read, and is added when it has been answere
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
 from outpace.blocks.block import Block, Value
-from outpace.real.net.messages import WirePush
 from outpace.real.node.timing import NO_ARRIVAL, PLACE, OpenRequests, TimingRows
 from outpace.record.timing import PROBE, PULL, PUSH, WIDTH
 from outpace.record.trace import NONE
@@ -31,16 +31,11 @@ class ServiceTimes:
     def __init__(self, rows: TimingRows, server: int) -> None:
         self._rows, self.clock, self._server = rows, rows.clock, server
         self.open = OpenRequests(rows)  # those with a pull
-        self._pushes: dict[tuple[int, int], list[int]] = {}  # rows of pushes without, not applied
+        self.pushes: dict[tuple[int, int], list[int]] = {}  # rows of those without, not applied
         self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
         self.reading = 0  # when the parameters were read last
 
-    @property
-    def count(self) -> int:
-        """Requests that are not answered."""
-        return self.open.count + len(self._pushes)
-
-    def received(self, peer: str, request: WirePush | Pull, block: Block | None) -> None:
+    def received(self, peer: str, request: Push | Pull, block: Block | None) -> None:
         """Note that the message that the clock has read last is a request of this peer.
 
         A pull that comes alone is noted if the push of its iteration was.
@@ -67,14 +62,14 @@ class ServiceTimes:
         if pulls:
             self.open.begin(worker, iteration, row)
         else:
-            self._pushes[worker, iteration] = row
+            self.pushes[worker, iteration] = row
 
     def handled(self, message: Push | Pull, begun: int, done: int) -> None:
         """Note that the shard has handled a request."""
         worker, iteration = message.worker, message.iteration
         row = None
-        if self._pushes and isinstance(message, Push):
-            row = self._pushes.pop((worker, iteration), None)
+        if self.pushes and isinstance(message, Push):
+            row = self.pushes.pop((worker, iteration), None)
         if row is not None:
             row[_BEGUN], row[_DONE] = begun, done
             self._rows.add(row)
@@ -106,9 +101,9 @@ class ServiceTimes:
 
     def close(self) -> None:
         """Add the requests that were not answered."""
-        for row in self._pushes.values():
+        for row in self.pushes.values():
             self._rows.add(row)
-        self._pushes.clear()
+        self.pushes.clear()
         self.open.close()
 
 
@@ -116,29 +111,32 @@ class TimedShard(Shard):
     """A shard whose times are noted.
 
     It calls Shard's methods by name, which is faster than `super()`.
+
+    Attributes:
+        members_changed: called when a worker may have left or come.
     """
 
     times: ServiceTimes
+    members_changed: Callable[[], None]
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
-        if not self.times.count:
-            return Shard.receive(self, message, now)
-        begun = monotonic_ns()
+        times = self.times
+        is_timed, begun = times.open.count or times.pushes, monotonic_ns()
         replies = Shard.receive(self, message, now)
         done = monotonic_ns()
-        if isinstance(message, _OF_SHARD):
-            self.times.handled(message, begun, done)
-        if replies:
-            self.times.released(replies, done)
+        if not isinstance(message, _OF_SHARD):
+            self.members_changed()
+        elif is_timed:
+            times.handled(message, begun, done)
+        if replies and is_timed:
+            times.released(replies, done)
         return replies
 
     def on_time(self, now: Time) -> list[Reply]:
         replies = Shard.on_time(self, now)
-        if self.times.count:
-            self.times.released(replies, monotonic_ns())
+        self.times.released(replies, monotonic_ns())
         return replies
 
     def read(self) -> Value:
-        if self.times.count:
-            self.times.reading = monotonic_ns()
+        self.times.reading = monotonic_ns()
         return Shard.read(self)
