@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate
@@ -87,51 +87,6 @@ class AccumulatedInBuffer:
         return full if len(full.parts) > 1 else full.parts[0], count
 
 
-class GivenValues:
-    """What a worker gives to an all-reduce: consecutive tensors of a block, times `share`.
-
-    Args:
-        value: None: the worker gives nothing, which is written as zeros.
-        unchecked: number of elements at the end that need not be finite.
-    """
-
-    def __init__(self, value: Block | None, share: float, unchecked: int = 0) -> None:
-        self._tensors = [] if value is None else [part.reshape(-1) for part in parts(value)]
-        self._starts = [0, *accumulate(map(len, self._tensors))]
-        self._share, self._checked = share, self._starts[-1] - unchecked
-
-    def write(self, start: int, place: torch.Tensor) -> list[torch.Tensor]:
-        """Fill a tensor with the elements from number `start` on.
-
-        Returns:
-            Those of them that are to be finite, as they were.
-        """
-        if not self._tensors:
-            place.zero_()
-            return []
-        found = []
-        for part in self._parts(start, start + len(place)):
-            here, place = place[: len(part)], place[len(part) :]
-            if self._share != 1 and part.device == here.device:
-                torch.mul(part, self._share, out=here)
-            else:
-                here.copy_(part)
-                if self._share != 1:
-                    here.mul_(self._share)
-            if start < self._checked:
-                found.append(part[: self._checked - start])
-            start += len(part)
-        return found
-
-    def _parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
-        number = bisect_right(self._starts, start) - 1
-        while start < stop:
-            first, last = self._starts[number], min(stop, self._starts[number + 1])
-            if start < last:
-                yield self._tensors[number][start - first : last - first]
-            start, number = last, number + 1
-
-
 class WireBuffer:
     """The values that a worker sends, and the entries of all workers.
 
@@ -160,17 +115,50 @@ class WireBuffer:
     def is_intact(self, _: bool) -> None:
         self._intact = self.buffers[0]._version
 
-    def write(self, values: GivenValues) -> Iterator[torch.Tensor]:
-        """Write values; yield each piece once it is written.
+    def write(
+        self, value: Block | None, share: float, unchecked: int = 0
+    ) -> Iterator[torch.Tensor]:
+        """Write what this worker gives; yield each piece once it is written.
 
-        Sets `is_finite`; pieces are checked while they travel.
+        Sets `is_finite`; values are checked while they travel.
+
+        Args:
+            value: consecutive tensors, which are multiplied by `share`; None: the worker gives
+                nothing, which is written as zeros.
+            unchecked: number of elements at the end that need not be finite.
         """
-        self.is_finite, start = True, 0
-        for piece in self._pieces:
-            written = values.write(start, piece)
-            start += len(piece)
-            yield piece
-            self.is_finite = self.is_finite and all(map(all_finite, written))
+        self.is_finite = True
+        if value is None:
+            for piece in self._pieces:
+                yield piece.zero_()
+            return
+        whole = [each.reshape(-1) for each in parts(value)]
+        given = [part for each in self._cut(whole) for part in torch.split(each, _PIECE)]
+        rest = sum(map(len, given)) - unchecked  # elements that are to be finite
+        pieces, written = deque(self._pieces), 0
+        for place, part in zip(split_among(self.values, given), given, strict=True):
+            if share != 1 and part.device == place.device:
+                torch.mul(part, share, out=place)
+            else:
+                place.copy_(part)
+                if share != 1:
+                    place.mul_(share)
+            written += len(part)
+            while pieces and written >= len(pieces[0]):
+                written -= len(pieces[0])
+                yield pieces.popleft()
+            if rest > 0:
+                self.is_finite = self.is_finite and all_finite(part[:rest])
+            rest -= len(part)
+
+    def _cut(self, tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Yield the parts of consecutive tensors, each of which lies within one buffer."""
+        ends = list(accumulate(map(len, self.values)))
+        start = 0
+        for tensor in tensors:
+            cuts = [end - start for end in ends if 0 < end - start < len(tensor)]
+            yield from torch.tensor_split(tensor, cuts)
+            start += len(tensor)
 
     def write_entry(self, worker: int, entry: Entry) -> torch.Tensor:
         """Write this worker's entry; return the piece with the entries."""

@@ -96,7 +96,7 @@ class PairwiseExchanges:
         elif self._under_way is not None and self._under_way.number == message.number:
             self._give_up(self._under_way)
 
-    def leave(self, *, in_order: Callable[[], bool]) -> None:
+    def leave(self, *, in_order: Callable[[], bool] = lambda: False) -> None:
         """Take part in no more averages; wait for the current one as long as `in_order()`."""
         while self._under_way is not None and in_order():
             self._clock(self._clock.now + nanoseconds(_LOOK_EVERY_S))

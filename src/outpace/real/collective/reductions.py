@@ -18,10 +18,10 @@ from outpace.blocks.block import Block, Phantom, Value
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import (
+    AccumulatedInBuffer,
     Contribution,
     Digests,
     Entry,
-    GivenValues,
     WireBuffer,
     WireSum,
 )
@@ -32,6 +32,7 @@ from outpace.real.net.peer_messages import GroupBroken, TakePart
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
+from outpace.sync.peers.parameters import AccumulatedInPlace
 
 _T = TypeVar("_T")
 
@@ -107,6 +108,13 @@ class Reductions:
         if part is not None:
             self._thread.do(partial(self._reduce, part, part.wire))
         return met
+
+    def new_sum(self) -> AccumulatedInPlace | AccumulatedInBuffer:
+        """Return an empty sum of gradients, which an all-reduce takes as it is."""
+        if self._like is None:
+            return AccumulatedInPlace()
+        sizes = [(self._elements - self._exact, self._like.dtype), (self._exact, self._tail)]
+        return AccumulatedInBuffer(sizes, self._like.device)
 
     def share(self, values: torch.Tensor) -> Future[None]:
         """Replace `values` by those of worker 0; the future is set when they arrive."""
@@ -255,7 +263,7 @@ class Reductions:
         """Write this worker's value and entry; yield each piece once it is written."""
         gives = part.value is not None and part.is_finite
         kind = Contribution.VALUE if gives else Contribution.NOTHING
-        yield from wire.write(GivenValues(part.value if gives else None, self._share, self._exact))
+        yield from wire.write(part.value if gives else None, self._share, self._exact)
         if not wire.is_finite:
             part.is_finite, kind = False, Contribution.SPOILED
         yield wire.write_entry(self._me, Entry(kind, part.weight, part.joined, part.digests))

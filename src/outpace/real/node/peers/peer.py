@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.block import Block, Phantom, parameters_digest, whole
+from outpace.blocks.packing import BlockHead
+from outpace.cluster.collectives import Costs
+from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import OfPairs, PendingExchange
-from outpace.real.collective.group import Backend, gpu_of
+from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, PendingExchange
+from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
-from outpace.real.collective.reductions import PendingReduction
-from outpace.real.collective.store import StoreConnection
+from outpace.real.collective.probe import timed_all_reduces
+from outpace.real.collective.reductions import PendingReduction, Reductions
+from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     Fetch,
@@ -29,10 +34,10 @@ from outpace.real.net.peer_messages import (
 )
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
-from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -41,6 +46,9 @@ from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
 from outpace.tasks import Script
+
+_LONGEST_S: Final = 86_400.0  # for others to join a group
+_THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
 
 
 class PeerWorker(WorkerProcess):
@@ -68,7 +76,15 @@ class PeerWorker(WorkerProcess):
         self.workers = experiment.workers
         self.models: PeerModels
         tell = self.coordinator.send
-        self._groups = PeerGroups(link, worker, experiment, self.kernel, self.clock, store, tell)
+        self._deterministic, law = experiment.deterministic, experiment.network
+        self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
+        self._address = own_address(link.endpoint)
+        self._store = store or StoreConnection(link.name, link.session, link.key)
+        self._settings: GroupSettings  # of groups, from here on once the plan is known
+        self._reductions: Reductions | None = None
+        self._exchanges: PairwiseExchanges | None = None
+        self._head: BlockHead  # of the parameters
+        self._device: torch.device | None = None  # of their values
         self._meetings = OwnMeetings(self.kernel, self.clock, tell)
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
@@ -91,7 +107,7 @@ class PeerWorker(WorkerProcess):
         """Join the run, connect to the others, agree on the initial parameters, train."""
         self.models, self.trainer = models, models.trainer
         parameters = models.parameters()
-        head = head_of(parameters)
+        head = self._head = head_of(parameters)
         digest = parameters_digest([parameters])
         plan = await self.join_run(
             digest=digest,
@@ -102,19 +118,19 @@ class PeerWorker(WorkerProcess):
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
-        groups = self._groups
-        await groups.connect(plan, backend, parameters, models, self._reduced)
+        await self._connect(plan, backend, parameters)
         if plan.share and isinstance(parameters, torch.Tensor):
-            await groups.reductions.share(parameters)
+            await self.reductions.share(parameters)
             models.start_from(parameters)
         await self.agree_on_buffers()
         if (unsaved := models.unsaved_buffers()) is not None:
-            await groups.reductions.share(unsaved)
+            await self.reductions.share(unsaved)
             models.load_unsaved(unsaved)
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
-        await groups.connect_pairs(models, self._averages.exchanged)
+        if self.strategy.exchanges:
+            await self._connect_pairs()
         self._is_in_run = True
         await self.start_run()
         await self.strategy.train(self)
@@ -125,6 +141,68 @@ class PeerWorker(WorkerProcess):
             self.coordinator.send(TrainingDone())
             await Future[None](self.kernel, "the end of the run")
 
+    async def _connect(
+        self, plan: Plan, backend: Backend, parameters: torch.Tensor | Phantom
+    ) -> None:
+        """Connect all workers for all-reduces."""
+        strategy, models = self.strategy, self.models
+        rounds, tail, elements = strategy.wire == "bf16", models.tail, self._head.elements
+        like, wire = None, torch.uint8  # phantoms are sent as bytes
+        if isinstance(parameters, torch.Tensor):
+            like = parameters.new_empty(0)
+            wire = torch.bfloat16 if rounds else parameters.dtype
+            self._device = parameters.device
+        elif rounds:
+            elements, tail = elements // 2, 0
+        least_bytes = self._head.elements * wire.itemsize
+        self._settings = GroupSettings(
+            GroupStore(self._store.at(plan.store), min(strategy.timeout_s, _LONGEST_S)),
+            self._address,
+            backend,
+            self._deterministic,
+            device=self._device,
+        )
+        self._reductions = Reductions(
+            self.kernel,
+            self.clock,
+            self.worker,
+            self.workers,
+            like=like,
+            elements=elements + tail,
+            exact=tail,
+            wire=wire,
+            tail=models.tail_dtype if tail else None,
+            averages=models.averages_in_place,
+            tell=self.coordinator.send,
+            ended=self._reduced,
+            least=lambda members: (
+                self._costs.of(strategy.all_reduce, members, least_bytes).duration
+            ),
+        )
+        await self._reductions.connect(self._settings, 0, range(self.workers))
+
+    async def _connect_pairs(self) -> None:
+        """Connect this worker with each other one."""
+        models = self.models
+        self._exchanges = PairwiseExchanges(
+            self.kernel,
+            self.clock,
+            self.worker,
+            [worker for worker in range(self.workers) if worker != self.worker],
+            self._settings,
+            read=lambda: models.own().read(),
+            change=models.change_own,
+            tell=self.coordinator.send,
+            ended=self._averages.exchanged,
+        )
+        await self._exchanges.connect()
+
+    @property
+    def reductions(self) -> Reductions:
+        """The all-reduces, once all workers are connected."""
+        assert self._reductions is not None
+        return self._reductions
+
     async def _go_on(self, plan: Plan) -> None:
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
@@ -132,32 +210,44 @@ class PeerWorker(WorkerProcess):
             return
         before = self._before = await self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
-        self._groups.reductions.go_on_after(before.averages)
+        self.reductions.go_on_after(before.averages)
 
     @property
     def results(self) -> int:
         """The number of all-reduces whose results this worker has."""
-        return self._groups.reduced
+        return 0 if self._reductions is None else self._reductions.done
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together."""
-        await self._groups.probe(budget, self.timing)
+
+        def timed(group: Group) -> list[tuple[int, Time, Time]]:
+            return list(timed_all_reduces(group, budget, self._device, lambda: self.clock.now))
+
+        for number, (size, joined, arrived) in enumerate(await self.reductions.do(timed, "probe")):
+            span = joined, arrived
+            self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
 
     def finish(self) -> None:
         self.send_result()
         super().finish()
 
     def close(self) -> None:
-        self._groups.close()
+        parts = [each for each in (self._exchanges, self._reductions) if each is not None]
+        for each in parts:
+            each.leave()
+        self._store.close()  # ends the threads that wait for others to join a group
+        for each in parts:
+            each.join(_THREAD_ENDS_S)
         super().close()
 
     def send_result(self) -> None:
         """Send the final parameters of this worker, unless it has left or the run has not begun."""
         if not self._is_in_run:
             return
-        self._groups.leave_pairs(lambda: not (self.stopped and self.stopped.early))
+        if self._exchanges is not None:
+            self._exchanges.leave(in_order=lambda: not (self.stopped and self.stopped.early))
         self._is_in_run = False
-        self._groups.reductions.leave()
+        self.reductions.leave()
         self._send_snapshot(0)
         self.coordinator.send(Leave(self.worker))
 
@@ -174,7 +264,7 @@ class PeerWorker(WorkerProcess):
     # -- the context of the program ----------------------------------------------------
 
     def accumulated(self) -> AccumulatedGradient:
-        found = self._groups.new_sum()
+        found = self.reductions.new_sum()
         before = self._before.accumulated
         if before is not None:
             found.restore(before.parts, before.count)
@@ -226,13 +316,14 @@ class PeerWorker(WorkerProcess):
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         self._averages.joins_all_reduce()
-        reductions = self._groups.reductions
+        reductions = self.reductions
         digests = self.models.digests(reductions.done)
         return reductions.begin(value, weight, digests)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
         self._averages.joins_exchange(iteration)
-        return self._groups.exchanges.begin(iteration)
+        assert self._exchanges is not None
+        return self._exchanges.begin(iteration)
 
     def meet(self, *, last: bool = False) -> PendingMeeting:
         return self._meetings.come(last=last)
@@ -270,13 +361,16 @@ class PeerWorker(WorkerProcess):
 
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
-            return message.block.dtype, self._groups.elements
+            return message.block.dtype, self._head.elements
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, Regroup | OfPairs):
+        if isinstance(message, Regroup):
             if self._is_in_run:
-                self._groups.take(message)
+                self.reductions.connect(self._settings, message.generation, message.members)
+        elif isinstance(message, OfPairs):
+            if self._is_in_run and self._exchanges is not None:
+                self._exchanges.take(message)
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
         elif self.saver is not None and self.saver.take(message):
