@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 from collections import Counter, defaultdict
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +25,8 @@ from tests.support.runtimes import (
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
+from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.record.trace import TraceRows
@@ -184,10 +187,15 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     kernel, listening = Kernel(), Listening()
     experiment = experiment_from(behind("ssp"), "test")
     rows_taken = []
-    place = SchedulerResources(
-        experiment, kernel, RealClock(), listening, TraceRows(rows_taken.append)
+    setting: Any = SimpleNamespace(
+        experiment=experiment,
+        resume=None,
+        rule=None,
+        trace=TraceRows(rows_taken.append),
+        evaluate=lambda *_: None,
+        log=lambda _: None,
     )
-    scheduler = WithServers(place, {}, lambda *_: None, None)
+    scheduler = WithServers(RunState(setting, RealClock(), kernel, listening))
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [

@@ -27,7 +27,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
-from outpace.real.coordinator.parts import Parts
+from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.saving import of_servers
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
@@ -275,7 +275,7 @@ class FuzzedCoordinator:
             ),
             mock.patch.object(coordinator_parts, "BackgroundThread", ThreadAtOnce),
         ):
-            self._parts = parts = Parts(
+            self._coordinator = Coordinator(
                 CoordinatorSetting(
                     experiment=experiment,
                     session=Session(1, FIRST, 10.0, None),
@@ -288,6 +288,7 @@ class FuzzedCoordinator:
                     copies=kind.startswith("copied"),
                 )
             )
+        self._parts = parts = self._coordinator._parts
         transport: Any = parts.transport
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
@@ -323,7 +324,7 @@ class FuzzedCoordinator:
                     lambda: parts.losses.connection_lost(name),
                     lambda: parts.losses.process_ended(name, how),
                     lambda: parts.checkpoints and parts.checkpoints.save_now(),
-                    lambda: parts.ending.stop("its time is over"),
+                    lambda: self._coordinator.end("its time is over"),
                 ]
                 draw.choice(what)()
             case 3 | 4:

@@ -29,9 +29,9 @@ from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
-from outpace.real.coordinator.machines import machines_of
 from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
+from outpace.real.coordinator.roles import machines_of
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.coordinator.status import StatusOfRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from outpace.real.coordinator.machines import machines_of
+from outpace.real.coordinator.roles import machines_of
 from outpace.real.net.messages import JoinRun
 from outpace.real.run import RealRun
 from outpace.support.machine import LONGEST, host_name, machine_id

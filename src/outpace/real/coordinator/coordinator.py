@@ -28,6 +28,7 @@ from outpace.real.coordinator.scaling import Told
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun
+from outpace.real.node.member import COORDINATOR
 from outpace.support.units import Time, nanoseconds
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
@@ -55,7 +56,7 @@ class Coordinator:
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers = run.observers
         self.over = False
-        self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
+        self._resume, self._origin = setting.resume, origin
 
     @property
     def started(self) -> bool:
@@ -79,7 +80,7 @@ class Coordinator:
     @property
     def absent(self) -> Sequence[str]:
         """Names of the workers that are lost, and without which the run has gone on."""
-        view = self._parts.view()
+        view = self.view()
         return () if view is None else view.absent
 
     # -- the phases ------------------------------------------------------------------
@@ -102,7 +103,16 @@ class Coordinator:
 
     def end(self, reason: str) -> None:
         """Tell the workers to stop; from now on waiting for them has a limit."""
-        self._ending.stop(reason)
+        run = self.state
+        if run.stop_reason is None:
+            run.stop_reason = reason
+            if self.checkpoints is not None:
+                self.checkpoints.stop()
+            stop = StopRun(reason, run.early)
+            self.state.announced.add(COORDINATOR, stop)
+            for name in self.workers:
+                if name not in run.roles.finished:
+                    self.listener.send(name, stop)
 
     def scale(
         self,
@@ -144,7 +154,21 @@ class Coordinator:
 
     def view(self) -> RunView | None:
         """Return the processes of the run; None before the training."""
-        return self._parts.view()
+        run, roles, parts = self.state, self.roles, self._parts
+        if not run.has_begun:
+            return None
+        is_busy = bool(parts.scaling.is_under_way or roles.left or run.stop_reason is not None)
+        replacements = parts.survival.replacements
+        if replacements is None:
+            return RunView(workers=roles.workers, servers=[], is_busy=is_busy)
+        absent = replacements.absent
+        return RunView(
+            workers=[name for name in roles.workers if name not in absent],
+            servers=roles.servers,
+            absent=absent,
+            returning=replacements.coming_back,
+            is_busy=is_busy or not replacements.is_settled,
+        )
 
     def goes_without(self, worker: str) -> None:
         """Go on without a lost worker for whose next process there is no room.
@@ -152,7 +176,10 @@ class Coordinator:
         Raises:
             ConfigError: it is not coming back, or no other worker is left.
         """
-        self._parts.goes_without(worker)
+        replacements = self._parts.survival.replacements
+        if replacements is None:
+            raise ConfigError("workers: the training has not begun, or has no servers")
+        replacements.goes_without(worker)
 
     def close(self) -> None:
         self._parts.close()
@@ -167,7 +194,7 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        plan, ending = await self._parts.preparation.run(), self._ending
+        plan = await self._parts.preparation.run()
         if self.checkpoints is not None:
             self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
@@ -186,16 +213,16 @@ class Coordinator:
         self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates, after)
         if self.checkpoints is not None:
             self.checkpoints.start()
-        await ending.finish(self.workers, WIND_DOWN_S, or_left=True)
-        await ending.hand_in(WIND_DOWN_S)
+        await self._finish(self.workers, WIND_DOWN_S, or_left=True)
+        await self._hand_in(WIND_DOWN_S)
         if self.checkpoints is not None:  # some workers may wait, to be saved
             for name in self.state.awaited(self.checkpoints.waiting):
                 self.listener.send(name, StopRun("the run is over"))
         self.state.stop_reason = None
         # After the training scripts take what time they need, for example to save the servers'
         # optimizer state. A time or an accuracy that ends the run then sets no limit.
-        await ending.finish(self.workers, limit_s=None)
-        await ending.end_servers(WIND_DOWN_S)
+        await self._finish(self.workers, limit_s=None)
+        await self._end_servers(WIND_DOWN_S)
         self.over = True
 
     def _begin_time(self) -> Time:
@@ -211,7 +238,41 @@ class Coordinator:
     async def _end_in_order(self) -> None:
         self.end("the run ends early")
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
-            await self._ending.finish(self.workers, EARLY_END_S)
-        await self._ending.hand_in(EARLY_END_S)
-        await self._ending.end_servers(EARLY_END_S)
+            await self._finish(self.workers, EARLY_END_S)
+        await self._hand_in(EARLY_END_S)
+        await self._end_servers(EARLY_END_S)
         self.over = True
+
+    async def _finish(
+        self, names: list[str], limit_s: float | None, *, or_left: bool = False
+    ) -> None:
+        """Wait until these have finished; the limit counts from when the run is to end.
+
+        limit_s: None: no limit, apart from processes that are lost.
+        or_left: workers that take no more part in the training need not have finished.
+        """
+        since: Time | None = None
+        left = self.state.roles.left if or_left else set()
+        while missing := [name for name in self.state.awaited(names) if name not in left]:
+            if since is None and self.state.stop_reason is not None:
+                since = self.kernel.now
+            await self.state.announced.next(limit_s, since, "finish", missing)
+
+    async def _hand_in(self, limit_s: float) -> None:
+        """Complete or give up the open checkpoint, and wait for the servers' parameters."""
+        if self.checkpoints is not None:
+            self.checkpoints.end()
+        self.state.stop_reason = self.state.stop_reason or "the workers have finished"
+        self.snapshots.ask_for_last()
+        since = self.kernel.now
+        while self.servers and self.snapshots.final is None:
+            if self.state.awaited(self.servers) != self.servers:
+                break  # one of them cannot hand in anything
+            await self.state.announced.next(limit_s, since, "hand in its parameters", self.servers)
+
+    async def _end_servers(self, limit_s: float) -> None:
+        """End the servers, and wait for the rest of their trace."""
+        self.state.stop_reason = self.state.stop_reason or "the workers have finished"
+        for name in self.servers:
+            self.listener.send(name, StopRun("the run is over"))
+        await self._finish(self.servers, limit_s)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from outpace.engine.scripts.sameness import SameGradients
-from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.real.background import BackgroundThread
-from outpace.real.coordinator.architecture import new_architecture, new_checkpoints
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
-from outpace.real.coordinator.ending import Ending
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import Survival
@@ -19,11 +19,14 @@ from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun
 from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.snapshots import Snapshots
-from outpace.real.elastic.view import RunView
+from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
@@ -31,6 +34,19 @@ from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR
 from outpace.sync.messages import WireMessage, server_name, worker_name
 from outpace.tasks import Script
+
+
+def _new_checkpoints(
+    run: SavedRun,
+    architecture: WithServers | WithoutServers,
+    sent: Callable[[int, torch.Tensor, int], None],
+) -> Checkpoints:
+    """Return what takes the checkpoints of a run. sent: see `CheckpointsOfServers`."""
+    if isinstance(architecture, WithoutServers):
+        checkpoints = CheckpointsOfWorkers(run, architecture.groups)
+        architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
+        return checkpoints
+    return CheckpointsOfServers(run, sent)
 
 
 class Parts:
@@ -44,15 +60,16 @@ class Parts:
     """
 
     def __init__(self, setting: CoordinatorSetting) -> None:
-        experiment, resume, log = setting.experiment, setting.resume, setting.log
-        keys, address = setting.keys, setting.address
+        experiment, keys, address = setting.experiment, setting.keys, setting.address
         self._setting = setting
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         first_gradients = SameGradients(workers, setting.log_warning)
-        self.transport: Transport = ZeroMQTransport(COORDINATOR, setting.session, self.clock, log)
+        self.transport: Transport = ZeroMQTransport(
+            COORDINATOR, setting.session, self.clock, setting.log
+        )
         try:
             self.listener = self.transport.listen(
                 address,
@@ -68,15 +85,16 @@ class Parts:
                 self._store = HostedStore(self.transport, address, workers, keys)
             self.store = "" if self._store is None else self._store.endpoint
             run = self.run = RunState(setting, self.clock, self.kernel, self.listener)
-            totals_of = run.totals_of
             self.kept = self._kept()
             beside = BackgroundThread(self.clock).do
             self.given: GivenFiles | None = None  # if the processes do not see the folder
             if self._copies:
                 self.given = GivenFiles(experiment, self.listener, beside, self._failed)
-            self.architecture = new_architecture(
-                setting, self.kernel, self.clock, self.listener, totals_of, self.store
-            )
+            self.architecture: WithServers | WithoutServers
+            if experiment.peers is None:
+                self.architecture = WithServers(run)
+            else:
+                self.architecture = WithoutServers(run, self.store)
             self.checkpoints: Checkpoints | None = None
             if setting.saving is not None:
                 saved = SavedRun(
@@ -84,12 +102,12 @@ class Parts:
                     self.kernel,
                     self.listener,
                     setting.saving,
-                    totals_of,
-                    resume,
+                    run.totals_of,
+                    setting.resume,
                     beside,
                     self._copies,
                 )
-                self.checkpoints = new_checkpoints(saved, self.architecture, self.kept.sent)
+                self.checkpoints = _new_checkpoints(saved, self.architecture, self.kept.sent)
         except BaseException:
             self.transport.close()
             raise
@@ -108,7 +126,6 @@ class Parts:
             self.checkpoints,
             self._announce,
         )
-        self.ending = Ending(run, self.snapshots, self.checkpoints)
         self.preparation = Preparation(run, self.reports, self.kept, self.given)
 
     def _kept(self) -> KeptScripts:
@@ -142,30 +159,6 @@ class Parts:
         if self._store is not None:
             self._store.close()
         self.transport.close()
-
-    def view(self) -> RunView | None:
-        """See `Coordinator.view`."""
-        run, roles = self.run, self.run.roles
-        if not run.has_begun:
-            return None
-        is_busy = bool(self.scaling.is_under_way or roles.left or run.stop_reason is not None)
-        replacements = self.survival.replacements
-        if replacements is None:
-            return RunView(workers=roles.workers, servers=[], is_busy=is_busy)
-        absent = replacements.absent
-        return RunView(
-            workers=[name for name in roles.workers if name not in absent],
-            servers=roles.servers,
-            absent=absent,
-            returning=replacements.coming_back,
-            is_busy=is_busy or not replacements.is_settled,
-        )
-
-    def goes_without(self, worker: str) -> None:
-        """See `Coordinator.goes_without`."""
-        if self.survival.replacements is None:
-            raise ConfigError("workers: the training has not begun, or has no servers")
-        self.survival.replacements.goes_without(worker)
 
     def _announce(self, name: str, message: WireMessage) -> None:
         if self.given is not None and self.given.take(name, message):

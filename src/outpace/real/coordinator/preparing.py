@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from outpace.blocks.block import Block
 from outpace.errors import RunError
-from outpace.real.coordinator.probing import probe
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.net import probes
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointArrived
 from outpace.real.net.messages import JoinRun, ModelBuffers, Plan, Ready
+from outpace.real.net.probes import StartProbe
+from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
+
+_LIMIT_S: Final = 60.0  # for the probes of one worker, which take PROBE_S once it is connected
 
 
 class Preparation:
@@ -65,8 +71,7 @@ class Preparation:
         await all_say(workers, Ready, "be ready", limit_s)
         await all_say(servers, Ready, "have the parameters", limit_s, times=2)
         if self._experiment.probe:
-            parts = self._clock, self._listener, self._announced
-            await probe(self._experiment, workers, *parts, limit_s)
+            await self._probe()
         return plan
 
     async def _all_join(self) -> None:
@@ -117,3 +122,34 @@ class Preparation:
     def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
         for name in names:
             self._listener.send(name, message, block)
+
+    async def _probe(self) -> None:
+        """Have each worker in turn measure the way to the servers, or all together all-reduces.
+
+        Each of them has said once that it is ready.
+
+        Raises:
+            RunError: a worker has not done so in time, or within 60 s where it measures the way to
+                the servers: it may not reach them.
+        """
+        if (strategy := self._experiment.peers) is not None:
+            if not strategy.exchanges:
+                for name in self._workers:
+                    self._listener.send(name, StartProbe(nanoseconds(probes.PROBE_S)))
+                await self._announced.all(self._workers, Ready, "probe", self._limit_s, times=2)
+            return
+        until = self._clock.now + nanoseconds(probes.PROBE_S)
+        for n, name in enumerate(self._workers):
+            budget = (until - self._clock.now) // (len(self._workers) - n)
+            if budget <= 0:
+                break
+            self._listener.send(name, StartProbe(budget))
+            try:
+                limit = min(self._limit_s, _LIMIT_S)
+                await self._announced.all([name], Ready, "probe the servers", limit, times=2)
+            except RunError as error:
+                host = self._listener.endpoint.removeprefix("tcp://").rpartition(":")[0]
+                raise RunError(
+                    f"{error}: its machine must be able to connect to {host}, at any port; see "
+                    "whether a firewall is in the way"
+                ) from None

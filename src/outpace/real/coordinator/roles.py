@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -9,17 +10,61 @@ from typing import Final, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
-from outpace.kernel import Kernel
+from outpace.kernel import Kernel, Mailbox, TimedOut
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.setting import CoordinatorSetting
-from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, Plan, StopRun
 from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
-from outpace.support.units import Time
-from outpace.sync.messages import server_name, worker_name
+from outpace.support.units import Time, seconds
+from outpace.sync.messages import WireMessage, server_name, worker_name
+
+
+class Announcements:
+    """Messages that say how far a process has come."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._mailbox = Mailbox[WireMessage](kernel, "announcements of the processes")
+        self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
+        # What is waited for, and the processes that have not done it.
+        self.awaited: tuple[str, list[str]] = "", []
+
+    def add(self, name: str, message: WireMessage) -> None:
+        self._heard[name, type(message)] += 1
+        self._mailbox.put(message)
+
+    async def all(
+        self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1
+    ) -> None:
+        """Wait until each of these processes has sent `times` messages of this kind.
+
+        what: what such a message announces, for the error.
+        """
+        since = self._kernel.now
+        while missing := [name for name in names if self._heard[name, kind] < times]:
+            await self.next(limit_s, since, what, missing)
+
+    async def next(
+        self, limit_s: float | None, since: Time | None, what: str, missing: Sequence[str]
+    ) -> None:
+        """Wait for the next message, up to `limit_s` after `since`; without limit if one is None.
+
+        Raises:
+            RunError: the time is over; names the `missing` processes and `what` they did not do.
+        """
+        self.awaited = what, list(missing)
+        if limit_s is None or since is None:
+            await self._mailbox.get()
+            return
+        try:
+            with self._kernel.timeout(max(0.0, limit_s - seconds(self._kernel.now - since))):
+                await self._mailbox.get()
+        except TimedOut:
+            raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
+
 
 ENDED, SILENT, REPORTED = range(3)  # how a loss is known, the most direct way first
 Loss: TypeAlias = tuple[int, RunError]  # how it is known, and the error
@@ -178,3 +223,24 @@ def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
         return error
     then = "; then go on from the last checkpoint (--resume)" if is_saved else ""
     return f"{error}: {no_room}{then}"
+
+
+def machines_of(joined: Mapping[str, JoinRun]) -> dict[str, str]:
+    """Return the name of the machine of each process, by the name of the process.
+
+    This is its host name. Of several machines with one host name, all but the first get a number:
+    "host (2)".
+    """
+    names: dict[str, str] = {}  # by id
+    found = {}
+    for process, join in joined.items():
+        host = "".join(each if each.isprintable() else "?" for each in join.host) or process
+        machine = join.machine or f"host {host}"
+        if machine not in names:
+            name, number = host, 1
+            while name in names.values():
+                number += 1
+                name = f"{host} ({number})"
+            names[machine] = name
+        found[process] = names[machine]
+    return found

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
-from outpace.kernel import Kernel
 from outpace.predict.interface import Rule, Wait
-from outpace.real.coordinator.snapshots import Evaluate, Snapshots
+from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.net.block_frames import announcing
-from outpace.real.net.clock import RealClock
 from outpace.real.net.inbox import Inbox, Turns, from_worker
-from outpace.real.net.transport import Listener
 from outpace.record.recorder import Recorder
-from outpace.record.totals import Totals
-from outpace.record.trace import TraceRows
 from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
@@ -43,24 +36,14 @@ from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerResources:
-    """The parts of the coordinator that a scheduler uses."""
-
-    experiment: Experiment
-    kernel: Kernel
-    clock: RealClock
-    listener: Listener
-    rows: TraceRows
-
-
 class _Scheduler(ABC):
     """The context of a scheduler's program."""
 
-    def __init__(self, place: SchedulerResources, turns: Turns | None = None) -> None:
-        self.recorder = Recorder(place.rows)
-        self._kernel, self._clock, self._listener = place.kernel, place.clock, place.listener
-        self._inbox = inbox = Inbox(place.kernel, place.listener, f"the {SCHEDULER}", turns)
+    def __init__(self, run: RunState, turns: Turns | None = None) -> None:
+        self.recorder = Recorder(run.setting.trace)
+        self._run, self._kernel, self._clock = run, run.kernel, run.clock
+        self._listener = run.listener
+        self._inbox = inbox = Inbox(run.kernel, run.listener, f"the {SCHEDULER}", turns)
         self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
 
     def start(self) -> None:
@@ -105,17 +88,16 @@ class _Scheduler(ABC):
 class _ShardScheduler(_Scheduler):
     """Lets workers through: a shard without parameters."""
 
-    def __init__(self, place: SchedulerResources, resume: ResumePoint | None) -> None:
-        self._resume = resume
-        self._turns = Turns(most_unanswered(place.experiment))
-        super().__init__(place, self._turns)
-        shard = scheduler_shard(place.experiment, self.recorder)
+    def __init__(self, run: RunState) -> None:
+        self._turns = Turns(most_unanswered(run.experiment))
+        super().__init__(run, self._turns)
+        shard = scheduler_shard(run.experiment, self.recorder)
         assert shard is not None
         self.shard = shard
 
     def start(self) -> None:
-        if self._resume is not None:
-            self.shard.restore(self._resume.scheduler(), self._clock.now)
+        if self._run.resume is not None:
+            self.shard.restore(self._run.resume.scheduler(), self._clock.now)
         super().start()
 
     def close(self) -> None:
@@ -142,14 +124,14 @@ class _ShardScheduler(_Scheduler):
 class _CutOffScheduler(_Scheduler):
     """Ends iterations when `rule` says so: it gives orders to workers and servers."""
 
-    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
-        super().__init__(place)
-        self._experiment, self._rule = place.experiment, rule
-        self._first = 0 if resume is None else max(resume.first)
+    def __init__(self, run: RunState, rule: Rule) -> None:
+        super().__init__(run)
+        self._rule = rule
 
     def _program(self) -> Coroutine[Any, Any, None]:
-        workers, servers = self._experiment.workers, self._experiment.servers
-        return cut_off(self, self._rule, workers, servers, self._first)
+        experiment, resume = self._run.experiment, self._run.resume
+        first = 0 if resume is None else max(resume.first)
+        return cut_off(self, self._rule, experiment.workers, experiment.servers, first)
 
     def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
         return [received] if isinstance(received, Done | Leave | Pause | Rejoin) else []
@@ -170,32 +152,19 @@ class _CutOffScheduler(_Scheduler):
 
 
 class WithServers:
-    """Has the same methods as `WithoutServers`.
-
-    Args:
-        rule: decides when an iteration is cut off; None if none is.
-        resume: where the run goes on; None: it begins.
-    """
+    """Has the same methods as `WithoutServers`."""
 
     store = ""
 
-    def __init__(
-        self,
-        resources: SchedulerResources,
-        totals_of: dict[str, Totals],
-        evaluate: Evaluate,
-        rule: Rule | None,
-        resume: ResumePoint | None = None,
-    ) -> None:
-        names = [server_name(server) for server in range(resources.experiment.servers)]
-        self.snapshots = Snapshots(names, resources.listener.send, evaluate)
+    def __init__(self, run: RunState) -> None:
+        self.snapshots = Snapshots(run.roles.servers, run.listener.send, run.setting.evaluate)
         self._scheduler: _Scheduler | None = None
-        if rule is not None:
-            self._scheduler = _CutOffScheduler(resources, rule, resume)
-        elif has_scheduler(resources.experiment):
-            self._scheduler = _ShardScheduler(resources, resume)
+        if run.setting.rule is not None:
+            self._scheduler = _CutOffScheduler(run, run.setting.rule)
+        elif has_scheduler(run.experiment):
+            self._scheduler = _ShardScheduler(run)
         if self._scheduler is not None:
-            totals_of[SCHEDULER] = self._scheduler.recorder.totals
+            run.totals_of[SCHEDULER] = self._scheduler.recorder.totals
 
     def start(self) -> None:
         if self._scheduler is not None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
-from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.meetings import HostedMeetings
 from outpace.real.coordinator.averaging.membership import Membership
 from outpace.real.coordinator.averaging.pairs import Pairs
-from outpace.real.coordinator.snapshots import Evaluate, PeerSnapshots
-from outpace.real.net.transport import Listener
+from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.sync.messages import Leave, WireMessage, worker_name
 
 
@@ -21,30 +18,26 @@ class WithoutServers:
 
     Args:
         store: endpoint of the store through which workers form groups.
-        resume: where the run goes on; None: it begins.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Listener,
-        evaluate: Evaluate,
-        store: str,
-        resume: ResumePoint | None = None,
-    ) -> None:
-        strategy = experiment.peers
+    def __init__(self, run: RunState, store: str) -> None:
+        strategy, kernel, send, resume = (
+            run.experiment.peers,
+            run.kernel,
+            run.listener.send,
+            run.resume,
+        )
         assert strategy is not None
-        self._workers = [worker_name(worker) for worker in range(experiment.workers)]
+        self._workers = run.roles.workers
         self._left: set[str] = set()  # workers whose part in the training is over
-        averages, send = not strategy.has_common, listener.send
-        self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
+        averages = not strategy.has_common
+        self.snapshots = PeerSnapshots(self._workers, averages, send, run.setting.evaluate)
         # Called with each worker that leaves in order, or is lost (True).
         self.when_left: Callable[[str, bool], None] = lambda name, lost: None
         self.groups: Membership | Pairs
         first = 0 if resume is None else resume.checkpoint.index.shards[0].version
         if strategy.exchanges:
-            self.groups = Pairs(kernel, self._workers, experiment.seed, send, first)
+            self.groups = Pairs(kernel, self._workers, run.experiment.seed, send, first)
         else:
             self.groups = Membership(kernel, self._workers, strategy.timeout_s, send, first)
         self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)

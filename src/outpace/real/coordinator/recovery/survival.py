@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import RunError
-from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -33,7 +32,7 @@ class Survival:
     def __init__(
         self,
         run: RunState,
-        architecture: Architecture,
+        architecture: WithServers | WithoutServers,
         checkpoints: Checkpoints | None,
         first_gradients: SameGradients,
         kept: KeptScripts,
