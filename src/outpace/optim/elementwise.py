@@ -6,16 +6,14 @@ form, so that a shard takes bitwise the steps of a plain PyTorch process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from outpace.blocks.block import StepSettings
-from outpace.blocks.sums import Gradient
-from outpace.optim.chunks import InChunks, TorchStep
-from outpace.optim.step import OptimizerState, Step, Updater, copied
+from outpace.optim.step import Step, Updater
+from outpace.optim.torch_optimizers import TorchSteps
 from outpace.support.checks import positive, require
 
 
@@ -35,45 +33,8 @@ class _Elementwise(Updater):
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         # With `foreach` given, torch does not choose a fused step either.
         made = self.torch_class([variable], **settings, foreach=False)
-        return _Steps(made, parameters, variable, self.rate)
-
-
-class _Steps(InChunks):
-    """Takes steps of a torch optimizer of one parameter: a `Step`.
-
-    Args:
-        block: the memory of the parameter.
-        rate: returns the learning rate after so many iterations.
-    """
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        block: torch.Tensor,
-        variable: torch.nn.Parameter,
-        rate: Callable[[float], float],
-    ) -> None:
-        self._optimizer, self._variable, self._rate = optimizer, variable, rate
-        self._step = TorchStep(optimizer, block, {0: (variable, slice(0, block.numel()))})
-        (self._group,) = optimizer.param_groups
-
-    def each(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> Iterator[slice]:
-        """See `InChunks.each`."""
-        self._group["lr"] = factor * self._rate(progress)
-        return self._step.each(gradient, divisor)
-
-    def state(self) -> OptimizerState:
-        return {0: copied(self._optimizer.state.get(self._variable, {}))}
-
-    def load(self, state: OptimizerState) -> None:
-        self._optimizer.state[self._variable] = copied(state[0])
+        pieces = {0: (variable, slice(0, parameters.numel()))}
+        return TorchSteps(made, parameters, pieces, rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,9 +200,14 @@ class TorchOptimizer:
                 members.append(variable)
             groups.append({"params": members} if members else _empty_group())
         made = self._made(groups)
-        steps = TorchSteps(made, parameters, pieces, in_chunks=self._is_known)
-        steps.has_settings(self.settings, self._written)
-        return steps
+        return TorchSteps(
+            made,
+            parameters,
+            pieces,
+            in_chunks=self._is_known,
+            settings=self.settings,
+            written=self._written,
+        )
 
 
 class TorchSteps(InChunks):
@@ -212,6 +217,9 @@ class TorchSteps(InChunks):
         block: 1-D.
         pieces: by number of the parameter, its piece and the place of that piece in the block.
         in_chunks: see `TorchStep`.
+        settings: those that the script had when the optimizer was made, of each group.
+        written: names of the settings that the optimizer changes in its own step.
+        rate: returns the learning rate after so many iterations; None: settings have it.
     """
 
     def __init__(
@@ -220,21 +228,15 @@ class TorchSteps(InChunks):
         block: torch.Tensor,
         pieces: Mapping[int, tuple[torch.nn.Parameter, slice]],
         *,
-        in_chunks: bool,
+        in_chunks: bool = True,
+        settings: Sequence[dict[str, Any]] = (),
+        written: frozenset[str] = frozenset(),
+        rate: Callable[[float], float] | None = None,
     ) -> None:
         self._optimizer, self._pieces = optimizer, pieces
-        self._settings: Sequence[dict[str, Any]] = [{}] * len(optimizer.param_groups)
-        self._written: frozenset[str] = frozenset()
+        self._settings, self._written, self._rate = settings, written, rate
         in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
         self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
-
-    def has_settings(self, settings: Sequence[dict[str, Any]], written: frozenset[str]) -> None:
-        """Note the settings that the script had when the optimizer was made.
-
-        Args:
-            written: names of the settings that the optimizer changes in its own step.
-        """
-        self._settings, self._written = settings, written
 
     def each(
         self,
@@ -245,6 +247,9 @@ class TorchSteps(InChunks):
         factor: float,
     ) -> Iterator[slice]:
         """See `InChunks.each`."""
+        if self._rate is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self._rate(progress)
         if settings is not None:
             _set(self._optimizer, settings.groups, self._settings)
             self._settings = settings.groups
