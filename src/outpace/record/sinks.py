@@ -16,22 +16,20 @@ from outpace.support.replacing import partial_of
 _SMALL: Final = 64  # batches that are kept before they are joined
 
 
-class Batches:
-    """Batches in their order. Small ones are joined, to CHUNK rows or more.
+class MemorySink:
+    """Keeps rows in memory; `schema` is the trace's unless another is given.
 
-    A batch takes about 12 kB however few rows it has, and each process of a real run sends one
-    four times a second.
+    Small batches are joined, to CHUNK rows or more: a batch takes about 12 kB however few rows it
+    has, and each process of a real run sends one four times a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self._schema = schema
         self._batches: list[pa.RecordBatch] = []
         self._small = 0  # number of batches at the end that are still to be joined
         self.rows = 0
 
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def add(self, batch: pa.RecordBatch) -> None:
+    def __call__(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._small += 1
         self.rows += batch.num_rows
@@ -40,28 +38,14 @@ class Batches:
             self._batches[-_SMALL:] = small.combine_chunks().to_batches()
             self._small = int(small.num_rows < CHUNK)
 
-    def table(self, schema: pa.Schema) -> pa.Table:
-        """Return all rows."""
-        if not self._batches:
-            return schema.empty_table()
-        return pa.Table.from_batches(self._batches).cast(schema)
-
-
-class MemorySink:
-    """Keeps rows in memory; `schema` is the trace's unless another is given."""
-
-    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
-        self._schema = schema
-        self._batches = Batches()
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        self._batches.add(batch)
-
     def close(self) -> None:
         pass
 
     def table(self) -> pa.Table:
-        return self._batches.table(self._schema)
+        """Return all rows."""
+        if not self._batches:
+            return self._schema.empty_table()
+        return pa.Table.from_batches(self._batches).cast(self._schema)
 
 
 class NoSink:
@@ -94,7 +78,7 @@ class ParquetSink:
         self._path = path
         self._partial: Path | None = None  # made with the writer
         self._writer: pq.ParquetWriter | None = None
-        self._waiting = Batches()
+        self._waiting = MemorySink(schema)
         self._failed = False
 
     def __call__(self, batch: pa.RecordBatch) -> None:
@@ -108,14 +92,13 @@ class ParquetSink:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         self._open()
-        self._waiting.add(batch)  # small row groups cost more than their rows
+        self._waiting(batch)  # small row groups cost more than their rows
         if self._waiting.rows >= CHUNK:
             self._write()
 
     def _write(self) -> None:
         if self._waiting.rows:
-            table = self._waiting.table(self._schema)
-            self._waiting = Batches()
+            table, self._waiting = self._waiting.table(), MemorySink(self._schema)
             self._open().write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:

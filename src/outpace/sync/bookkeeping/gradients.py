@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from outpace.blocks.block import Deferred
 from outpace.support.units import Time
-from outpace.sync.bookkeeping.held_back import HeldBack
 from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.messages import Close, Push
@@ -15,6 +14,8 @@ from outpace.sync.policy import Apply, Policy
 class Gradients:
     """Takes gradients as the policy says.
 
+    With a policy that has cut-offs they are held back until a `Close` says which count.
+
     Attributes:
         pushes: number of pushes taken, as if the run had always had as many workers as now.
         furthest: the progress of training in iterations, when it was asked for last.
@@ -23,6 +24,7 @@ class Gradients:
 
     __slots__ = (
         "_apply",
+        "_counting",
         "_held_back",
         "_on_arrival",
         "_scale",
@@ -35,7 +37,8 @@ class Gradients:
 
     def __init__(self, view: View, updates: Updates, policy: Policy) -> None:
         self._view, self._updates = view, updates
-        self._held_back = HeldBack()
+        self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
+        self._counting: dict[int, frozenset[int]] = {}  # closed iteration -> workers that count
         self.pushes, self.furthest = 0, 0.0
         self._set(policy)
 
@@ -51,7 +54,7 @@ class Gradients:
             self._updates.mix(self._view.fastest)
         self._set(policy)
         if not self.is_cut_off:
-            for push, arrived in self._held_back.take_all():
+            for push, arrived in self._take_held_back():
                 self._count(push, arrived, now, True)
 
     def take(self, push: Push, late: bool, now: Time) -> None:
@@ -64,32 +67,39 @@ class Gradients:
             self._updates.dismiss(push, now, now, Outcome.DROPPED)
         elif not self.is_cut_off:
             self._add(push, on_arrival, now)
-        elif (counts := self._held_back.counts(push)) is None:
-            self._held_back.hold(push, now)  # not computed until the shard knows whether it counts
+        elif (counting := self._counting.get(push.iteration)) is None:
+            # A deferred one is not computed until the shard knows whether it counts.
+            self._held_back.setdefault(push.iteration, []).append((push, now))
         else:
-            self._count(push, now, now, counts)
+            self._count(push, now, now, push.worker in counting)
         self.pushes += 1
 
     def is_closed(self, iteration: int) -> bool:
         """True if an iteration was closed and is not finished."""
-        return self._held_back.is_closed(iteration)
+        return iteration in self._counting
 
     def close(self, close: Close, now: Time) -> None:
         """Count the gradients of an iteration that were held back, or drop them."""
-        counting = frozenset(close.workers)
-        for push, arrived in self._held_back.close(close.iteration, counting):
+        counting = self._counting[close.iteration] = frozenset(close.workers)
+        for push, arrived in self._held_back.pop(close.iteration, []):
             self._count(push, arrived, now, push.worker in counting)
 
     def finish(self, iteration: int, cause: int, now: Time) -> None:
         """Apply what was collected for an iteration; cause: as for `Updates.apply_iteration`."""
         self._updates.apply_iteration(iteration, cause, self._progress(), now)
-        self._held_back.finish(iteration)
+        self._counting.pop(iteration, None)  # pushes that come later are dropped without it
 
     def dismiss_all(self, now: Time) -> None:
         """End the run: report the pushes whose gradients have not been applied."""
         self._updates.close(now)
-        for push, arrived in self._held_back.take_all():
+        for push, arrived in self._take_held_back():
             self._updates.dismiss(push, arrived, now, Outcome.PENDING)
+
+    def _take_held_back(self) -> list[tuple[Push, Time]]:
+        """Remove and return all pushes: by iteration, then in order of arrival."""
+        found = [held for _, pushes in sorted(self._held_back.items()) for held in pushes]
+        self._held_back.clear()
+        return found
 
     def _count(self, push: Push, arrived: Time, now: Time, counts: bool) -> None:
         if counts:
