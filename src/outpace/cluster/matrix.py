@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import LARGEST, require
+from outpace.support.paths import FILE
 from outpace.support.regular_files import named, regular
 
 _UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -30,17 +31,13 @@ class Matrix:
         array: Name of the array in an .npz with several.
     """
 
-    path: str
+    path: str = field(metadata=FILE)
     unit: Literal["s", "ms", "us"]
     array: str | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.path), "path", "a file", self.path)
         require(self.unit in _UNITS, "unit", f"one of {', '.join(_UNITS)}", self.unit)
-
-    def absolute(self, folder: Path) -> Matrix:
-        """Return it with its path relative to `folder`."""
-        return replace(self, path=str((folder / self.path).resolve()))
 
     def latencies(self, machines: int) -> NDArray[np.float64]:
         """Return one-way latencies in seconds, shape (machines, machines).

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Literal
 
 from outpace.cluster.delays import Delay
@@ -125,10 +124,6 @@ class NetworkLaw:
             require(ends not in seen, "pairs", "all different", f"twice {_and(pair.between)}")
             seen.add(ends)
         _check_machines(self.machines)
-
-    def absolute(self, folder: Path) -> NetworkLaw:
-        """Return it with its paths relative to `folder`."""
-        return replace(self, matrix=self.matrix and self.matrix.absolute(folder))
 
     @property
     def places(self) -> dict[str, str]:

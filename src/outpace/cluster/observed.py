@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
 from outpace.predict.recorded.table import Nodes
 from outpace.support.checks import not_negative, positive, require
+from outpace.support.paths import FILE
 from outpace.support.randomness import generator
 from outpace.support.units import Time
 
@@ -36,7 +37,7 @@ class Recorded:
         slow: Periods in which workers are slower.
     """
 
-    path: str
+    path: str = field(metadata=FILE)
     scale: float = 1.0
     wrap: bool = False
     recorded_workers: tuple[int, ...] = ()
@@ -50,10 +51,6 @@ class Recorded:
         require(self.block is None or self.block > 0, "block", "at least 1", self.block)
         for place, worker in enumerate(self.recorded_workers):
             require(worker >= 0, f"recorded_workers[{place}]", "a number from 0", worker)
-
-    def absolute(self, folder: Path) -> Recorded:
-        """Return it with its path relative to `folder`."""
-        return replace(self, path=str((folder / self.path).resolve()))
 
     def nodes(self, workers: int) -> Nodes | None:
         """Return the node of each worker, shape (N,); see `read_nodes`."""

@@ -60,7 +60,8 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
         lines = [f"{_source_of(problem, origin) or source}: {problem}" for problem in problems]
         raise ConfigError("\n".join(lines))
     try:
-        return _with_absolute_paths(experiment, folder or Path.cwd())
+        made: Experiment = with_paths(experiment, folder or Path.cwd())
+        return made
     except (OSError, ValueError) as error:
         raise ConfigError(f"{source}: invalid path: {error}") from error
 
@@ -111,12 +112,6 @@ def _source_of(problem: str, origin: Mapping[str, Path]) -> Path | None:
     """Return the cluster file in which the key is written that a problem begins with."""
     key = re.match(r"\w*", problem)
     return None if key is None else origin.get(key[0])
-
-
-def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
-    names = [entry.name for entry in dataclasses.fields(experiment)]
-    parts = {name: with_paths(getattr(experiment, name), folder) for name in names}
-    return dataclasses.replace(experiment, **parts)
 
 
 # -- reading -------------------------------------------------------------------------

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from outpace.support.paths import seen_from
+from outpace.support.paths import FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +16,8 @@ class TensorBoard:
         folder: the run is written to `folder/NAME`; None: to `tensorboard` in the run's folder.
     """
 
-    folder: str | None = None
+    folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["tensorboard"] = "tensorboard"
-
-    def absolute(self, folder: Path) -> TensorBoard:
-        return replace(self, folder=seen_from(folder, self.folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +49,8 @@ class Wandb:
     group: str | None = None
     mode: Literal["online", "offline", "disabled"] | None = None
     tags: tuple[str, ...] = ()
-    folder: str | None = None
+    folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["wandb"] = "wandb"
-
-    def absolute(self, folder: Path) -> Wandb:
-        return replace(self, folder=seen_from(folder, self.folder))
 
 
 TrackerKind: TypeAlias = TensorBoard | Mlflow | Wandb

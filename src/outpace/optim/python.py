@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -13,7 +12,8 @@ from outpace.blocks.block import StepSettings
 from outpace.errors import ConfigError
 from outpace.optim import Step
 from outpace.optim.torch_optimizers import Groups, TorchOptimizer
-from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.support.paths import TARGET
+from outpace.support.user_code import brief, load_target, require_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,11 @@ class PythonOptimizer:
     half of a tensor; `require_elementwise` tries it.
     """
 
-    target: str
+    target: str = field(metadata=TARGET)
     kind: Literal["python"] = "python"
 
     def __post_init__(self) -> None:
         require_target(self.target)
-
-    def absolute(self, folder: Path) -> PythonOptimizer:
-        """Return this optimizer with the path of its file made absolute, relative to `folder`."""
-        return replace(self, target=absolute_target(self.target, folder))
 
     def refusal(self, settings: StepSettings | None) -> str:
         return "" if settings is None else "the optimizer of this run takes no settings"

@@ -17,9 +17,8 @@ from outpace.config.reading import plain, sync_from
 from outpace.engine.control import ConditionLike, Control, ControlFunction
 from outpace.errors import ConfigError
 from outpace.real.net.messages import ChangePolicy
-from outpace.support.paths import with_paths
+from outpace.support.paths import absolute_target, with_paths
 from outpace.support.units import Time, nanoseconds
-from outpace.support.user_code import absolute_target
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import server_name

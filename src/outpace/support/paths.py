@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-import typing
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from outpace.support.place import ELSEWHERE
 
 
-@typing.runtime_checkable
-class NamesFiles(typing.Protocol):
-    """A part of a configuration with paths in it."""
+def absolute_path(path: str, folder: Path) -> str:
+    """Return the absolute path, resolved against `folder`; `~` is the home folder."""
+    return path if path == ELSEWHERE else str((folder / Path(path).expanduser()).resolve())
 
-    def absolute(self, folder: Path) -> typing.Self:
-        """Return the part with absolute paths; relative paths are resolved against `folder`."""
+
+def absolute_target(target: str, folder: Path) -> str:
+    """Return the target with the absolute path of its file, resolved against `folder`."""
+    where, _, name = target.rpartition(":")
+    return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
+
+
+_RESOLVE: Final = "resolve"
+# The metadata of fields of a configuration that name a file, or something in the user's code.
+FILE: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_path}
+TARGET: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_target}
 
 
 def with_paths(part: Any, folder: Path) -> Any:
-    """Return a part, or a tuple of parts, with absolute paths."""
+    """Return a dataclass of a configuration, or a tuple of some, with absolute paths in it.
+
+    Args:
+        folder: that relative paths are resolved against.
+    """
     if isinstance(part, tuple):
         return tuple(with_paths(each, folder) for each in part)
-    return part.absolute(folder) if isinstance(part, NamesFiles) else part
-
-
-def seen_from(folder: Path, path: str | None) -> str | None:
-    """Return the absolute path, resolved against `folder`; `~` is the home folder."""
-    return None if path is None else str((folder / Path(path).expanduser()).resolve())
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return part
+    changes = {}
+    for entry in dataclasses.fields(part):
+        value = getattr(part, entry.name)
+        resolve = entry.metadata.get(_RESOLVE, with_paths)
+        made = None if value is None else resolve(value, folder)
+        if made != value:
+            changes[entry.name] = made
+    return dataclasses.replace(part, **changes) if changes else part

@@ -14,6 +14,7 @@ from typing import Any, Final
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import require
 from outpace.support.gpu_errors import in_short, is_gpu_error, remedy
+from outpace.support.paths import absolute_target
 
 _NOT_THE_USERS: Final = (
     sysconfig.get_path("stdlib") + "/",
@@ -21,12 +22,6 @@ _NOT_THE_USERS: Final = (
     str(Path(__file__).parents[1]) + "/",
     "<",  # such as "<frozen runpy>"
 )
-
-
-def absolute_target(target: str, folder: Path) -> str:
-    """Return the target with the absolute path of its file, resolved against `folder`."""
-    where, _, name = target.rpartition(":")
-    return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
 
 def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:

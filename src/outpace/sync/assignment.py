@@ -48,10 +48,6 @@ class SyncChange:
         sync = for_workers(self.sync, workers)
         return self if sync == self.sync else replace(self, sync=sync)
 
-    def absolute(self, folder: Path) -> SyncChange:
-        """Return this change with file paths made absolute, relative to `folder`."""
-        return replace(self, sync=with_paths(self.sync, folder))
-
 
 @dataclass(frozen=True, slots=True)
 class Policies:
@@ -218,7 +214,7 @@ def described(sync: object, folder: Path | None = None) -> Strategy | type[Strat
         return STRATEGIES.get(kind) if isinstance(kind, str) else None
     try:
         mine = PythonStrategy(sync.get("target", ""), sync.get("arguments", {}))
-        return mine.absolute(folder or Path.cwd()).strategy
+        return strategy_of(with_paths(mine, folder or Path.cwd()))
     except (AttributeError, ConfigError, TypeError, ValueError):
         return None  # said when the configuration is read
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, Final
 
 from outpace.errors import PolicyError
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import LARGEST, require
-from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.support.paths import TARGET
+from outpace.support.user_code import brief, load_target, require_target
 from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
@@ -188,8 +188,8 @@ class Conditions:
     """
 
     keys: str = "*"
-    pull: str | None = None
-    push: str | None = None
+    pull: str | None = field(default=None, metadata=TARGET)
+    push: str | None = field(default=None, metadata=TARGET)
     arguments: dict[str, Any] = field(default_factory=dict)
     active: bool = True
 
@@ -203,11 +203,6 @@ class Conditions:
             "the name of a function, at least one of them",
             "null",
         )
-
-    def absolute(self, folder: Path) -> Conditions:
-        """Return these conditions with file paths made absolute, relative to `folder`."""
-        pull, push = (t and absolute_target(t, folder) for t in (self.pull, self.push))
-        return replace(self, pull=pull, push=push)
 
     def on(self, before: Conditioned) -> Conditioned:
         """Return the policy with these conditions in place of its own. Raises ConfigError."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from outpace.errors import ConfigError
-from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.support.paths import TARGET
+from outpace.support.user_code import brief, load_target, require_target
 from outpace.sync import Apply, Asp, PeerStrategy, Policy, Scale
 from outpace.sync.conditions import Condition, Conditioned
 
@@ -26,7 +26,7 @@ class PythonStrategy:
     behind, and their significance is used.
     """
 
-    target: str
+    target: str = field(metadata=TARGET)
     arguments: dict[str, Any] = field(default_factory=dict)
     kind: Literal["python"] = "python"
 
@@ -36,10 +36,6 @@ class PythonStrategy:
     def __reduce__(self) -> tuple[Any, ...]:
         # Cached properties are left out: each process loads the user's file itself.
         return type(self), (self.target, self.arguments)
-
-    def absolute(self, folder: Path) -> PythonStrategy:
-        """Return this strategy with the path of its file made absolute, relative to `folder`."""
-        return replace(self, target=absolute_target(self.target, folder))
 
     @property
     def strategy(self) -> Policy | PeerStrategy:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
+from outpace.support.paths import FILE, TARGET
 from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
-from outpace.support.user_code import absolute_target, load_target, require_target
+from outpace.support.user_code import load_target, require_target
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
@@ -31,15 +31,12 @@ class PythonTask:
         arguments: passed to the function by name.
     """
 
-    target: str
+    target: str = field(metadata=TARGET)
     arguments: dict[str, Any] = field(default_factory=dict)
     kind: Literal["python"] = "python"
 
     def __post_init__(self) -> None:
         require_target(self.target)
-
-    def absolute(self, folder: Path) -> PythonTask:
-        return replace(self, target=absolute_target(self.target, folder))
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if the task cannot be imported, made, or trained for one batch."""
@@ -68,7 +65,7 @@ class Script:
         path: path of the script; `ELSEWHERE` if its workers are not started by Outpace.
     """
 
-    path: str
+    path: str = field(metadata=FILE)
     arguments: tuple[str, ...] = ()
     kind: Literal["script"] = "script"
 
@@ -76,11 +73,6 @@ class Script:
     def is_elsewhere(self) -> bool:
         """True if its workers are not started by Outpace, and may be on other machines."""
         return self.path == ELSEWHERE
-
-    def absolute(self, folder: Path) -> Script:
-        if self.is_elsewhere:
-            return self
-        return replace(self, path=str((folder / self.path).resolve()))
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Always raises ConfigError."""

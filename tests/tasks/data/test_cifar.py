@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from outpace.errors import ConfigError
+from outpace.support.paths import with_paths
 from outpace.tasks import Cifar10, Cifar10Resnet
 from outpace.tasks.data import cifar
 from outpace.tasks.data.cifar import ARCHIVE, TEST, TRAIN, UNPACKED, read_archive, read_files
@@ -116,8 +117,8 @@ def test_all_places_give_the_same_task(small, tmp_path, monkeypatch, packed, whe
 
 def test_it_is_trained_by_its_name_and_by_its_depth(small, tmp_path):
     put(tmp_path / "here")
-    by_name = Cifar10("resnet-20", "here").absolute(tmp_path).workload(1, 4, 0)
-    by_depth = Cifar10Resnet(20, "here").absolute(tmp_path).workload(1, 4, 0)
+    by_name = with_paths(Cifar10("resnet-20", "here"), tmp_path).workload(1, 4, 0)
+    by_depth = with_paths(Cifar10Resnet(20, "here"), tmp_path).workload(1, 4, 0)
     assert by_name.size == by_depth.size == 269_722
     loss, (gradient,) = by_name.gradient(by_name.initial_parameters(), 0, 0)
     same_loss, (same,) = by_depth.gradient(by_depth.initial_parameters(), 0, 0)

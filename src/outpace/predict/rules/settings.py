@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from outpace.support.checks import not_negative, require
+from outpace.support.paths import FILE
 
 IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
 # From the last iterations.
@@ -55,7 +56,7 @@ class CutOffSettings:
 
     model: ModelName = "pooled"
     decision: DecisionName | None = None
-    file: str | None = None
+    file: str | None = field(default=None, metadata=FILE)
     share: float = CHEN
     timeout_s: float = 0.0
     warmup: int | None = None

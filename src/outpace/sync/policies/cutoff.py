@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from outpace.blocks.narrowing import Wire
@@ -46,12 +45,6 @@ class CutOff(CutOffSettings, Policy):
     @property
     def cut_off(self) -> CutOffSettings:
         return self
-
-    def absolute(self, folder: Path) -> CutOff:
-        """Return this policy with the path of its file made absolute, relative to `folder`."""
-        if self.file is None:
-            return self
-        return replace(self, file=str((folder / self.file).resolve()))
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return bounded(pull, view, 0)

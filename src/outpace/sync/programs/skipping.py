@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from outpace.blocks.block import Block, Deferred, Value, value_of
 from outpace.blocks.sums import norm_of
 from outpace.errors import PolicyError
 from outpace.support.checks import require
+from outpace.support.paths import TARGET
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time
-from outpace.support.user_code import absolute_target, brief, load_target, require_target
+from outpace.support.user_code import brief, load_target, require_target
 from outpace.sync.messages import Message, Push
 from outpace.sync.parameter_block import plus
 from outpace.sync.programs.context import WorkerContext
@@ -77,7 +77,7 @@ class Skip:
 
     probability: float | None = None
     every: int | None = None
-    condition: str | None = None
+    condition: str | None = field(default=None, metadata=TARGET)
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -146,16 +146,6 @@ class Skips:
         for key, skip in (("skip.push", self.push), ("skip.pull", self.pull)):
             if skip is not None:
                 skip.function(key)
-
-    def absolute(self, folder: Path) -> Skips:
-        """Return these settings with file paths made absolute, relative to `folder`."""
-        push = self.push and replace(self.push, condition=_absolute(self.push, folder))
-        pull = self.pull and replace(self.pull, condition=_absolute(self.pull, folder))
-        return Skips(push, pull)
-
-
-def _absolute(skip: Skip, folder: Path) -> str | None:
-    return skip.condition and absolute_target(skip.condition, folder)
 
 
 class Choice:

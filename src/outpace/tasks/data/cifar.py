@@ -9,7 +9,7 @@ from __future__ import annotations
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
@@ -20,7 +20,7 @@ from torch import nn
 
 from outpace.errors import ConfigError
 from outpace.support.checks import require
-from outpace.support.paths import seen_from
+from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
 from outpace.tasks.models import make_model, require_model
@@ -49,14 +49,11 @@ class Cifar10:
     """One of `models.MODELS` on CIFAR-10; `folder` holds the archive or its six files."""
 
     model: str
-    folder: str | None = None
+    folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["cifar10"] = "cifar10"
 
     def __post_init__(self) -> None:
         require_model(self.model)
-
-    def absolute(self, folder: Path) -> Cifar10:
-        return replace(self, folder=seen_from(folder, self.folder))
 
     def load(self) -> None:
         """See `HasData`."""
@@ -72,15 +69,12 @@ class Cifar10Resnet:
     """The residual network of this depth on CIFAR-10: a shorter name for a `cifar10` task."""
 
     depth: int = 20
-    folder: str | None = None
+    folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["cifar10-resnet"] = "cifar10-resnet"
 
     def __post_init__(self) -> None:
         known = ", ".join(map(str, _DEPTHS))
         require(self.depth in _DEPTHS, "depth", f"one of {known}", self.depth)
-
-    def absolute(self, folder: Path) -> Cifar10Resnet:
-        return replace(self, folder=seen_from(folder, self.folder))
 
     def load(self) -> None:
         """See `HasData`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from outpace.errors import ConfigError
-from outpace.support.paths import seen_from
+from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
 from outpace.tasks.models import make_model, require_model
@@ -41,10 +41,7 @@ class FashionMnistCnn:
     """A convolutional network on Fashion-MNIST; `folder` holds its four files."""
 
     kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
-    folder: str | None = None
-
-    def absolute(self, folder: Path) -> FashionMnistCnn:
-        return replace(self, folder=seen_from(folder, self.folder))
+    folder: str | None = field(default=None, metadata=FILE)
 
     def load(self) -> None:
         """See `HasData`."""
@@ -60,14 +57,11 @@ class FashionMnist:
     """One of `models.MODELS` on Fashion-MNIST; `folder` holds its four files."""
 
     model: str
-    folder: str | None = None
+    folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["fashion-mnist"] = "fashion-mnist"
 
     def __post_init__(self) -> None:
         require_model(self.model)
-
-    def absolute(self, folder: Path) -> FashionMnist:
-        return replace(self, folder=seen_from(folder, self.folder))
 
     def load(self) -> None:
         """See `HasData`."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import torch
 from torch import nn
 
 from outpace.support.checks import require
-from outpace.support.paths import seen_from
+from outpace.support.paths import FILE
 from outpace.tasks.data.text import read_characters
 from outpace.tasks.supervised import supervised
 from outpace.tasks.task import Task, Workload
@@ -30,7 +29,7 @@ class CharGpt:
     """
 
     kind: Literal["char-gpt"] = "char-gpt"
-    path: str | None = None
+    path: str | None = field(default=None, metadata=FILE)
     context: int = 64
     layers: int = 2
     heads: int = 4
@@ -43,9 +42,6 @@ class CharGpt:
         if self.heads > 0:
             divisible = self.width % self.heads == 0
             require(divisible, "width", f"divisible by heads ({self.heads})", self.width)
-
-    def absolute(self, folder: Path) -> CharGpt:
-        return replace(self, path=seen_from(folder, self.path))
 
     def load(self) -> None:
         """See `HasData`. The text of a file is read for each workload, since it may change."""

@@ -13,8 +13,8 @@ from outpace.config.keys import OF_SERVERS
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.server_faults import of_workers
+from outpace.support.paths import absolute_target
 from outpace.support.shares import share_of
-from outpace.support.user_code import absolute_target
 from outpace.sync.assignment import described
 
 BSP: Final = "BSP"
