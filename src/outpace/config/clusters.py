@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.config.cluster_machines import are_machines, machines_of_run
-from outpace.config.keys import OF_SERVERS, SERVICE_TIMES
+from outpace.config.keys import SERVICE_TIMES, without_servers
 from outpace.errors import ConfigError
 from outpace.support.notices import warn
 from outpace.support.randomness import generator
@@ -76,7 +76,7 @@ class ClusterFile:
         sync = run.get("sync")
         strategy = described(sync, folder)
         has_servers = strategy is None or strategy.has_servers
-        sends_others = has_servers or strategy is None or strategy.exchanges
+        sends_others = strategy is None or strategy.has_servers or strategy.exchanges
         if self.servers == 0 and "network" not in run and sends_others:
             kind = sync.get("kind") if isinstance(sync, Mapping) else None
             raise ConfigError(
@@ -86,7 +86,7 @@ class ClusterFile:
             )
         if not has_servers:
             servers = 0
-            keys = {key: value for key, value in keys.items() if key not in OF_SERVERS}
+            keys = without_servers(keys)
         compute, network = keys.get("compute"), keys.get("network")
         factors = compute.get("factors") if isinstance(compute, Mapping) else None
         known = self.workers or (len(factors) if isinstance(factors, list) and factors else None)
@@ -98,9 +98,7 @@ class ClusterFile:
             if isinstance(keys.get(key), Mapping) and self.servers and servers:
                 keys[key] = self._of_servers(key, servers)
         if isinstance(network, Mapping) and known:
-            network = keys["network"] = _of_nodes(network, self, machines, servers)
-        if isinstance(network, Mapping) and not servers:  # delays are of messages with servers
-            keys["network"] = {key: value for key, value in network.items() if key != "delays"}
+            keys["network"] = _of_nodes(network, self, machines, servers)
         _say_what_was_drawn(self, known, workers, servers)
         return keys
 

@@ -1,8 +1,9 @@
-"""Names of keys of a configuration that belong together, and a default with a reason."""
+"""Names of keys of a configuration that belong together, and what is left without servers."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 SERVICE_TIMES: Final = ("push_time", "pull_time", "update_time", "judge_time")
 OF_SERVERS: Final = (  # what a strategy without servers cannot have
@@ -21,3 +22,23 @@ OF_SERVERS: Final = (  # what a strategy without servers cannot have
 MACHINES: Final = ("servers", "workers")
 FORWARD_SHARE: Final = 1 / 3  # one matrix product forward, two backward
 MOST_NODES: Final = 20_000  # workers, and servers: 15 kB of memory each, 1 ms per iteration
+
+
+def without_servers(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those keys of a configuration that a strategy without servers can have."""
+    left = {key: value for key, value in data.items() if key not in OF_SERVERS}
+    if isinstance(network := left.get("network"), Mapping):  # delays are of messages with servers
+        left["network"] = {key: value for key, value in network.items() if key != "delays"}
+    return faults_of_workers(left)
+
+
+def faults_of_workers(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without its failures of servers."""
+    if not isinstance(faults := data.get("faults"), Mapping):
+        return dict(data)
+    left = {key: value for key, value in faults.items() if key != "servers"}
+    if isinstance(schedule := left.get("schedule"), list):
+        left["schedule"] = [
+            each for each in schedule if not isinstance(each, Mapping) or "server" not in each
+        ]
+    return {**data, "faults": left}

@@ -6,16 +6,18 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
+from outpace.blocks.narrowing import LastNarrowed
 from outpace.config.experiment import Experiment
-from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync import Policy
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
+from outpace.sync.programs.narrowing import NarrowingWorker, Restored
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import (
     ServerContext,
+    as_they_are,
     parameter_server,
     parameter_server_worker,
 )
@@ -30,7 +32,17 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
-    return narrowing(_worker_program(experiment), experiment)
+    program = _worker_program(experiment)
+    return partial(_narrowing, program, Restored()) if is_narrow(experiment) else program
+
+
+def is_narrow(experiment: Experiment) -> bool:
+    """True if gradients and parameters travel in bfloat16 (`sync.wire`)."""
+    return experiment.policies.strategy.wire == "bf16"
+
+
+async def _narrowing(program: AbortableProgram, restored: Restored, me: AbortableContext) -> None:
+    await program(NarrowingWorker(me, restored))
 
 
 def _worker_program(experiment: Experiment) -> AbortableProgram:
@@ -70,13 +82,11 @@ def server_program(
 
     after_each: as for `parameter_server`.
     """
-    acknowledges = experiment.policies.strategy.acknowledges
-    answers = answers_of(experiment)
     return partial(
         parameter_server,
-        acknowledge=acknowledges,
+        acknowledge=experiment.policies.strategy.acknowledges,
         after_each=after_each,
-        on_the_wire=answers,
+        on_the_wire=LastNarrowed() if is_narrow(experiment) else as_they_are,
     )
 
 
@@ -122,17 +132,12 @@ def has_scheduler(experiment: Experiment) -> bool:
     return strategy.scheduler is not None or strategy.cut_off is not None
 
 
-def tells_pauses(experiment: Experiment) -> bool:
-    """True if workers tell the servers when they wait in a collective of their script.
-
-    Only where an iteration may be finished without a worker. Elsewhere all workers take the same
-    number of steps, and no worker waits for one that is in a later step.
-    """
-    return leaves_behind(experiment)
-
-
 def leaves_behind(experiment: Experiment) -> bool:
-    """True if an iteration may be finished without a worker, which then passes over it."""
+    """True if an iteration may be finished without a worker, which then passes over it.
+
+    Only then workers tell the servers when they wait in a collective of their script. Elsewhere all
+    take the same number of steps, and no worker waits for one that is in a later step.
+    """
     if any(each.push is not None for each in experiment.conditions):
         return True
     policies = [followed.policy for followed in experiment.policies.initial()]

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.config.keys import faults_of_workers
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.compared import Variant
-from outpace.experiment.server_faults import without_servers
 from outpace.record import folder as files
 from outpace.support.notices import warn
 from outpace.support.yaml_files import merged
+from outpace.sync.assignment import has_servers
 
 _MOST_SEEDS: Final = 1000
 # Names that readers of a folder expect to be files.
@@ -64,12 +65,11 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
         over = {key: value for key, value in entry.items() if key != "name"}
         try:
             whole = merged(base, over)
-            left = None if "faults" in over else without_servers(whole)
-            place_of = f"{where} ({name})", folder
-            experiment = experiment_from(whole if left is None else left, *place_of)
-            if left is not None and experiment.servers_in_run:
-                experiment = experiment_from(whole, *place_of)
-            elif left is not None:
+            left = whole
+            if "faults" not in over and not has_servers(whole.get("sync"), folder):
+                left = faults_of_workers(whole)
+            experiment = experiment_from(left, f"{where} ({name})", folder)
+            if left != whole:
                 spared.append(name)
         except ConfigError as error:
             problems.append(str(error))

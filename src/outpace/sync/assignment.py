@@ -219,6 +219,12 @@ def described(sync: object, folder: Path | None = None) -> Strategy | type[Strat
         return None  # said when the configuration is read
 
 
+def has_servers(sync: object, folder: Path | None = None) -> bool:
+    """True if a strategy in plain data, see `described`, has servers, or cannot be read."""
+    strategy = described(sync, folder)
+    return strategy is None or strategy.has_servers
+
+
 def traits_of(sync: Sync) -> Policy:
     """Return the policy without checks of its answers. Raises ConfigError if it has no servers."""
     strategy = strategy_of(sync)

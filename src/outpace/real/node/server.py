@@ -11,9 +11,8 @@ from typing import Any, Final
 from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
-from outpace.engine.narrowing import is_narrow
 from outpace.engine.resuming import state_of
-from outpace.engine.servers import server_program
+from outpace.engine.servers import is_narrow, server_program
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes

@@ -11,7 +11,7 @@ import torch
 from outpace.blocks.block import Block, whole
 from outpace.blocks.packing import BlockHead
 from outpace.config.experiment import Experiment
-from outpace.engine.narrowing import is_narrow
+from outpace.engine.servers import is_narrow
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State

@@ -15,7 +15,7 @@ from outpace.blocks.packing import PHANTOM
 from outpace.blocks.readiness import shares_until_ready
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
-from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
+from outpace.engine.servers import has_scheduler, leaves_behind, worker_program
 from outpace.kernel import Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
@@ -53,7 +53,7 @@ class ServedWorker(WorkerProcess):
         # Returns True if an order of the coordinator is about checkpoints.
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
         self._experiment = experiment
-        self.tells_pauses = tells_pauses(experiment)
+        self.tells_pauses = leaves_behind(experiment)
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)

@@ -10,7 +10,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
 from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import run_as_main
-from outpace.engine.servers import tells_pauses
+from outpace.engine.servers import leaves_behind
 from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.collective.store import StoreConnection
@@ -108,7 +108,7 @@ class _Place:
         found = attached(self._link, self._number, self._experiment, model, optimizer, self._store)
         if self._made:
             self._made[-1].observer = OwnCollectives(found)
-            if self._experiment.peers is None and tells_pauses(self._experiment):
+            if self._experiment.peers is None and leaves_behind(self._experiment):
                 found.when_at_limit = lambda: self._made[-1].end_run()
         return found
 

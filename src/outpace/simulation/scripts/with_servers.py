@@ -8,7 +8,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
-from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
+from outpace.engine.servers import AbortableProgram, has_scheduler, leaves_behind
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -31,7 +31,7 @@ class ScriptSimulation(ScriptRun, Simulation):
         ]
         self._blocks: dict[int, ParameterBlock] = {}  # by server
         self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
-        self._tells_pauses = tells_pauses(experiment)
+        self._tells_pauses = leaves_behind(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
         super()._set_up(experiment, workload)
         if first.state and self.resume is None:

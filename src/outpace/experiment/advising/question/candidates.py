@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.config.experiment import Experiment
-from outpace.config.keys import OF_SERVERS
+from outpace.config.keys import without_servers
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.server_faults import of_workers
 from outpace.support.paths import absolute_target
 from outpace.support.shares import share_of
-from outpace.sync.assignment import described
+from outpace.sync.assignment import has_servers
 
 BSP: Final = "BSP"
 ALL_REDUCE: Final = "all-reduce"
@@ -59,8 +58,7 @@ class Candidate:
     has_servers: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        strategy = described(self.sync)
-        object.__setattr__(self, "has_servers", strategy is None or strategy.has_servers)
+        object.__setattr__(self, "has_servers", has_servers(self.sync))
 
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.
@@ -70,14 +68,10 @@ class Candidate:
         """
         left = {key: value for key, value in data.items() if key not in _OF_STRATEGY}
         if not self.has_servers:
-            left = {key: value for key, value in left.items() if key not in OF_SERVERS}
-            task, faults, network = (left.get(key) for key in ("task", "faults", "network"))
+            left = without_servers(left)
+            task = left.get("task")
             if not isinstance(task, Mapping) or task.get("kind") != "script":
                 left.pop("forward_share", None)  # a task has it with `overlap` alone
-            if isinstance(faults, Mapping):
-                left["faults"] = of_workers(faults)
-            if isinstance(network, Mapping):
-                left["network"] = {k: v for k, v in network.items() if k != "delays"}
         return {**left, "sync": dict(self.sync), **self.beside}
 
     def with_patience(self, timeout_s: float) -> Candidate:
