@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outpace.blocks.block import Block, Value, value_of
-from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.optim import Optimizer, OptimizerState
@@ -84,7 +83,6 @@ class PeerSimulation(VirtualRun):
         self._steps = before.steps  # of workers on parameters of their own
         self._left: set[int] = set()
         law = experiment.network
-        paths = None if law is None else Paths(law, experiment.machines)
         is_fair = law is not None and law.contention == "fair"
         has_own_cost = law is not None and law.all_reduce is not None
         # Exchanges that go on at once meet on the connection of a machine with several workers.
@@ -92,10 +90,10 @@ class PeerSimulation(VirtualRun):
         if is_fair or meet:
             self._route: Route = Messages(self.kernel, self.network, experiment.workers)
         else:
-            self._route = Formula(self.kernel, self.network, paths, experiment.workers)
+            self._route = Formula(self.kernel, self.network, experiment.workers)
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
-            Formula(self.kernel, self.network, paths, 0) if has_own_cost else self._route,
+            Formula(self.kernel, self.network) if has_own_cost else self._route,
             sync.all_reduce,
             sync.wire,
             experiment.workers,

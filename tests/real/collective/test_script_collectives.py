@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective import script_collectives
@@ -20,7 +21,6 @@ from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.coordinator.averaging.hosted_store import KeyValues
 from outpace.real.net.peer_messages import AskStore
 from outpace.real.net.probes import ROUNDS, SIZES
-from outpace.real.node.script.follow import BackwardTimes
 
 c10d: Any = torch.distributed.distributed_c10d  # type: ignore[attr-defined]
 HOUR = 3600 * 10**9

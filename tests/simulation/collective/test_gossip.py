@@ -14,7 +14,6 @@ from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import LinkLaw, NetworkLaw
-from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel
 from outpace.record.recorder import Recorder
 from outpace.simulation.collective.exchanges import SimulatedExchanges
@@ -132,7 +131,7 @@ def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, ex
     done, ended = [], []
     exchanges = SimulatedExchanges(
         kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=4),
+        Formula(kernel, SerialisedNetwork(kernel, law), workers=4),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: None,
@@ -159,7 +158,7 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     done, busy = [], defaultdict(list)
     exchanges = SimulatedExchanges(
         kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law), Paths(law), workers=5),
+        Formula(kernel, SerialisedNetwork(kernel, law), workers=5),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],

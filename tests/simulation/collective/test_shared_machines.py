@@ -160,8 +160,7 @@ def test_the_formula_of_a_ring_of_neighbours_is_the_time_of_its_messages(
         kernel = Kernel()
         network = network_of(law(loopback=loopback), kernel, machines=machines)
         ends = []
-        args = (Paths(law(loopback=loopback), machines), 0) if route_of is Formula else (workers,)
-        route = route_of(kernel, network, *args)
+        route = route_of(kernel, network, workers)
         size = workers * kilobytes * 1000
         route.begin("ring", range(workers), size, lambda _, at=kernel, to=ends: to.append(at.now))
         run_to_the_end(kernel)

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from outpace.engine.distributed.call import Bucket, Collectives, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
+from outpace.support.units import Time
+
+
+@dataclass(slots=True)
+class BackwardTimes:
+    """The times of a backward pass whose gradients are all-reduced. Implements `Average`."""
+
+    number: int
+    members: Sequence[int]
+    joined: Time  # this worker handed its first bucket over
+    computed: Time = 0  # the last one, or the end of the backward pass
+    began: Time = 0  # all workers had handed their last bucket over
+    ended: Time = 0
+    nbytes: int = 0
+    weight: int = 1
+
+    def arrived(self, computed: Time, joined: Time, arrived: Time, least: Time) -> None:
+        """Note that all buckets have arrived.
+
+        Args:
+            computed: when this worker had handed the last bucket over.
+            joined: when the latest worker had, by its own clock. The clocks of two machines differ:
+                a time before this worker's first bucket, or after `arrived`, is moved to that time.
+            arrived: of the last bucket.
+            least: shortest duration of the all-reduces from `joined`.
+        """
+        self.computed = computed
+        self.began = min(max(joined, self.joined), arrived)
+        self.ended = max(arrived, self.began + least)
 
 
 @not_compiled

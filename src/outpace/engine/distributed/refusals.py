@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, NoReturn
@@ -64,26 +64,17 @@ class _Finder(MetaPathFinder):
         if name not in _REFUSED:
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Changing(spec.loader)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Changing(spec.loader.name, spec.loader.path)
         return spec
 
 
-class _Changing(Loader):
-    """Loads a module by another loader, then changes it."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+class _Changing(SourceFileLoader):
+    """Loads a module, then changes it."""
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
+        super().exec_module(module)
         _refuse_in(module)
-
-    def __getattr__(self, name: str) -> Any:  # such as `get_source`, for tracebacks
-        return getattr(self._loader, name)
 
 
 def _refuse_in(module: ModuleType) -> None:

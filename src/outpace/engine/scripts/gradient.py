@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import torch
@@ -75,6 +75,16 @@ class FirstGradient:
 
     def __init__(self, tell: Callable[[int, str], None], *, wanted: bool) -> None:
         self._tell, self.is_wanted = tell, wanted
+        self._pieces: list[torch.Tensor] = []  # until the gradient is complete
+
+    def add(self, iteration: int, tensors: Iterable[torch.Tensor], *, completes: bool) -> None:
+        """Take a copy of a part of the gradient of an iteration; the last one completes it."""
+        if not self.is_wanted:
+            return
+        self._pieces += [tensor.detach().reshape(-1).clone() for tensor in tensors]
+        if completes:
+            self.look(iteration, Pieces(self._pieces))
+            self._pieces = []
 
     def look(self, iteration: int, gradient: Gradient | None) -> None:
         """Take the gradient of an iteration; None: there is none.

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from outpace.kernel import Future, Kernel
 from outpace.support.units import Time
 from outpace.sync.peers.meetings import Meetings
 
 
-@dataclass(slots=True, eq=False)
-class SimulatedMeeting:
-    """One worker's part in a meeting. Implements `Meeting`."""
+class SimulatedMeeting(Future[None]):
+    """One worker's part in a meeting. Implements `Meeting`.
 
-    _all_here: Future[None]
-    ended: Time = field(init=False)
+    Attributes:
+        ended: the time when all workers had come; known then.
+    """
+
+    ended: Time
 
     async def over(self) -> None:
-        await self._all_here
-
-    def end(self, now: Time) -> None:
-        """Note that all workers have come."""
-        self.ended = now
-        self._all_here.set(None)
+        await self
 
 
 class SimulatedMeetings:
@@ -34,8 +29,8 @@ class SimulatedMeetings:
 
     def come(self, worker: int, *, last: bool) -> SimulatedMeeting:
         """See `PeerContext.meet`."""
-        all_here: Future[None] = Future(self._kernel, "the workers that are not at the meeting")
-        part = self._parts[worker] = SimulatedMeeting(all_here)
+        missing = "the workers that are not at the meeting"
+        part = self._parts[worker] = SimulatedMeeting(self._kernel, missing)
         self._end(self._meetings.come(worker, last=last))
         return part
 
@@ -45,4 +40,5 @@ class SimulatedMeetings:
 
     def _end(self, workers: list[int]) -> None:
         for worker in workers:
-            self._parts[worker].end(self._kernel.now)
+            self._parts[worker].ended = self._kernel.now
+            self._parts[worker].set(None)

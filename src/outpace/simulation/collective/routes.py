@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from outpace.cluster.collective_rounds import Pattern, rounds_of
 from outpace.cluster.collectives import Costs
-from outpace.cluster.paths import Paths
 from outpace.kernel import Future, Kernel, Mailbox, Walker
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
@@ -35,14 +34,14 @@ class Chunk(Future[None]):
 
 
 class Formula:
-    """Ends each average after the time that the formula gives; at once if `paths` is None.
+    """Ends each average after the time that the formula gives; at once if messages take no time.
 
     Args:
         workers: Number of workers to add to the network; it needs them for its log only.
     """
 
-    def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
-        self._kernel, self._network, self._costs = kernel, network, Costs(paths)
+    def __init__(self, kernel: Kernel, network: Network, workers: int = 0) -> None:
+        self._kernel, self._network, self._costs = kernel, network, Costs(network.paths)
         self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
         self._under_way: dict[_Average, None] = {}
         for worker in range(workers if network.is_logged else 0):

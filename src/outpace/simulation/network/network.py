@@ -48,7 +48,7 @@ class Network(ABC):
         self.messages = 0
         self.bytes_sent = 0  # over the network, so without messages within a machine
         self._kernel, self._log = kernel, log
-        self._paths = None if law is None else Paths(law, machines)
+        self.paths = None if law is None else Paths(law, machines)
         self._nodes: dict[str, Node] = {}
         self._machine_of: Mapping[str, int | str] = {} if law is None else law.places
         if machines is not None:
@@ -78,7 +78,7 @@ class Network(ABC):
             raise ValueError(f"there already is a node {name!r}")
         machine = self._machine_of.get(name, name)
         if machine not in self._nics:
-            bandwidth = math.inf if self._paths is None else self._paths.bandwidth(name)
+            bandwidth = math.inf if self.paths is None else self.paths.bandwidth(name)
             self._nics[machine] = Nic(bandwidth)
         mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
         self._nodes[name] = Node(name, mailbox, self._nics[machine])
@@ -184,7 +184,7 @@ class Network(ABC):
     def _connect(self, sender: str, receiver: str) -> NodePath:
         source, target = self._nodes[sender], self._nodes[receiver]
         local = source.nic is target.nic and source is not target
-        paths = self._paths
+        paths = self.paths
         if paths is None:
             link = NodePath(source, target, 0, math.inf, local, at_once=True)
         elif local:

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 
@@ -57,7 +57,7 @@ from outpace.sync.messages import worker_name
 LIMIT_REACHED: Final = "stop.iterations is reached"
 
 
-class Host(Protocol):
+class Host:
     """The run that the scripts take part in, as their processes need it."""
 
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
@@ -68,6 +68,7 @@ class Host(Protocol):
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return the present state of the optimizer that takes this worker's steps, by block."""
+        raise NotImplementedError  # the script's own optimizer has it
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """Replace the state of the optimizer, by number of the parameter."""
@@ -91,6 +92,7 @@ class Host(Protocol):
 
         None: another worker has come to the end of the run and never joins it.
         """
+        raise NotImplementedError
 
 
 class ScriptProcess:

@@ -6,18 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
-from outpace.blocks.block import Block, Value
-from outpace.cluster.paths import Paths
+from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.sameness import SameGradients
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
 from outpace.record.curves import reaches
 from outpace.simulation.collective.routes import Formula
@@ -25,7 +20,7 @@ from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Gradient, Joined, Stepped
-from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
+from outpace.simulation.scripts.process import LIMIT_REACHED, Host, ScriptProcess
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.service_times import times_of
@@ -38,8 +33,8 @@ from outpace.tasks import Workload
 _MOST_FILES: Final = 100  # in the summary
 
 
-class ScriptRun(VirtualRun):
-    """The part of a run of scripts that does not depend on servers. Implements `Host`.
+class ScriptRun(VirtualRun, Host):
+    """The part of a run of scripts that does not depend on servers.
 
     The scripts evaluate their model themselves: the metrics are what they log.
     """
@@ -141,9 +136,7 @@ class ScriptRun(VirtualRun):
 
     def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
         """Return the collectives of the scripts, beside the messages of the strategy."""
-        law = experiment.network
-        paths = None if law is None else Paths(law, experiment.machines)
-        route = Formula(self.kernel, self.network, paths, workers=0)
+        route = Formula(self.kernel, self.network)
         return SimulatedCollectives(
             self.kernel, route, route, "ring", experiment.workers, self._ended
         )
@@ -174,10 +167,6 @@ class ScriptRun(VirtualRun):
         assert self._saving is not None
         self._saving.script_saved(worker, saved)
 
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        """See `Host`; called where parameters are a worker's own."""
-        raise NotImplementedError
-
     async def result(self, worker: int, number: int) -> Part | None:
         """See `Host`."""
         since, waits = self.kernel.now, self.collectives.must_wait(worker, number)
@@ -195,14 +184,6 @@ class ScriptRun(VirtualRun):
         """Tell the servers that wait for the worker's gradients; without servers do nothing."""
 
     # -- what scripts ask for --------------------------------------------------------------
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """See `Host`; called unless the script's own optimizer has its state."""
-        raise NotImplementedError
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """See `Host`; called unless the script's own optimizer has its state."""
-        raise NotImplementedError
 
     def warned(self, text: str) -> None:
         """See `Host`."""

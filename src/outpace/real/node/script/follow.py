@@ -7,16 +7,16 @@ ends with each `optimizer.step()`. This worker tells the coordinator when it com
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import torch
 
-from outpace.blocks.block import Pieces, Value
+from outpace.blocks.block import Value
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
+from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.kept import KeptState
@@ -40,36 +40,8 @@ from outpace.sync.checkpoint.state import ShardState
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
 
 
-@dataclass(slots=True)
-class BackwardTimes:
-    """The times of a backward pass. Implements `Average`."""
-
-    number: int
-    members: list[int]
-    joined: Time  # this worker handed its first bucket over
-    computed: Time = 0  # the last one, or the end of the backward pass
-    began: Time = 0  # all workers had handed their last bucket over
-    ended: Time = 0
-    nbytes: int = 0
-    weight: int = 1
-
-    def arrived(self, computed: Time, joined: Time, arrived: Time, least: Time) -> None:
-        """Note that all buckets have arrived.
-
-        Args:
-            computed: when this worker had handed the last bucket over.
-            joined: when the latest worker had, by its own clock. The clocks of two machines differ:
-                a time before this worker's first bucket, or after `arrived`, is moved to that time.
-            arrived: of the last bucket.
-            least: shortest duration of the all-reduces from `joined`.
-        """
-        self.computed = computed
-        self.began = min(max(joined, self.joined), arrived)
-        self.ended = max(arrived, self.began + least)
-
-
 class Followed(WorkerScript, Observer):
-    """The script and its worker. Implements `Followed` of the engine."""
+    """The script and its worker; what `HERE.follow` makes."""
 
     process: FollowingWorker
 
@@ -87,7 +59,6 @@ class Followed(WorkerScript, Observer):
         self._route = strategy.all_reduce
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._workers = list(range(experiment.workers))
-        self._gradients: list[torch.Tensor] = []  # this worker's own, until their digest is told
         self._started: Time = 0  # of the iteration
         self._computed: Time = 0  # its computation ended, without DistributedDataParallel
         self._pass: BackwardTimes | None = None  # the last one of this iteration
@@ -164,11 +135,7 @@ class Followed(WorkerScript, Observer):
             self._end_pass()
             self._pass = BackwardTimes(self._passes, self._workers, self.process.now)
             self._passes += 1
-        if self._trainer.first.is_wanted:
-            self._gradients += [tensor.detach().reshape(-1).clone() for tensor in call.inputs]
-            if bucket.is_last:
-                self._trainer.first.look(self._trainer.iteration, Pieces(self._gradients))
-                self._gradients = []
+        self._trainer.first.add(self._trainer.iteration, call.inputs, completes=bucket.is_last)
         assert self._pass is not None
         self._pass.nbytes += sum(tensor.nbytes for tensor in call.inputs)
         if bucket.is_last:

@@ -17,7 +17,6 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from outpace.blocks.block import Pieces
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.buffers import BufferLayout
@@ -37,7 +36,7 @@ from outpace.support.place import HERE
 
 
 class FollowedScript(PipedScript):
-    """The worker of this process, in virtual time. Implements `Followed`."""
+    """The worker of this process, in virtual time; what `HERE.follow` makes."""
 
     def __init__(
         self,
@@ -55,7 +54,6 @@ class FollowedScript(PipedScript):
         self._passes = 0  # forward passes of this iteration so far
         self._expected = 1  # forward passes of an iteration
         self._progress = 0.0
-        self._gradients: list[torch.Tensor] | None = []  # buckets, until the first gradient is told
         collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
         # Hooks on the model itself would be copied and saved with it.
         self._model = weakref.ref(model)
@@ -111,7 +109,7 @@ class FollowedScript(PipedScript):
         if self._passes and call.bucket is not None:
             share = call.bucket.handed_over / call.bucket.total
             self._reach(self._forward + (1 - self._forward) * share)
-            self._keep(call)
+            self._first.add(self._iteration, call.inputs, completes=call.bucket.is_last)
         elif self._passes and call.computed is not None:
             self._reach(self._forward + (1 - self._forward) * call.computed)
         return self._progress
@@ -126,7 +124,6 @@ class FollowedScript(PipedScript):
             return
         self._script.await_gpus()
         computed_s = self._clock.read()
-        self._compare()
         self._pipe.send(Stepped(Gradient.READY, [], [], computed_s, self._told, HERE.batch_size))
         self._told = None
         self._expected, self._passes, self._progress = max(1, self._passes), 0, 0.0
@@ -135,19 +132,6 @@ class FollowedScript(PipedScript):
             self._pipe.exit(Over("stop.iterations is reached"))
         self._continue()
         self._clock.start()
-
-    # -- the first gradient ------------------------------------------------------------------
-
-    def _keep(self, call: Call) -> None:
-        """Keep a copy of this worker's own gradients, until `_first` has told their digest."""
-        if self._gradients is not None:
-            self._gradients += [tensor.detach().cpu().reshape(-1).clone() for tensor in call.inputs]
-
-    def _compare(self) -> None:
-        if self._gradients is not None:
-            found = Pieces(self._gradients) if self._gradients else None
-            self._first.look(self._iteration, found)
-            self._gradients = [] if self._first.is_wanted else None
 
     # -- the end -----------------------------------------------------------------------------
 

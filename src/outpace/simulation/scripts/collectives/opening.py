@@ -6,28 +6,25 @@ all scripts are ready to train. And one script runs alone while the times of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import torch
-
-from outpace.blocks.block import Value
 from outpace.errors import RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network import network_of
 from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Attached, Joined
-from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.process import Host, ScriptProcess
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.sync.messages import worker_name
 
 
-class Opening:
-    """Lets scripts run until they are ready to train; takes the place of a run. Implements `Host`.
+class Opening(Host):
+    """Lets scripts run until they are ready to train; takes the place of a run.
+
+    What else scripts do then has no effect on the run.
 
     Args:
         workers: number of workers.
@@ -37,8 +34,7 @@ class Opening:
 
     def __init__(self, workers: int, *, alone: bool) -> None:
         self._kernel, self._workers, self._is_alone = Kernel(), workers, alone
-        network = network_of(None, self._kernel)
-        at_once = Formula(self._kernel, network, None, 0)
+        at_once = Formula(self._kernel, network_of(None, self._kernel))
         self._collectives = SimulatedCollectives(
             self._kernel, at_once, at_once, "ring", workers, lambda _: None
         )
@@ -94,20 +90,5 @@ class Opening:
             return self._parts.pop(number)
         return await self._collectives.result(worker, number)
 
-    def logged(self, worker: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def warned(self, text: str) -> None:
-        pass
-
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         return [{}]
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        pass
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        raise NotImplementedError
-
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        pass

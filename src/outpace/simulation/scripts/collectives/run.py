@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from outpace.blocks.block import Block
-from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
@@ -62,11 +61,10 @@ class FollowedSimulation(ScriptRun):
     def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
         strategy, law = experiment.peers, experiment.network
         assert strategy is not None
-        paths = None if law is None else Paths(law, experiment.machines)
         kind, count = strategy.all_reduce, experiment.workers
         is_fair = law is not None and law.contention == "fair" and law.all_reduce is None
         # Routes that send messages one by one add the workers to the network.
-        direct = Formula(self.kernel, self.network, paths, 0 if is_fair else count)
+        direct = Formula(self.kernel, self.network, 0 if is_fair else count)
         route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
         return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from outpace.engine.distributed.backward import BackwardTimes
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.messages import Awaits, Computes, Joined, Left, Reaches, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
@@ -111,7 +111,13 @@ class FollowedWorker:
         present.buckets.append(part)
         bucket = part.call.bucket
         if bucket is not None and bucket.is_last:
-            average = _Average(self._reductions, present.buckets, len(self._run.workers))
+            average = BackwardTimes(
+                self._reductions,
+                range(len(self._run.workers)),
+                joined=min(each.joined for each in present.buckets),
+                began=part.all_joined,
+                ended=part.ended,
+            )
             self._reductions += 1
             overlapped = present.computed - present.computed_at_first
             self._recorder.averaged(self.number, self.iteration, average, overlapped)
@@ -130,15 +136,3 @@ class FollowedWorker:
         self._present = None
         self.iteration += 1
         self._run.goes_on(self.number)
-
-
-class _Average:
-    """All all-reduces of a backward pass, recorded as one. Implements `record.Average`."""
-
-    weight = 1
-
-    def __init__(self, number: int, buckets: Sequence[Part], workers: int) -> None:
-        last = buckets[-1]
-        self.number, self.members = number, range(workers)
-        self.joined = min(part.joined for part in buckets)
-        self.began, self.ended = last.all_joined, last.ended
