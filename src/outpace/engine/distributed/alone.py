@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from outpace.engine.distributed.call import Call, CollectiveWork
+from outpace.engine.distributed.call import Call, Collectives, CollectiveWork
 from outpace.engine.distributed.where import SUPPORTED
 from outpace.errors import ConfigError
 
 
-class Alone:
-    """Carries out collectives of this process alone. Implements `Collectives`.
+class Alone(Collectives):
+    """Carries out collectives of this process alone.
 
     DistributedDataParallel gets such a group if the strategy exchanges the gradients.
     """
@@ -35,6 +33,3 @@ class Alone:
                 if given is not into:
                     into.copy_(given)
         return CollectiveWork(call.outputs)
-
-    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
-        """Do nothing: no collective is pending."""

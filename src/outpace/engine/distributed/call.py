@@ -7,15 +7,13 @@ over Gloo in a real run, over a pipe to the simulation in virtual time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
 from outpace.engine.distributed.compiling import not_compiled
-from outpace.tasks.abort_points import Computation
 
 c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
 
@@ -226,7 +224,7 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
         return None
 
 
-class Collectives(Protocol):
+class Collectives:
     """Carries out the collectives of a script's processes.
 
     Attributes:
@@ -238,38 +236,9 @@ class Collectives(Protocol):
 
     def begin(self, call: Call) -> CollectiveWork:
         """Begin a collective. May not block, except for a collective of one process."""
+        raise NotImplementedError
 
     def finish(self, buckets: Sequence[CollectiveWork]) -> None:
         """Wait for all buckets of a backward pass, at its end. Raises as `CollectiveWork.wait`."""
-
-
-class Followed(Protocol):
-    """The worker of a script that trains with its own collectives and its own optimizer.
-
-    `outpace.log`, `outpace.untimed` and `outpace.finish` use it too.
-    """
-
-    def start(self) -> None:
-        """Join the run; return when its time begins, before the first forward pass."""
-
-    def forward(self) -> None:
-        """Note that a forward pass of the model, with gradients, begins."""
-
-    def stepped(self) -> None:
-        """End an iteration: the script's optimizer has taken a step.
-
-        Raises:
-            RunOver: the run has ended.
-        """
-
-    def log(self, values: Mapping[str, float]) -> None:
-        """See `outpace.log`."""
-
-    def untimed(self) -> AbstractContextManager[None]:
-        """See `outpace.untimed`."""
-
-    def abortable(self) -> AbstractContextManager[Computation]:
-        """See `outpace.abortable`; nothing is stopped."""
-
-    def leave(self, *, fetch: bool = False) -> None:
-        """Leave the run."""
+        for bucket in buckets:
+            bucket.wait()

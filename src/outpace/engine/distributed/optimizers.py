@@ -39,27 +39,22 @@ class Optimizers:
 
         kind.__init__ = init
 
+    def alive(self) -> list[torch.optim.Optimizer]:
+        """Return the optimizers that the script has."""
+        return [found for reference in self._made if (found := reference()) is not None]
+
     def of(self, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
         """Return the optimizers that have parameters of this model; most elements first."""
         sizes = {id(p): p.numel() for p in model.parameters()}
-        found = []
-        for reference in self._made:
-            optimizer = reference()
-            if optimizer is not None and (elements := _elements_in(optimizer, sizes)):
-                found.append((elements, optimizer))
-        return [optimizer for _, optimizer in sorted(found, key=lambda pair: -pair[0])]
-
-    def any(self) -> bool:
-        """Return whether the script has an optimizer."""
-        return any(reference() is not None for reference in self._made)
+        elements = [(_elements_in(optimizer, sizes), optimizer) for optimizer in self.alive()]
+        found = sorted(elements, key=lambda pair: -pair[0])
+        return [optimizer for count, optimizer in found if count]
 
     def have_gradients(self) -> bool:
         """Return whether an optimizer has a parameter with a gradient, or has taken a step."""
-        found = (reference() for reference in self._made)
         return any(
             optimizer.state or any(p.grad is not None for p in _members(optimizer))
-            for optimizer in found
-            if optimizer is not None
+            for optimizer in self.alive()
         )
 
 

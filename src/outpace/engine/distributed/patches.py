@@ -112,8 +112,8 @@ class _Script:
         self._backend: str | None = None  # that the script has named
         self._numbers = itertools.count()
         self._exchanges_nothing = Alone()
-        self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
-        self._elements = weakref.WeakKeyDictionary[Any, int]()  # see `_elements_of`
+        # Models of DistributedDataParallel: see `_elements_of`; 0: not counted.
+        self._models = weakref.WeakKeyDictionary[Any, int]()
         self._trained: Any = None  # the one with which the run has begun
         self._followed: torch.optim.Optimizer | None = None
 
@@ -180,7 +180,7 @@ class _Script:
 
     def make_model(self, init: Callable[..., None], model: Any, *args: Any, **kwargs: Any) -> None:
         """Make an object of DistributedDataParallel."""
-        self._models.add(model)
+        self._models[model] = 0
         self.by_hand.look_no_more()
         given = inspect.signature(init).bind(model, *args, **kwargs)
         if given.arguments.get("mixed_precision") is not None:
@@ -245,23 +245,22 @@ class _Script:
         They contain the parameters that required a gradient when the model was made. They are
         counted once, because counting 300 parameters takes 25 µs.
         """
-        found = self._elements.get(model)
-        if found is None:
-            found = sum(p.numel() for p in model._module_parameters if p.requires_grad)
-            self._elements[model] = found
-        return found
+        if not self._models.get(model):
+            elements = sum(p.numel() for p in model._module_parameters if p.requires_grad)
+            self._models[model] = elements
+        return self._models[model]
 
     def _begin_run(self, model: Any) -> None:
         """Begin the run with this model, if its optimizer has been made."""
         found = self.optimizers.of(model.module)
-        if not found and self._follows and not self.optimizers.any():
+        if not found and self._follows and not self.optimizers.alive():
             found = [self._by_passes.of(model.module)]
         if found:
             if not self._follows:
                 require_one(found, self._strategy)
             self._trained = model
             self._begin(model.module, found[0])
-        elif self._exchanges_nothing.has_reduced and not self.optimizers.any():
+        elif self._exchanges_nothing.has_reduced and not self.optimizers.alive():
             raise ConfigError(
                 f"{where(innermost())}: the model in DistributedDataParallel is trained without an "
                 f"optimizer, but sync.kind={self._strategy} takes the steps of one: make one, of "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,16 @@ from outpace.engine.distributed.call import Call
 from outpace.real.collective.group import dist
 
 c10d: Any = dist.distributed_c10d  # has all options of collectives
+
+
+def begin_maximum(
+    group: Any, numbers: Sequence[int], timeout: timedelta
+) -> tuple[Any, torch.Tensor]:
+    """Begin to find the maximum of each number over all workers; return the work and the result."""
+    found = torch.tensor(numbers, device="cpu")
+    options = c10d.AllreduceOptions()
+    options.reduceOp, options.timeout = dist.ReduceOp.MAX, timeout
+    return group.allreduce([found], options), found
 
 
 class Check:
@@ -33,11 +44,8 @@ class Check:
         self.call = call
         text = call.words().encode()
         number = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
-        self._found = torch.tensor([number, -number, int(ended)], device="cpu")
-        options = c10d.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
-        options.timeout = timedelta(seconds=call.timeout_s)
-        self._work = group.allreduce([self._found], options)
+        mine, limit = (number, -number, int(ended)), timedelta(seconds=call.timeout_s)
+        self._work, self._found = begin_maximum(group, mine, limit)
 
     def is_completed(self) -> bool:
         return bool(self._work.is_completed())

@@ -45,7 +45,7 @@ class Observer:
         return False
 
     def waiting(self) -> None:
-        """The script begins to wait for another collective than those of buckets."""
+        """The script waits for another collective than those of buckets; told again and again."""
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
         """Called after the script has waited for a collective that is no gradient bucket."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from outpace.engine.distributed.call import ROOTED, Call, CollectiveWork
+from outpace.engine.distributed.call import ROOTED, Call, Collectives, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
-from outpace.real.collective.checks import Check
+from outpace.real.collective.checks import Check, begin_maximum
 from outpace.real.collective.group import (
     Group,
     GroupSettings,
@@ -33,14 +33,12 @@ from outpace.real.collective.waits import Waits
 from outpace.support.gpu_errors import is_gpu_error
 from outpace.support.units import Time, seconds
 
-c10d: Any = dist.distributed_c10d  # has all options of collectives
-
 _LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
 
 
-class BackendCollectives:
-    """The collectives of one worker. Implements `Collectives`.
+class BackendCollectives(Collectives):
+    """The collectives of one worker.
 
     Tensors on GPUs go through NCCL if the script allows it and each worker has its own GPU. All
     others go through Gloo, as does what the workers tell each other beside.
@@ -116,8 +114,7 @@ class BackendCollectives:
         computed = time.monotonic_ns()
         if self._agreed is None:
             self._begin_agreeing()
-        for bucket in buckets:
-            bucket.wait()
+        super().finish(buckets)
         arrived = time.monotonic_ns()
         joined, over = self._agree(buckets)
         self.observer.exchanged(computed, joined, arrived, over)
@@ -204,11 +201,8 @@ class BackendCollectives:
 
         A small all-reduce follows that of the last bucket, and ends at nearly the same time.
         """
-        observer = self.observer
-        mine = torch.tensor([observer.now, int(observer.has_seen_end())], device="cpu")
-        options = c10d.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
-        self._agreed = self._group.allreduce([mine], options), mine
+        mine = self.observer.now, int(self.observer.has_seen_end())
+        self._agreed = begin_maximum(self._group, mine, self._limit)
 
     def _agree(self, buckets: Sequence[CollectiveWork]) -> tuple[int, bool]:
         assert self._agreed is not None
@@ -250,7 +244,6 @@ class BackendWork(CollectiveWork):
         self._owner, self.call = owner, call
         self.begun = time.monotonic_ns()
         self._check: Check | None = None  # to be settled
-        self._waits = False  # the observer knows that the script waits
         self._work: Any = None
         self._is_over = False
 
@@ -298,9 +291,7 @@ class BackendWork(CollectiveWork):
         observer = self._owner.observer
         if self.call.bucket is not None or any(w.is_completed() for w in works):
             return
-        if not self._waits:
-            self._waits = True
-            observer.waiting()
+        observer.waiting()
         while not any(work.is_completed() for work in works) and observer.attend():
             time.sleep(_LOOK_S)
 

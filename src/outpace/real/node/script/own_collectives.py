@@ -33,7 +33,7 @@ class OwnCollectives(Observer):
         return self._is_here and self._attached.attend()
 
     def waiting(self) -> None:
-        if self._is_here:
+        if self._is_here and not self._has_paused:
             self._has_paused = self._attached.pause()
 
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:

@@ -247,16 +247,9 @@ class Matching:
         for found in self._open:
             self._require_present(found)
 
-    def end(self, worker: int) -> list[Part]:
-        """Note that a worker makes no more calls because the run ends.
-
-        Returns:
-            The parts of other workers that are therefore never carried out.
-        """
+    def end(self, worker: int) -> None:
+        """Note that a worker makes no more calls because the run ends; see `is_in_vain`."""
         self._ended.add(worker)
-        return [
-            part for found in self._open if worker in found.missing for part in found.parts.values()
-        ]
 
     def is_in_vain(self, part: Part) -> bool:
         """True if a worker that has come to the end of the run is missing where this one waits."""

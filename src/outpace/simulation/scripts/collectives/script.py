@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Call, CollectiveWork
+from outpace.engine.distributed.call import Call, Collectives, CollectiveWork
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError
@@ -23,8 +23,8 @@ from outpace.simulation.scripts.messages import Awaits, Done, Joined
 from outpace.simulation.scripts.shared_memory import CallMemory, fill
 
 
-class VirtualCollectives:
-    """The collectives of this worker's script. Implements `Collectives`.
+class VirtualCollectives(Collectives):
+    """The collectives of this worker's script.
 
     Attributes:
         progress: returns the share of the iteration's computation that is done when a call begins.
@@ -57,10 +57,6 @@ class VirtualCollectives:
             fill(slot, [tensor.detach().reshape(-1) for tensor in call.inputs])
         self._pipe.send(Joined(**call.attributes(), place=place, progress=self.progress(call)))
         return VirtualWork(self, call, place)
-
-    def finish(self, buckets: Sequence[CollectiveWork]) -> None:
-        for bucket in buckets:
-            bucket.wait()
 
     def take(self, call: Call, place: int) -> int:
         """Wait for the end of a collective, and copy the result into its outputs.

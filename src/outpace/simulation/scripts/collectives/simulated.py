@@ -85,9 +85,9 @@ class SimulatedCollectives:
 
         The others wait in collectives that this worker never joins.
         """
-        for part in self._matching.end(worker):
-            result = self._parts[part.worker, part.call.number][1]
-            if not result.done:
+        self._matching.end(worker)
+        for part, result in list(self._parts.values()):
+            if not result.done and self._matching.is_in_vain(part):
                 part.all_joined = part.ended = self._kernel.now
                 self._ended(part)
                 result.set(None)
