@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.momentum import stale_momentum
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
-from outpace.engine.scripts.takeover import HeldState, take_over
+from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.errors import ConfigError, RunError
 from outpace.optim.torch_optimizers import State
@@ -141,10 +142,7 @@ class ScriptWorker(ABC):
 
 
 class AttachedScript(ScriptWorker):
-    """A script whose `optimizer.step()` hands its gradient over and gets the next parameters.
-
-    Implements `Holder`: where the state of its optimizer is.
-    """
+    """A script whose `optimizer.step()` hands its gradient over and gets the next parameters."""
 
     def take_over(self, experiment: Experiment, *, carries: bool) -> None:
         """Take over the script's optimizer; the last thing in the making of a worker.
@@ -153,14 +151,17 @@ class AttachedScript(ScriptWorker):
             carries: see `WatchedParameters`.
         """
         script, self._experiment = self._script, experiment
-        state = self._state = HeldState(script, self)
+        self._has_loaded = False  # True from `load_state_dict` to the next step
+        # Digest of the state that the script has read since its last step, unless it was replaced.
+        self._read_digest: str | None = None
         self._parameters = WatchedParameters(script, experiment, self.name, carries=carries)
-        take_over(script.optimizer, self.step, state.whole, state.loading)
+        take_over(script.optimizer, self.step, self._with_whole_state, self._loading_state)
 
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
         has_ended = self._join()
-        self._state.begin()
+        if self.holds and not self._has_loaded:  # the script comes to the run with a state
+            self._script.clear_state()
         if has_ended:
             self.leave()
             raise RunOver(0)
@@ -197,7 +198,10 @@ class AttachedScript(ScriptWorker):
         self._computed()
         self._script.require_as_begun(self.iteration)
         sets = self._parameters.at_step(self.iteration)
-        self._state.before_step()
+        self._read_digest = None
+        if self._has_loaded:
+            self._has_loaded = False
+            self._script.clear_state()
         self._hand_over_gradient(sets=sets)
         return loss
 
@@ -230,17 +234,76 @@ class AttachedScript(ScriptWorker):
             if not self.is_copy:
                 self._parameters.close()
 
-    # -- the state of the optimizer: see `Holder` ----------------------------------------------
+    # -- the state of the optimizer --------------------------------------------------------------
+
+    # Until this worker's next step, the script's optimizer keeps a state that was loaded: where
+    # steps are taken it may not be known yet, or it may be another worker's.
+
+    @contextmanager
+    def _with_whole_state(self) -> Iterator[None]:
+        """Put the whole state into the script's optimizer, in this context.
+
+        With servers it is theirs: after the same number of steps on all of them if all workers
+        wait for each other, else as each server has it when it answers.
+        """
+        if self._has_loaded or not self.holds:
+            yield
+            return
+        optimizer, found = self._script.optimizer, self.fetch()
+        number = {id(p): n for n, p in enumerate(self._script.parameters)}
+        before, optimizer.state = optimizer.state, defaultdict(dict)
+        for parameter in (p for group in self._script.groups for p in group):
+            if id(parameter) not in number:  # frozen: its state stays with the script
+                state = before.get(parameter)
+            else:
+                state = found.get(number[id(parameter)])
+            if state is not None:
+                optimizer.state[parameter] = state
+        self._read_digest = self._script.state_digest()
+        try:
+            yield
+        finally:
+            optimizer.state = before
+
+    @contextmanager
+    def _loading_state(self) -> Iterator[None]:
+        """Hand the state that the script loads in this context to where the steps are taken.
+
+        A state that the script has read and loads again before its next step changes nothing, as
+        when accelerate wraps an optimizer: other workers may have taken steps in between.
+
+        Raises:
+            ConfigError: if the state can no longer be replaced.
+        """
+        self.require_loadable()
+        yield
+        self._has_loaded = False
+        if not self.holds:
+            return
+        if not self.is_out and self._read_digest == self._script.state_digest():
+            self._script.clear_state()
+            return
+        self._read_digest = None
+        self._has_loaded = True
+        if not self.is_out:
+            self.replace()
 
     @property
     @abstractmethod
-    def holds(self) -> bool: ...
+    def holds(self) -> bool:
+        """False if the script's optimizer takes its steps itself, and has its state."""
 
     @abstractmethod
-    def fetch(self) -> Mapping[int, State]: ...
+    def fetch(self) -> Mapping[int, State]:
+        """Return the whole state by number of the parameter.
+
+        Raises RunError in processes that the script forks.
+        """
 
     @abstractmethod
-    def require_loadable(self) -> None: ...
+    def require_loadable(self) -> None:
+        """Raise ConfigError if the state can no longer be replaced."""
 
     @abstractmethod
-    def replace(self) -> None: ...
+    def replace(self) -> None:
+        """Replace the state by that of the script's optimizer."""

@@ -81,7 +81,7 @@ class FirstGradient:
         """Take a copy of a part of the gradient of an iteration; the last one completes it."""
         if not self.is_wanted:
             return
-        self._pieces += [tensor.detach().reshape(-1).clone() for tensor in tensors]
+        self._pieces += [tensor.detach().cpu().reshape(-1).clone() for tensor in tensors]
         if completes:
             self.look(iteration, Pieces(self._pieces))
             self._pieces = []

@@ -17,7 +17,7 @@ from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached, attached
 from outpace.real.node.script.follow import Followed, followed
-from outpace.real.node.script.own_collectives import OwnCollectives
+from outpace.real.node.script.worker_script import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script

@@ -55,7 +55,7 @@ class ScriptRun(VirtualRun, Host):
             times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)
             for worker in range(experiment.workers)
         ]
-        return ScriptGradients(self._workload)  # type: ignore[return-value]
+        return self._workload  # type: ignore[return-value]
 
     @property
     def script_processes(self) -> Sequence[ScriptProcess]:
@@ -205,19 +205,3 @@ class ScriptRun(VirtualRun, Host):
         if reaches(found.accuracy, None, target) and not self._reached_target:
             self._reached_target = True
             self.kernel.stop()
-
-
-class ScriptGradients:
-    """Takes the place of `Gradients`: the processes of the scripts compute the gradients."""
-
-    def __init__(self, workload: ScriptWorkload) -> None:
-        self._workload, self._workers = workload, workload.workers
-
-    def start(self) -> None:
-        self._workers.begin(self._workload.slices)
-
-    def close(self) -> None:
-        self._workers.close()
-
-    def describe(self) -> dict[str, object]:
-        return {"kind": "scripts", "processes": len(self._workers.attached)}

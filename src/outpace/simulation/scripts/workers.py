@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -17,13 +19,13 @@ from outpace.errors import ConfigError
 from outpace.simulation.scripts.child_process import GRACE_S
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.messages import Attached, Ended, receive
-from outpace.simulation.scripts.output import OutputThread
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.memory import free_bytes, own_bytes
 from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
 
+_LOOK_MS: Final = 50
 _COPIES_ONCE: Final = 8  # of the parameters in the simulation, whatever the number of workers
 
 
@@ -193,3 +195,50 @@ def _require_fit(worker: int, other: Attached, first: Attached, experiment: Expe
             f"{name}'s optimizer begins with another state than worker-0's: load the same "
             "checkpoint into the optimizer of every worker, before the training begins"
         )
+
+
+class OutputThread:
+    """Prints what the scripts print, in a thread beside the simulation. Implements `Watcher`.
+
+    Attributes:
+        closed: True once nothing reads the output of this process any more.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._poll = select.poll()
+        self._lock = threading.RLock()  # a handler may call `forget`
+        self._is_over = threading.Event()
+        self.closed = False
+        self._thread = threading.Thread(target=self._read, name="output of scripts", daemon=True)
+        self._thread.start()
+
+    def watch(self, socket: int, handler: Callable[[], None]) -> None:
+        with self._lock:
+            self._handlers[socket] = handler
+            self._poll.register(socket, select.POLLIN)
+
+    def forget(self, socket: int) -> None:
+        with self._lock:
+            if self._handlers.pop(socket, None):
+                self._poll.unregister(socket)
+
+    def close(self) -> None:
+        """End the thread. Files are no longer watched, but can still be forgotten."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._is_over.is_set():
+            ready = self._poll.poll(_LOOK_MS)
+            with self._lock:
+                for file, _ in ready:
+                    handler = self._handlers.get(file)
+                    if handler is not None:
+                        self._call(handler)
+
+    def _call(self, handler: Callable[[], None]) -> None:
+        try:
+            handler()
+        except OutputClosed:
+            self.closed = True

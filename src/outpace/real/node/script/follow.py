@@ -27,11 +27,10 @@ from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.real.node.script.parameters import Changes
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.real.node.script.worker_script import WorkerScript
+from outpace.real.node.script.worker_script import OwnCollectives, WorkerScript
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE
 from outpace.support.units import Time, seconds

@@ -13,7 +13,7 @@ place in the data are as they were, and the next batch is the next iteration's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -27,6 +27,7 @@ from outpace.errors import RunError
 from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
+    MOST_KEPT,
     MOST_REPORTED,
     GiveUpCheckpoint,
     NotSaved,
@@ -34,10 +35,9 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.real.node.script.saving import packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
-from outpace.record.checkpoints.trees import Unfit, tree_of
+from outpace.record.checkpoints.trees import Unfit, packed_tree, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
@@ -268,7 +268,7 @@ class Keeping:
             if present is not _REPORT:
                 self._send(NotSaved.because(present.number, error))
             return
-        size = size_of(copy)
+        size = _size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format
             self._pace.stop()
             if present is _REPORT:
@@ -298,3 +298,28 @@ class Keeping:
         """Send what is being prepared: the script leaves the training."""
         self._forget()
         self._thread.settle()
+
+
+def packed_state(state: Any, worker: str, most: int = MOST_KEPT) -> dict[str, torch.Tensor]:
+    """Return a state as tensors, which are copies.
+
+    Args:
+        worker: name of the worker whose script keeps it.
+        most: bytes that it may have.
+
+    Raises:
+        Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
+    """
+    copy = packed_tree(state, f"what the script of {worker} keeps")
+    size = _size_of(copy)
+    if size > most:
+        raise Unfit(
+            f"the script of {worker} keeps {size:,} bytes, and {most:,} are possible: give "
+            "outpace.attach smaller objects"
+        )
+    return copy
+
+
+def _size_of(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Return the bytes of all these tensors together."""
+    return sum(tensor.nbytes for tensor in tensors.values())

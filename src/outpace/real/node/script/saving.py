@@ -11,7 +11,7 @@ iteration, without what averages have changed since it was asked. So the mean of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,9 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.node.saving.of_worker import COMMON, SavedModels, WorkerSaver
 from outpace.real.node.saving.saver import PartFiles, SavedPart
+from outpace.real.node.script.keeping import packed_state
 from outpace.real.node.script.parameters import Changes
-from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
+from outpace.record.checkpoints.trees import Unfit, read_tree
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
@@ -248,28 +249,3 @@ def _write(
         saved.own = files.add_shard(due.own, model)
     files.add(kept, copy)
     return saved
-
-
-def packed_state(state: Any, worker: str, most: int = MOST_KEPT) -> dict[str, torch.Tensor]:
-    """Return a state as tensors, which are copies.
-
-    Args:
-        worker: name of the worker whose script keeps it.
-        most: bytes that it may have.
-
-    Raises:
-        Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
-    """
-    copy = packed_tree(state, f"what the script of {worker} keeps")
-    size = size_of(copy)
-    if size > most:
-        raise Unfit(
-            f"the script of {worker} keeps {size:,} bytes, and {most:,} are possible: give "
-            "outpace.attach smaller objects"
-        )
-    return copy
-
-
-def size_of(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Return the bytes of all these tensors together."""
-    return sum(tensor.nbytes for tensor in tensors.values())

@@ -6,18 +6,23 @@ a gradient, the program is suspended.
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
+from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.attached import ScriptWorker
 from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
 from outpace.kernel import WalkerError
+from outpace.real.collective.observer import Observer
 from outpace.real.net.messages import TrainingDone
 from outpace.real.net.report_messages import MOST_FILES, ScriptLog
 from outpace.real.node.script.keeping import Keeping
@@ -27,6 +32,8 @@ from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.place import HERE
 from outpace.support.units import Time, nanoseconds
+
+_END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
 
 
 class WorkerScript(ScriptWorker):
@@ -54,6 +61,11 @@ class WorkerScript(ScriptWorker):
         process.spawn(work)
 
     @property
+    def program_iteration(self) -> int:
+        """The iteration that the worker's program is in; the script may repeat an earlier one."""
+        return self._trainer.iteration
+
+    @property
     def _is_ended_early(self) -> bool:
         stopped = self.process.stopped
         return self._left and stopped is not None and stopped.early
@@ -74,39 +86,12 @@ class WorkerScript(ScriptWorker):
             if self.keeping is None or not self.keeping.is_repeating:
                 self.process.untimed(self._trainer.iteration, begun, self.process.now)
 
-    def waited_outside(
-        self, number: int, begun: Time, ended: Time, *, in_computation: bool
-    ) -> None:
-        """Note that the script has waited for others in a collective of its own.
+    def attend(self) -> bool:
+        """Take part in exchanges with other workers, as in a computation; False if there are none.
 
-        Args:
-            number: of the collective. begun, ended: in ns since the start of the run.
-            in_computation: while it computes a gradient; else the wait is in another part of the
-                iteration, which counts it.
+        With `gossip` another worker may wait for this one's parameters.
         """
-        process = self.process
-        if self._left or not process.has_started:
-            return
-        process.recorder.collective(
-            process.worker, self._trainer.iteration, number, begun, ended, ended
-        )
-        if in_computation and not self._is_untimed:
-            process.not_computing(begun, ended)
-            process.recorder.totals.communicate += ended - begun
-
-    def pause(self) -> bool:
-        """Tell servers that the script waits in a collective; False if they need not know."""
-        process = self.process
-        if self._left or not isinstance(process, ServedWorker) or not process.tells_pauses:
-            return False
-        process.pause()
-        return True
-
-    def resume(self) -> None:
-        """Tell servers that the script goes on; only after `pause`."""
-        assert isinstance(self.process, ServedWorker)
-        if not self._left:
-            self.process.resume()
+        return False
 
     def exit_at_limit(self) -> None:
         """Exit the script: another worker has come to stop.iterations, and this one waits for it.
@@ -115,13 +100,6 @@ class WorkerScript(ScriptWorker):
         """
         if not self._left:
             self._exit()
-
-    def attend(self) -> bool:
-        """Take part in exchanges with other workers, as in a computation; False if there are none.
-
-        With `gossip` another worker may wait for this one's parameters.
-        """
-        return False
 
     def exit_if_over(self, limit_s: float) -> None:
         """Exit the script if the run is over, or is within a time limit."""
@@ -226,3 +204,68 @@ class WorkerScript(ScriptWorker):
         """Call `end` at the end of a Python process, which keeps an unhandled error."""
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         self.end(error if isinstance(error, Exception) else None)
+
+
+class OwnCollectives(Observer):
+    """Notes what a script's own collectives, such as barriers and sums of metrics, take a worker.
+
+    It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
+    """
+
+    def __init__(self, script: WorkerScript) -> None:
+        self._script, self._process = script, script.process
+        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._paused: ServedWorker | None = None  # told that the script waits
+
+    @property
+    def now(self) -> Time:
+        return self._process.now
+
+    def attend(self) -> bool:
+        return self._is_here and self._script.attend()
+
+    def waiting(self) -> None:
+        process = self._process
+        if not self._is_here or self._script.is_out or not isinstance(process, ServedWorker):
+            return
+        if process.tells_pauses and self._paused is None:
+            process.pause()
+            self._paused = process
+
+    def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
+        """See `Observer`.
+
+        Args:
+            in_computation: True if the wait is within the computation of a gradient; False if it
+                is between the end of that and the end of the iteration, which counts it.
+        """
+        script, process = self._script, self._process
+        if not self._is_here or script.is_out:
+            return
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.resume()
+        if not process.has_started:
+            return
+        begun, ended = begun - process.clock.origin, ended - process.clock.origin
+        iteration = script.program_iteration
+        process.recorder.collective(process.worker, iteration, call.number, begun, ended, ended)
+        if in_computation and not script.is_elsewhere():
+            process.not_computing(begun, ended)
+            process.recorder.totals.communicate += ended - begun
+
+    def broken(self, call: Call) -> None:
+        # On a GPU a thread of torch hands buckets over, while the script waits in `backward()`.
+        is_in_backward = call.bucket is not None and os.getpid() == self._pid
+        if self._is_here or is_in_backward:
+            self._script.exit_if_over(_END_S)
+
+    def missed(self, call: Call, begun: int) -> None:
+        if self._is_here:
+            self.waited(call, begun, time.monotonic_ns())
+            self._script.exit_at_limit()
+
+    @property
+    def _is_here(self) -> bool:
+        """True in the thread and process of the training, which alone may report."""
+        return (threading.get_ident(), os.getpid()) == (self._thread, self._pid)

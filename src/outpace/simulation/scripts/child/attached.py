@@ -8,8 +8,9 @@ beside the scripts of other workers. Nothing that it does depends on how long th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,6 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, is_known, require_known
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedScript
-from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.messages import (
     FinalParameters,
     Go,
@@ -54,6 +54,43 @@ from outpace.simulation.scripts.shared_memory import Slots, fill
 from outpace.support.memory import own_bytes
 from outpace.support.place import HERE
 from outpace.tasks.abort_points import Computation
+
+
+@dataclass(slots=True)
+class StepOutcome:
+    """Whether a step was cut off, as the script sees it.
+
+    The script computes ahead of virtual time, so this is known only when the virtual time of the
+    step has passed. A script that asks waits until then; one that does not ask computes on.
+
+    Attributes:
+        is_abortable: True if the step may be cut off.
+        stopped: True if it was cut off; None: not known yet.
+    """
+
+    is_abortable: bool = False
+    stopped: bool | None = None
+
+
+class AwaitedComputation(Computation):
+    """The computation in `outpace.abortable`, which always runs to its end.
+
+    Args:
+        find: returns whether the step was cut off; called when `stopped` is read behind the block.
+    """
+
+    def __init__(self, find: Callable[[], bool]) -> None:
+        self._find, self.is_over = find, False
+        super().__init__()
+
+    @property
+    def stopped(self) -> bool:
+        """True if the step was cut off. False in the block, and for a step that cannot be."""
+        return self.is_over and self._find()
+
+    @stopped.setter
+    def stopped(self, _: bool) -> None:
+        """Do nothing: the simulation decides."""
 
 
 class SimulatedScript(PipedScript, AttachedScript):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
@@ -14,11 +18,10 @@ from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import run_as_main
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child.attached import SimulatedScript
-from outpace.simulation.scripts.child.measured import EndBeforeWrite
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.followed import FollowedScript
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
-from outpace.simulation.scripts.messages import Ended, send
+from outpace.simulation.scripts.messages import Ended, Left, Wrote, send
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
@@ -64,3 +67,32 @@ def run_script(
         error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
     with contextlib.suppress(ConnectionError):
         send(line, Ended(error, written.paths, frozenset(written.overwritten)))
+
+
+class EndBeforeWrite:
+    """Ends a script that is run only to measure its steps when it is about to change a file.
+
+    A snapshot, say, would make the run that follows resume from it. Processes that the script
+    forks are not watched.
+
+    Args:
+        least: steps before which files may be written: there are too few without them.
+        files: the folder of `outpace.output_dir` while steps are measured.
+    """
+
+    def __init__(self, pipe: ScriptPipe, least: int, files: Path | None) -> None:
+        self._pipe, self._least, self._pid = pipe, least, os.getpid()
+        self._files = None if files is None else f"{files}/"
+        self._told: set[str] = set()
+
+    def __call__(self, path: str, is_file: bool) -> None:
+        """Be called before a change of a file or a folder, in any thread; see `Written`."""
+        is_own = self._files is not None and path.startswith(self._files)
+        if is_own or os.getpid() != self._pid:
+            return
+        if self._pipe.steps >= self._least:
+            self._pipe.send(Left(False, torch.empty(0)))
+            threading.Event().wait()  # until this process is ended
+        elif is_file and path not in self._told:
+            self._told.add(path)
+            self._pipe.send(Wrote(path))
