@@ -28,7 +28,7 @@ from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import Before, put_back, take_up
 from outpace.simulation.virtual import VirtualRun
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
+from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.gossip import partner_of
@@ -144,9 +144,10 @@ class PeerSimulation(VirtualRun):
 
     def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
         """Return what workers have beside the model when they begin these iterations; copies."""
-        workers = iterations if self._strategy.has_own else ()
-        blocks = {worker: self.own_block(worker) for worker in workers}
-        return states_of_workers(blocks, iterations, apart=self._strategy.saved_apart)
+        workers, apart = sorted(iterations), self._strategy.saved_apart
+        if not self._strategy.has_own:
+            return []
+        return [self.own_state(each, iterations[each], (), differs=apart) for each in workers]
 
     def mean(self) -> Value:
         """Return the mean of the own models of workers that are not lost."""
@@ -159,17 +160,22 @@ class PeerSimulation(VirtualRun):
         return self.own_block(worker).read() if has_own else self.model.newest.value
 
     def own_state(
-        self, worker: int, iteration: int, pending: PendingIteration, *, differs: bool
+        self,
+        worker: int,
+        iteration: int,
+        pending: tuple[PendingIteration, ...],
+        *,
+        differs: bool,
     ) -> ShardState:
         """Return what a worker has beside the model when it begins this iteration.
 
         differs: True if its own model has steps that no other has.
         """
         if not self._strategy.has_own:
-            return state_of_worker(worker, iteration, {}, (pending,))
+            return state_of_worker(worker, iteration, {}, pending)
         block = self.own_block(worker)
         parameters = block.read() if differs else None
-        return state_of_worker(worker, iteration, block.optimizer_state(), (pending,), parameters)
+        return state_of_worker(worker, iteration, block.optimizer_state(), pending, parameters)
 
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
@@ -185,7 +191,7 @@ class PeerSimulation(VirtualRun):
         elif pending is None:
             self._saving.look(worker, iteration, self._all_reduces.ended)
         else:
-            state = partial(self.own_state, worker, iteration, pending, differs=differs)
+            state = partial(self.own_state, worker, iteration, (pending,), differs=differs)
             self._saving.gather(worker, self._all_reduces.ended, state)
 
     @property

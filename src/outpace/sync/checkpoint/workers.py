@@ -70,24 +70,6 @@ def state_of_worker(
     )
 
 
-def states_of_workers(
-    blocks: Mapping[int, ParameterBlock], iterations: Mapping[int, int], *, apart: bool
-) -> list[ShardState]:
-    """Return the states of workers with models of their own, when they begin these iterations.
-
-    apart: True if their parameters differ.
-    """
-    return [
-        state_of_worker(
-            worker,
-            iterations[worker],
-            block.optimizer_state(),
-            parameters=block.read() if apart else None,
-        )
-        for worker, block in sorted(blocks.items())
-    ]
-
-
 def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | None) -> None:
     """Put what a worker had into the block of its own model.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -21,8 +20,6 @@ from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
-
-NOTHING: Final = torch.empty(0, dtype=torch.uint8)
 
 
 class KeptScripts:
@@ -67,14 +64,13 @@ class KeptScripts:
             if self._redivided is None:
                 self._first = dict(enumerate(resume.first))
 
-    def all(self) -> list[torch.Tensor]:
-        """Return what each worker's script goes on with; empty if no script goes on with anything.
+    def all(self) -> dict[int, torch.Tensor]:
+        """Return what the scripts go on with, by worker; only of workers that have something.
 
         Raises:
             RunError: if a file cannot be read.
         """
-        found = [self._read(worker, self._files.get(worker)) for worker in range(self._workers)]
-        return found if self._files else []
+        return {worker: self._read(worker, path) for worker, path in self._files.items()}
 
     def sent(self, worker: int, data: torch.Tensor, iteration: int) -> None:
         """Take what the script of a worker keeps at the beginning of this iteration."""
@@ -87,45 +83,35 @@ class KeptScripts:
         """Return the iteration to which the newest state of a worker belongs; 0: not known."""
         return self._sent[worker][1] if worker in self._sent else 0
 
-    def of(self, worker: int) -> list[torch.Tensor]:
-        """Return what the script of a worker goes on with whose place a new process takes.
-
-        As `all`, with nothing for the other workers.
-        """
-        data = self._newest(worker)
-        if data is None:
-            return []
-        return [data if each == worker else NOTHING for each in range(self._workers)]
-
-    def _newest(self, worker: int) -> torch.Tensor | None:
-        """Return the newest state of a worker; None: there is no checkpoint yet."""
+    def of(self, worker: int) -> dict[int, torch.Tensor]:
+        """Return, as `all`, what a worker's script goes on with whose place a new process takes."""
         if (sent := self._sent.get(worker)) is not None:
-            return sent[0]
+            return {worker: sent[0]}
         folder = self._last() if self._is_wanted else None
         if folder is None:
-            return None
+            return {}  # there is no checkpoint yet
         is_first = self._is_resumed(folder)
         path = self._files.get(worker) if is_first else folder / kept_in(worker)
-        return self._read(worker, path)
+        return {} if path is None else {worker: self._read(worker, path)}
 
     def _is_resumed(self, folder: Path) -> bool:
         """True if this checkpoint is the one at which the run goes on: there is none since."""
         return self._resume is not None and folder.name == self._resume.name
 
-    def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
+    def announced(self, plan: Plan, states: Mapping[int, torch.Tensor]) -> Plan:
         """Return the plan for workers, which says what follows it."""
-        sizes, ended = [data.numel() for data in states], list(self.ended)
-        plan = msgspec.structs.replace(plan, kept=sizes, ended=ended)
+        sizes = [states[n].numel() if n in states else 0 for n in range(self._workers)]
+        plan = msgspec.structs.replace(plan, kept=sizes if states else [], ended=list(self.ended))
         folder, others = self._last(), self._redivided
         if others is None or (folder is not None and not self._is_resumed(folder)):
             return plan  # the states are of as many workers
-        if any(data.numel() and worker in self._sent for worker, data in enumerate(states)):
+        if states.keys() & self._sent.keys():
             return plan
         return msgspec.structs.replace(plan, before=others.before, places=others.places)
 
     def send(
         self,
-        states: Sequence[torch.Tensor],
+        states: Mapping[int, torch.Tensor],
         done: Mapping[int, int] | None = None,
     ) -> None:
         """Send each worker what its script goes on with, after the plan.
@@ -136,23 +122,20 @@ class KeptScripts:
         """
         logs = done is None
         iterations = self._first if done is None else done
-        for worker, data in enumerate(states):
-            if data.numel():
-                message = ScriptState(
-                    0,
-                    0,
-                    Totals(),
-                    is_complete=True,
-                    block=head_of(data),
-                    done=iterations.get(worker, 0),
-                    logs=logs,
-                )
-                self._listener.send(worker_name(worker), message, data)
+        for worker, data in states.items():
+            message = ScriptState(
+                0,
+                0,
+                Totals(),
+                is_complete=True,
+                block=head_of(data),
+                done=iterations.get(worker, 0),
+                logs=logs,
+            )
+            self._listener.send(worker_name(worker), message, data)
 
     @staticmethod
-    def _read(worker: int, path: Path | None) -> torch.Tensor:
-        if path is None:
-            return NOTHING
+    def _read(worker: int, path: Path) -> torch.Tensor:
         try:
             return torch.from_numpy(np.fromfile(path, dtype=np.uint8))
         except OSError as error:
