@@ -204,28 +204,25 @@ class Checkpoints(ABC):
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
-        if isinstance(message, FilePiece) and message.block is not None:
-            self._take_piece(name, message, block)
-            return True
-        if not isinstance(message, Answer):
+        is_piece = isinstance(message, FilePiece) and message.block is not None
+        if not is_piece and not isinstance(message, Answer):
             return False
-        number = self._names.get(name)
-        if number is None:
-            self._listener.refuse(name, f"only {self._who} save checkpoints")
-            return True
         try:
-            self._take(number, message)
+            if isinstance(message, Answer):
+                self._take(self._number(name, message), message)
+            elif self._fetched is not None and isinstance(message, FilePiece):
+                self._fetched.take(name, message, block)
+            else:
+                raise ProtocolError("it sends a piece of a file that it was not asked for")
         except (ProtocolError, msgspec.DecodeError) as error:
             self._listener.refuse(name, str(error))
         return True
 
-    def _take_piece(self, name: str, message: FilePiece, block: Block | None) -> None:
-        try:
-            if self._fetched is None:
-                raise ProtocolError("it sends a piece of a file that it was not asked for")
-            self._fetched.take(name, message, block)
-        except ProtocolError as error:
-            self._listener.refuse(name, str(error))
+    def _number(self, name: str, message: Answer) -> int:
+        """Return the number of the part that an answer is about. Raises ProtocolError."""
+        if name not in self._names:
+            raise ProtocolError(f"only {self._who} save checkpoints")
+        return self._names[name]
 
     def _take(self, process: int, message: Answer) -> None:
         if isinstance(message, VersionReached):
@@ -246,14 +243,13 @@ class Checkpoints(ABC):
             self._give_up(present, self._planner.abandon(), message.why)
             self._await_version()
         elif self._fetched is not None and message.files:
-            self._fetch(self._fetched, present, process, message)
+            self._fetch(present, process, message)
         else:
             self._take_part(present, process, message)
 
-    def _fetch(
-        self, fetched: FetchedFiles, present: Open, process: int, message: CheckpointPart
-    ) -> None:
+    def _fetch(self, present: Open, process: int, message: CheckpointPart) -> None:
         """Have the files written that a process has announced; then take its part."""
+        assert self._fetched is not None
         if not self._planner.awaits(message.number, process):
             raise ProtocolError("it has saved its part before, or was not asked to")
         names = [file.name for file in message.files]
@@ -263,7 +259,7 @@ class Checkpoints(ABC):
         if sum(file.bytes for file in message.files) > most:
             raise ProtocolError(f"it announces files of more than {most:,} bytes")
         done = partial(self._has_fetched, present, process, message)
-        fetched.add(self._name(process), message.number, message.files, present.folder, done)
+        self._fetched.add(self._name(process), message.number, message.files, present.folder, done)
         self._watch(present)
 
     def _has_fetched(

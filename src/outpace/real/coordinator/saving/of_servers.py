@@ -29,7 +29,7 @@ from outpace.blocks.block import Block
 from outpace.engine.resuming import kept_in
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints
+from outpace.real.coordinator.saving.base import LONGEST_S, Answer, Checkpoints
 from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
     MOST_CLOCK,
@@ -165,18 +165,18 @@ class CheckpointsOfServers(Checkpoints):
         return super().expected(name, message)
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
-        is_answer = isinstance(message, NotSaved)
-        if not isinstance(message, ScriptState) and not (is_answer and name in self._workers):
+        if not isinstance(message, ScriptState):
             return super().take(name, message, block)
         try:
-            if isinstance(message, ScriptState):
-                self._take_state(name, message, block)
-            else:
-                assert isinstance(message, NotSaved)
-                self._take(_SCRIPTS + self._workers[name], message)
+            self._take_state(name, message, block)
         except ProtocolError as error:
             self._listener.refuse(name, str(error))
         return True
+
+    def _number(self, name: str, message: Answer) -> int:
+        if isinstance(message, NotSaved) and name in self._workers:
+            return _SCRIPTS + self._workers[name]
+        return super()._number(name, message)
 
     def _take_state(self, name: str, message: ScriptState, block: Block | None) -> None:
         worker, present = self._workers.get(name), self._open
