@@ -16,13 +16,12 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.losses import GroupLosses, cost_of_a_loss, left_after
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import OneTraceback, print_line
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
-from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
-from outpace.engine.worker_losses import LEAST_PEERS, cost_of_a_loss
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Setting
@@ -33,19 +32,17 @@ from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.roles import machines_of
 from outpace.real.coordinator.saving.open import Saving
-from outpace.real.coordinator.scaling import BeginWith
+from outpace.real.coordinator.scaling import BeginWith, ScaleRequests
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.noting import Noting
+from outpace.real.noting import Noting, Unrepeated
 from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.quality import Quality
-from outpace.real.scaling import ScaleRequests
 from outpace.real.training import Training, script_used
-from outpace.real.unrepeated import Unrepeated
 from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
@@ -142,11 +139,7 @@ class RealRun:
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
         self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
-        self._server_losses = ServerLosses(
-            experiment.on_server_loss,
-            can_restart=outside is None,
-            advises_checkpoint=experiment.checkpoint is None,
-        )
+        self._group_losses = GroupLosses(experiment, can_restart=outside is None)
         self._unrepeated = Unrepeated(log, resume)
         self._early_losses = 0  # in a row, before the training has begun
         self._closed = False
@@ -307,12 +300,16 @@ class RealRun:
         """
         keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
-        if coordinator.begins_anew(loss.names):
+        if loss.is_anew:
             self._begin_anew(loss)
             return
         self._early_losses = 0
-        self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
-        left = self._left_after(loss)
+        self._group_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
+        # With `continue`, workers without which the run has gone on do not come back either.
+        gone = {*loss.names, *coordinator.roles.undecided, *coordinator.absent}
+        servers = {*loss.names}.intersection(coordinator.servers)
+        workers = gone.intersection(coordinator.workers)
+        left = left_after(self._present, loss, len(workers), len(servers))
         origin = coordinator.clock.origin if coordinator.started else self._origin
         lost_at = 0 if self._resume is None else self._resume.now
         if origin is not None:
@@ -330,27 +327,6 @@ class RealRun:
         )
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
-
-    def _left_after(self, loss: GroupLost) -> Experiment:
-        """Return the experiment with which all begin again.
-
-        With `continue`, workers without which the run has gone on do not come back either.
-
-        Raises:
-            RunError: if too few are left.
-        """
-        present, coordinator = self._present, self.coordinator
-        workers, servers = present.workers, present.servers
-        if present.on_worker_loss == "continue":
-            gone = {*loss.names, *coordinator.roles.undecided, *coordinator.absent}
-            workers -= len(gone.intersection(coordinator.workers))
-        if present.on_server_loss == "continue":
-            servers -= len({*loss.names}.intersection(coordinator.servers))
-        least = 1 if present.peers is None else LEAST_PEERS
-        if workers < least or servers < 1:
-            needed = plural(least, "worker") if workers < least else "1 server"
-            raise RunError(f"{loss}; the run needs at least {needed}")
-        return replace(present, workers=workers, servers=servers)
 
     def _numbers_if_others(self, before: Experiment) -> str:
         """Return how many workers and servers begin, if others did before, as the end of a line."""

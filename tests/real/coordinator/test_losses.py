@@ -51,7 +51,7 @@ class Lost:
         )
         self.survival: Any = SimpleNamespace(
             go_on_without=without,
-            begins_again_after=lambda name: False,
+            follows=lambda name: "end",
             why_not_again=lambda name: "",
             is_replaced=lambda name: False,
             killed_at_its_end=lambda name: None,

@@ -15,7 +15,7 @@ from tests.support.shared_out import require_shared_out
 import outpace
 from outpace.errors import OutpaceWarning, RunError
 from outpace.experiment.resuming.point import resumption
-from outpace.real.unrepeated import Unrepeated
+from outpace.real.noting import Unrepeated
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.status import ProcessStatus, Status, write_status
 

@@ -73,10 +73,6 @@ class Coordinator:
         """The step that the run waits for, in words, and the processes that have not done it."""
         return self.state.announced.awaited
 
-    def begins_anew(self, names: Collection[str]) -> bool:
-        """True if all begin again as they began, because these are lost before the training."""
-        return all(map(self._parts.survival.begins_anew, names))
-
     @property
     def absent(self) -> Sequence[str]:
         """Names of the workers that are lost, and without which the run has gone on."""

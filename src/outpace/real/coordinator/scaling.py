@@ -13,17 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
 from outpace.config.experiment import Experiment
+from outpace.engine.losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.engine.scripts.anew import REMEDY, begin_anew
-from outpace.engine.worker_losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.record.requests import Answer, Requests, ScaleRequest
 from outpace.support.units import Time, nanoseconds
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator.coordinator import Coordinator
+
 
 _MOST: Final = 1000
 _LOOK_S: Final = 0.5  # between two looks for places
@@ -192,3 +199,33 @@ def _numbers(experiment: Experiment, workers: int | None, servers: int | None) -
     if experiment.peers is None:
         found.append(plural(servers or experiment.servers, "server"))
     return " and ".join(found)
+
+
+_EVERY_S: Final = 0.25
+
+
+class ScaleRequests:
+    """Has the kernel of the coordinator look for requests in the folder of its run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._requests = Requests(folder)
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Take requests for this attempt, until its kernel is closed."""
+        coordinator.kernel.spawn(self._keep(coordinator), "requests to scale", daemon=True)
+
+    async def _keep(self, coordinator: Coordinator) -> None:
+        while True:
+            for name, request in self._requests.take():
+                self._do(coordinator, name, request)
+            await coordinator.kernel.sleep(_EVERY_S)
+
+    def _do(self, coordinator: Coordinator, name: str, request: ScaleRequest) -> None:
+        told = partial(self._told, name)
+        try:
+            coordinator.scale(request.servers, request.workers, told)
+        except ConfigError as error:
+            told(is_done=False, text=str(error))
+
+    def _told(self, name: str, *, is_done: bool, text: str) -> None:
+        self._requests.answer(name, Answer(is_done, text))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
-from outpace.engine.server_losses import ServerLosses
+from outpace.engine.losses import GroupLosses
 from outpace.errors import OutpaceError, RunError
 from outpace.kernel import Future
 from outpace.record.event_log import EventLog
@@ -76,13 +76,9 @@ class Failures(Life):
         self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
-        self.is_down = False
+        self.is_down = False  # all processes are about to begin again
         self.last_checkpoint: Kept | None = None
-        self._server_losses = ServerLosses(
-            experiment.on_server_loss,
-            can_restart=True,
-            advises_checkpoint=experiment.checkpoint is None,
-        )
+        self._group_losses = GroupLosses(experiment, can_restart=True)
         self._over = Future[None](self.kernel, "the end of the run")
 
     def begin(self) -> None:
@@ -218,7 +214,7 @@ class Failures(Life):
         loss = RunError(f"{name} {how}")
         workers = [self._numbers[name]] if name in self._numbers else []
         servers = [] if workers else [self._servers.index(name)]
-        self._server_losses.require_way_on(loss, 0 if kept is None else kept.number)
+        self._group_losses.require_way_on(loss, 0 if kept is None else kept.number)
         assert kept is not None
         now = self.kernel.now
         self._costs.server_losses += len(servers)

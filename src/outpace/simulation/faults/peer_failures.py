@@ -6,17 +6,14 @@ It stands still while a member is cut off from the network.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from outpace.engine.worker_losses import LEAST_PEERS
+from outpace.engine.losses import follows, left_after
 from outpace.errors import RunError
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import MortalProcess
 from outpace.simulation.faults.saving import KeptPeerSaving
 from outpace.support.units import Time, nanoseconds
-
-if TYPE_CHECKING:
-    pass
 
 
 class PeerFailures(Failures):
@@ -42,11 +39,11 @@ class PeerFailures(Failures):
 
     def _lose_process(self, process: MortalProcess, how: str) -> None:
         worker, experiment = self._numbers[process.name], self.experiment
-        continues = experiment.on_worker_loss == "continue"
-        are_too_few = experiment.workers - len(self.dropped | {worker}) < LEAST_PEERS
-        if experiment.on_worker_loss == "stop" or (continues and are_too_few):
-            raise RunError(f"{process.name} {how}")
-        if continues:
+        loss = RunError(f"{process.name} {how}")
+        if follows(experiment, is_server=False) == "end":
+            raise loss
+        left_after(experiment, loss, len(self.dropped | {worker}), 0)
+        if experiment.on_worker_loss == "continue":
             self.dropped.add(worker)
             self._run.network.obstacles.end_partition(process.name)  # nothing waits for its end
         self._begin_all_again(process, how)

@@ -31,13 +31,13 @@ _BEFORE: Final = " before it was done"
 class GroupLost(RunError):
     """A run has lost processes without which the others cannot go on. names: of the processes.
 
-    They are servers, or workers without servers that are not to be left out. All processes can
-    begin again from a checkpoint.
+    All processes can begin again from a checkpoint; is_anew: as they did, because the training had
+    not begun.
     """
 
-    def __init__(self, text: str, names: Collection[str]) -> None:
+    def __init__(self, text: str, names: Collection[str], *, is_anew: bool = False) -> None:
         super().__init__(text)
-        self.names = names
+        self.names, self.is_anew = names, is_anew
 
 
 class Losses:
@@ -128,11 +128,13 @@ class Losses:
         elif survival.go_on_without({name: error for name, (_, error) in lost.items()}):
             roles.without.update(lost.keys() & roles.lost.keys())
         else:
-            needed = [name for name in lost if survival.begins_again_after(name)]
+            ways = {name: survival.follows(name) for name in lost}
+            needed = [name for name, way in ways.items() if way in ("all", "anew")]
             first = min(needed or lost, key=lambda name: lost[name][0])
             error = self._with_standstill(lost[first][1])
             if needed:
-                raise GroupLost(str(error), needed)
+                is_anew = all(ways[name] == "anew" for name in needed)
+                raise GroupLost(str(error), needed, is_anew=is_anew)
             raise RunError(f"{error}{survival.why_not_again(first)}")
 
     def _with_standstill(self, error: RunError) -> RunError:

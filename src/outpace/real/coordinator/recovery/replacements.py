@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from outpace.engine.losses import not_restarted
 from outpace.engine.servers import leaves_behind
-from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from outpace.engine.losses import Follows, follows, not_restarted
 from outpace.engine.scripts.sameness import SameGradients
-from outpace.engine.worker_losses import not_restarted
 from outpace.errors import RunError
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.roles import RunState
@@ -80,9 +80,9 @@ class Survival:
             return self.replacements.take_losses(lost)
         architecture, roles = self._architecture, self._roles
         assert isinstance(architecture, WithoutServers)
-        follows = any(join.follows for join in roles.joined.values())
+        has_scripts = any(join.follows for join in roles.joined.values())
         is_ending = self._run.stop_reason is not None
-        if not all(map(architecture.has_left, lost)) and (follows or not is_ending):
+        if not all(map(architecture.has_left, lost)) and (has_scripts or not is_ending):
             return False
         for name, error in lost.items():  # the training does not need it any more
             self._run.log(f"{error}; the run ends without it")
@@ -92,29 +92,16 @@ class Survival:
                 each.recovered(Removed(roles.numbers[name], 0))
         return True
 
-    def begins_again_after(self, name: str) -> bool:
-        """True if all processes begin again after the loss of this one.
-
-        It is a server, a worker without servers, or any process before the training begins. A
-        worker that ends itself would do so again.
-        """
-        if name not in self._roles.workers:
-            return True
-        if self.begins_anew(name):
-            return True
-        on_loss = self._run.experiment.on_worker_loss
-        if not isinstance(self._architecture, WithoutServers) or on_loss == "stop":
-            return False
-        return on_loss == "continue" or name not in self._roles.exited
-
-    def begins_anew(self, name: str) -> bool:
-        """True if all begin again as they began, after a loss before the training has begun."""
-        experiment, roles = self._run.experiment, self._roles
-        on_loss = experiment.on_server_loss
-        if name in roles.workers:
-            on_loss = "stop" if experiment.on_worker_loss == "stop" else "restart"
-        can_be = self._run.processes.all_again and name not in roles.exited
-        return can_be and not self._run.has_begun and on_loss != "stop"
+    def follows(self, name: str) -> Follows:
+        """Return what follows the loss of a process without which the run cannot go on."""
+        run, roles = self._run, self._roles
+        return follows(
+            run.experiment,
+            is_server=name not in roles.numbers,
+            has_begun=run.has_begun,
+            has_exited=name in roles.exited,
+            can_restart=run.processes.all_again,
+        )
 
     def why_not_again(self, name: str) -> str:
         """Return why a lost process with which the run ends is not started again.
