@@ -62,7 +62,7 @@ def watch(run: RealRun, console: Console | None = None) -> None:
         live.start()
         slow = SlowWorkers(run.coordinator.experiment), SlowServers(run.coordinator.experiment)
         for each in slow:
-            run.coordinator.observers.append(each)
+            each.attach(run.coordinator)
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 

@@ -9,7 +9,6 @@ from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew
 from outpace.errors import RunError
-from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.observers import RunObserver, Told
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.net.messages import JoinRun, ProcessDone
@@ -36,12 +35,6 @@ class Noting(RunObserver):
         self.events, self.recovery = events, recovery
         self.generations: dict[str, int] = {}
         self._interruptions = Interruptions(trace)
-        self._coordinator: Coordinator
-
-    def attach(self, coordinator: Coordinator) -> None:
-        """Note what happens to this attempt."""
-        self._coordinator = coordinator
-        coordinator.observers.append(self)
 
     def told(self, name: str, told: Told) -> None:
         generation = self.generations.get(name, 0)
@@ -173,12 +166,6 @@ class Unrepeated(RunObserver):
         if resume is not None:  # with those that a session before has lost since the checkpoint
             known = ResumePoint.of(resume.checkpoint, resume.experiment).recovery.updates_lost
             self._lost = LostSince(resume.number, resume.recovery.updates_lost - known)
-        self._coordinator: Coordinator
-
-    def attach(self, coordinator: Coordinator) -> None:
-        """Say it of this attempt."""
-        self._coordinator = coordinator
-        coordinator.observers.append(self)
 
     def recovered(self, recovered: Start | Removed) -> None:
         if isinstance(recovered, Start) and recovered.worker in self._coordinator.unrepeatable:

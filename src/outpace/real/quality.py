@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from outpace.blocks.block import Block
@@ -16,11 +20,12 @@ from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
+from outpace.record.checkpoints import Taken
 from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
-from outpace.support.units import Time
-from outpace.tasks import Evaluation
+from outpace.support.units import Time, seconds
+from outpace.tasks import Evaluation, Script
 
 
 class Quality(RunObserver):
@@ -42,12 +47,9 @@ class Quality(RunObserver):
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
         self._evaluations: BackgroundThread | None = None
-        self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:
-        """Evaluate what this attempt trains."""
-        self._coordinator = coordinator
-        coordinator.observers.append(self)
+        super().attach(coordinator)
         if self._evaluations is None:
             threads = torch.get_num_threads()
             self._evaluations = BackgroundThread(coordinator.clock, "evaluation", threads)
@@ -114,6 +116,23 @@ class Quality(RunObserver):
     def _end_at_target(self, evaluation: Evaluation) -> None:
         if reaches(evaluation.accuracy, None, self._experiment.stop.target_accuracy):
             self._coordinator.end("the target accuracy is reached")
+
+    def metrics_until(self, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:
+        """Return what was measured until a checkpoint.
+
+        saved: for each worker whose script is saved, when. What it has logged after that comes
+        again.
+        """
+        metrics, experiment = self.metrics.kept(), self._experiment
+        if experiment.peers and not isinstance(experiment.task, Script):
+            # Models are saved at times that differ a little.
+            return metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
+        limits = np.full(1 + taken.workers, seconds(taken.now))  # the last place is for no worker
+        for worker, at in saved.items():
+            limits[worker] = seconds(at)
+        limits[list(taken.ended)] = math.inf
+        workers = pc.fill_null(metrics["worker"], taken.workers).to_numpy()
+        return metrics.filter(pa.array(metrics["time_s"].to_numpy() <= limits[workers]))
 
     # -- the parameters ------------------------------------------------------------------
 

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import GroupLosses, cost_of_a_loss, left_after
 from outpace.engine.outcome import require_trained
@@ -25,7 +27,6 @@ from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Setting
-from outpace.real.completing import Completion
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.observers import AtStart
@@ -43,6 +44,7 @@ from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
+from outpace.record.checkpoints import Taken
 from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
@@ -161,23 +163,25 @@ class RealRun:
             files=files,
             launcher=launcher,
             on_output=self._output,
-            saving=None if keeper is None else self._saving(keeper),
+            saving=None if keeper is None else Saving(keeper, self._complete),
             copies=copies,
         )
         self._attempt = self._new_attempt()
 
-    def _saving(self, keeper: CheckpointKeeper) -> Saving:
-        completion = Completion(
-            keeper,
-            self._experiment,
-            self._training,
-            self._trace,
-            self._timing,
-            self._recovery,
-            self._quality,
-            lambda: self._attempt.history,
+    def _complete(self, taken: Taken, folder: Path, saved: Mapping[int, Time]) -> None:
+        """Complete a checkpoint with what the processes that saved its parts do not know."""
+        assert self._keeper is not None
+        self._trace.flush()
+        self._timing.hand_on()
+        iterations = max(record.clock for record in taken.shards)
+        observed = saved_history(self._attempt.history, folder, iterations)
+        taken = msgspec.structs.replace(
+            taken,
+            parts=(*taken.parts, *observed),
+            layout=self._training.layout or self._quality.layout,
+            recovery=self._recovery,
         )
-        return Saving(keeper, completion.complete)
+        self._keeper.commit(taken, self._quality.metrics_until(taken, saved))
 
     def _new_attempt(self) -> Attempt:
         """Return an attempt with the present numbers of workers and servers."""
@@ -186,9 +190,8 @@ class RealRun:
             self._setting, self._quality.begin, self._resume, self._origin, experiment
         )
         coordinator = attempt.coordinator
-        self._noting.attach(coordinator)
-        self._quality.attach(coordinator)
-        self._unrepeated.attach(coordinator)
+        for observer in (self._noting, self._quality, self._unrepeated):
+            observer.attach(coordinator)
         if self._control is not None:
             control = RealControl(experiment, coordinator, self._acted_until)
             coordinator.observers.append(AtStart(partial(control.begin, self._control)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
@@ -10,11 +11,21 @@ from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
 from outpace.sync.membership.machine import Removed, Start
 
+if TYPE_CHECKING:
+    from outpace.real.coordinator.coordinator import Coordinator
+
 Told = JoinRun | ProcessDone | ProcessFailed
 
 
 class RunObserver:
     """Is told what happens to a run. Here all of it is ignored: a subclass notes what it needs."""
+
+    _coordinator: Coordinator  # of the attempt that it is told about
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Be told of this attempt from now on."""
+        self._coordinator = coordinator
+        coordinator.observers.append(self)
 
     def told(self, name: str, told: Told) -> None:
         """A process has joined, is done, or has failed."""
