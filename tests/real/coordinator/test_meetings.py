@@ -6,7 +6,7 @@ import pytest
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.averaging.meetings import HostedMeetings
+from outpace.real.coordinator.without_servers import HostedMeetings
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.sync.messages import Leave
 

@@ -1,4 +1,4 @@
-"""The meetings of a worker; the coordinator ends them (`coordinator/averaging/meetings.py`)."""
+"""The meetings of a worker; the coordinator ends them (`coordinator/without_servers.py`)."""
 
 from __future__ import annotations
 
