@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import secrets
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import zmq
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
-from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
-from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
+
+if TYPE_CHECKING:
+    from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 _SLOTS: Final = 3  # for the blocks of a connection
 _ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
@@ -30,21 +31,11 @@ class ZeroMQCaller(MonitoredSocket):
     """A `transport.Caller`."""
 
     def __init__(
-        self,
-        context: zmq.Context[Any],
-        clock: RealClock,
-        session: Session,
-        handlers: Handlers,
-        name: str,
-        peer: str,
-        endpoint: str,
-        key: str,
-        log: SparseLog,
+        self, transport: ZeroMQTransport, handlers: Handlers, peer: str, endpoint: str, key: str
     ) -> None:
-        super().__init__(context, clock, zmq.DEALER, session, handlers)
-        self.peer = peer
-        self._note = log.note
-        self._lane = Lane(self._tell, self._later, log.note)
+        super().__init__(transport, zmq.DEALER, handlers)
+        session, self.peer = self._session, peer
+        self._lane = Lane(self._tell, self._later, self._log.note)
         self._incoming = Incoming(
             session.run,
             FIRST,  # all begin again after the loss of a listener
@@ -56,9 +47,9 @@ class ZeroMQCaller(MonitoredSocket):
         self._failed = 0  # handshakes in a row
         self._first_ns = 0  # when the first piece of a message in several pieces was read
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
-        self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
+        self._socket.routing_id = f"{transport.name}{NAME_END}{secrets.token_hex(8)}".encode()
         try:
-            self._connect(name, endpoint, key)
+            self._connect(transport.name, endpoint, key)
         except zmq.ZMQError as error:
             self.close(linger_s=0)  # else the context could not end
             raise WireError(f"cannot connect to {peer} at {endpoint!r}: {error}") from None
@@ -93,7 +84,7 @@ class ZeroMQCaller(MonitoredSocket):
 
     def share_memory(self, nbytes: int) -> None:
         if self._session.shares_memory and self._slots is None:
-            self._slots = new_slots(_SLOTS, nbytes, self._later, self._note, is_read=False)
+            self._slots = new_slots(_SLOTS, nbytes, self._later, self._log.note, is_read=False)
             self._lane.offer(self._slots)
 
     def _tell(self, message: WireMessage) -> None:

@@ -15,23 +15,24 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import zmq
 
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError, ProtocolError
-from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.messages import Refused
-from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.newcomers import Newcomers
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
+
+if TYPE_CHECKING:
+    from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 _CLOSED: Final = -1
 _SLOTS_MORE: Final = 3  # than peers, of those that all peers read
@@ -59,17 +60,10 @@ class ZeroMQListener(MonitoredSocket):
     """A `transport.Listener`."""
 
     def __init__(
-        self,
-        context: zmq.Context[Any],
-        clock: RealClock,
-        session: Session,
-        handlers: Handlers,
-        address: str,
-        names: Collection[str],
-        log: SparseLog,
+        self, transport: ZeroMQTransport, handlers: Handlers, address: str, names: Collection[str]
     ) -> None:
-        super().__init__(context, clock, zmq.ROUTER, session, handlers)
-        self._log, self._names = log, set(names)
+        super().__init__(transport, zmq.ROUTER, handlers)
+        session, self._names = self._session, set(names)
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced

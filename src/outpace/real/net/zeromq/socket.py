@@ -7,19 +7,21 @@ from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from time import monotonic_ns
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
-from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.slots import Later, OwnSlots, settle
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
+
+if TYPE_CHECKING:
+    from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 NAME_END: Final = "/"  # of the peer's name in a routing identity
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
@@ -48,20 +50,14 @@ class MonitoredSocket(ABC):
     stands still, not while Python computes.
     """
 
-    def __init__(
-        self,
-        context: zmq.Context[Any],
-        clock: RealClock,
-        kind: int,
-        session: Session,
-        handlers: Handlers,
-    ) -> None:
-        self._clock, self._session, self._handlers = clock, session, handlers
+    def __init__(self, transport: ZeroMQTransport, kind: int, handlers: Handlers) -> None:
+        clock, session = self._clock, self._session = transport.clock, transport.session
+        self._handlers, self._log = handlers, transport.log
         self._later: Later = deque()  # of the lanes; appended to in any thread
         self._slots: OwnSlots | None = None  # of this process, for large blocks
         self._settle = partial(settle, self._later)
         clock.before_waits(self._settle)
-        self._socket: zmq.Socket[bytes] = context.socket(kind)
+        self._socket: zmq.Socket[bytes] = transport.context.socket(kind)
         self._empty_ns = 0  # when nothing was there to be read
         lease_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
@@ -74,7 +70,7 @@ class MonitoredSocket(ABC):
             (zmq.LINGER, 1000),
         ):
             self._socket.setsockopt(option, value)
-        self._monitor = self._new_monitor(context)
+        self._monitor = self._new_monitor(transport.context)
         # The monitor first: a connection's end is known before the messages of the next one.
         clock.watch(self._monitor, self._events_came)
         clock.watch(self._socket, self._receive)

@@ -26,43 +26,28 @@ _GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
 
 
 class ZeroMQTransport:
-    """A `transport.Transport`: the connections of the process called `name`."""
+    """A `transport.Transport`: the connections of the process called `name`.
+
+    Its sockets share its context, its clock and its log.
+    """
 
     def __init__(self, name: str, session: Session, clock: RealClock, log: Log) -> None:
-        self._name, self._session, self._clock = name, session, clock
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._log = SparseLog(log)
+        self.name, self.session, self.clock = name, session, clock
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.log = SparseLog(log)
         self._gate: _Gate | None = None
         self._open: list[ZeroMQListener | ZeroMQCaller] = []
 
     def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> ZeroMQListener:
         if self._gate is None:
-            self._gate = _Gate(self._context, self._clock, self._log, self._session)
+            self._gate = _Gate(self)
         self._gate.admitted.update({key: name for name, key in peers.items()})
-        listener = ZeroMQListener(
-            self._context,
-            self._clock,
-            self._session,
-            handlers,
-            address,
-            peers,
-            self._log,
-        )
+        listener = ZeroMQListener(self, handlers, address, peers)
         self._open.append(listener)
         return listener
 
     def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> ZeroMQCaller:
-        caller = ZeroMQCaller(
-            self._context,
-            self._clock,
-            self._session,
-            handlers,
-            self._name,
-            peer,
-            endpoint,
-            key,
-            self._log,
-        )
+        caller = ZeroMQCaller(self, handlers, peer, endpoint, key)
         self._open.append(caller)
         return caller
 
@@ -72,7 +57,7 @@ class ZeroMQTransport:
         if self._gate is not None:
             self._gate.close()
             self._gate = None
-        self._context.term()
+        self.context.term()
 
 
 class _Gate:
@@ -81,15 +66,13 @@ class _Gate:
     Their public key must be in `admitted`; in an insecure run they must know the run's number.
     """
 
-    def __init__(
-        self, context: zmq.Context[Any], clock: RealClock, log: SparseLog, session: Session
-    ) -> None:
+    def __init__(self, transport: ZeroMQTransport) -> None:
         self.admitted: dict[str, str] = {}  # public key -> name
-        self._clock, self._log = clock, log
+        self._clock, self._log, session = transport.clock, transport.log, transport.session
         self._password = password_of(session) if session.keys is None else None
-        self._socket = context.socket(zmq.REP)
+        self._socket = transport.context.socket(zmq.REP)
         self._socket.bind(_GATE)
-        clock.watch(self._socket, self._decide)
+        self._clock.watch(self._socket, self._decide)
 
     def _decide(self) -> None:
         for _ in range(_AT_ONCE):
