@@ -11,7 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.sync import Policy
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
+from outpace.sync.programs.context import AbortableContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
 from outpace.sync.programs.narrowing import NarrowingWorker, Restored
 from outpace.sync.programs.overlapping import overlapping_worker
@@ -33,16 +33,15 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
     program = _worker_program(experiment)
-    return partial(_narrowing, program, Restored()) if is_narrow(experiment) else program
+    if not is_narrow(experiment):
+        return program
+    restored = Restored()
+    return lambda me: program(NarrowingWorker(me, restored))
 
 
 def is_narrow(experiment: Experiment) -> bool:
     """True if gradients and parameters travel in bfloat16 (`sync.wire`)."""
     return experiment.policies.strategy.wire == "bf16"
-
-
-async def _narrowing(program: AbortableProgram, restored: Restored, me: AbortableContext) -> None:
-    await program(NarrowingWorker(me, restored))
 
 
 def _worker_program(experiment: Experiment) -> AbortableProgram:
@@ -57,22 +56,20 @@ def _worker_program(experiment: Experiment) -> AbortableProgram:
         pull = _pull_of(experiment)
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
     if skip is not None and skip.push is not None:
-        program = partial(_skipping, program, skip.push, experiment.seed)
-    return program if strategy.cut_off is None else partial(_cut_off, program)
+        program = _skipping(program, skip.push, experiment.seed)
+    return program if strategy.cut_off is None else _cut_off(program)
+
+
+def _skipping(program: WorkerProgram, skip: SkippedPush, seed: int) -> WorkerProgram:
+    return lambda me: program(SkippingWorker(me, skip, seed))
+
+
+def _cut_off(program: WorkerProgram) -> AbortableProgram:
+    return lambda me: program(CutOffWorker(me))
 
 
 def _pull_of(experiment: Experiment) -> PartialPull:
     return experiment.pull or PartialPull(quorum_percent=100)
-
-
-async def _skipping(
-    program: WorkerProgram, skip: SkippedPush, seed: int, me: WorkerContext
-) -> None:
-    await program(SkippingWorker(me, skip, seed))
-
-
-async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
-    await program(CutOffWorker(me))
 
 
 def server_program(

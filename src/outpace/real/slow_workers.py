@@ -34,10 +34,7 @@ class SlowWorkers(RunObserver):
         self._lost_s = np.zeros(workers)
         self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about
 
-    def traced(self, rows: Table) -> None:
-        self.add(rows)
-
-    def add(self, table: Table) -> None:
+    def traced(self, table: Table) -> None:
         """Take rows of `outpace.record.trace`."""
         # A worker may have written anything into its rows.
         fits = (table[:, _WORKER] < len(self._lost_s)) & (table[:, _ITERATION] >= 0)

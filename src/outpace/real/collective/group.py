@@ -94,8 +94,8 @@ def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta =
     return dist.ProcessGroupGloo(store, rank, size, options)
 
 
-def nccl_group(store: Any, rank: int, size: int, timeout: timedelta = _NO_LIMIT) -> Any:
-    """Return a ProcessGroupNCCL; see `gloo_group`."""
+def nccl_group(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """Return a ProcessGroupNCCL; for the arguments see `gloo_group`."""
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(store, rank, size, options)
@@ -127,8 +127,8 @@ class Group:
         limit = settings.limit or _NO_LIMIT
         if settings.backend == "nccl":
             self._group = nccl_group(shared, rank, len(members), limit)
-            return
-        self._group = gloo_group(shared, settings.host, rank, len(members), limit)
+        else:
+            self._group = gloo_group(shared, settings.host, rank, len(members), limit)
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.

@@ -17,7 +17,6 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
 
@@ -77,9 +76,7 @@ class FollowingWorker(WorkerProcess):
         device = self._script.parameters[0].device
         try:
             found = timed_all_reduces(self._probe_group(), budget, device, lambda: self.now)
-            for number, (size, joined, arrived) in enumerate(found):
-                span = joined, arrived
-                self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
+            self.note_probes(found)
         except RuntimeError as error:
             await self.kernel.sleep(_LOST_S)
             raise RunError(

@@ -31,6 +31,7 @@ from outpace.real.net.probes import MOST_PROBES, SIZES, Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import Handlers
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.optimizer_state import bytes_due
 from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.requests import Request, Requests
@@ -134,7 +135,7 @@ class Server(Member):
         # Blocks that are narrowed are sent from other memory.
         await self._part.begin(no_memory if self._is_narrow else self.listener.memory)
         self.shard.members_changed = self._requests.look
-        self._requests.has_begun()
+        self._requests.look()
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now)
@@ -152,8 +153,9 @@ class Server(Member):
         self._context.put(self._part.follow(policy))
 
     def finish(self) -> None:
-        ended = self._requests.all_left_at
-        self._part.close(self.clock.now if ended is None else ended)
+        if self._part.has_begun:
+            ended = self._requests.all_left_at
+            self.shard.close(self.clock.now if ended is None else ended)
         super().finish()
 
     def _end_times(self) -> None:
@@ -167,7 +169,7 @@ class Server(Member):
         if isinstance(message, Push):
             return on_the_wire(part.block) if part.block and self._is_narrow else part.block
         if isinstance(message, OptimizerState):
-            size = part.state_due(message.entries) if peer == worker_name(0) else None
+            size = bytes_due(message.entries, part.lengths) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)
         if isinstance(message, Probe):
             return self._probe_due(peer, message)
@@ -266,11 +268,15 @@ class Server(Member):
         self.listener.replace(name, order.generation, returns=order.stays)
         self._requests.forget(name)
         await self._context.settled()
-        progress = self._part.progress(order.worker)
+        progress = self._progress(order.worker)
         await self._context.replace(order.worker, stays=order.stays)
         if order.stays:  # when a worker leaves, iterations may finish for which it was waited for
-            progress = self._part.progress(order.worker)
+            progress = self._progress(order.worker)
         self.coordinator.send(WorkerReplaced(order.worker, order.generation, *progress))
+
+    def _progress(self, worker: int) -> tuple[int, int]:
+        """Return the last iteration of a worker, and how many iterations are finished."""
+        return self.shard.watermark(worker), self.shard.clock
 
 
 def serve(*arguments: Any) -> None:

@@ -45,6 +45,7 @@ _Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see
 
 _FREE: Final = Leave | Rejoin  # do not count as messages
 _ALONE: Final = Pull | Leave | Pause | Rejoin | Done
+_ANSWERS: Final = Reply | Snapshot | Probe | OptimizerState  # with a block
 _NONE_DUE: Final = -1, -1, -1
 
 
@@ -65,8 +66,8 @@ class ServerConnections:
         self.last_pushed, self.has_left = -1, False
         self._process, self._totals = process, process.recorder.totals
         self._is_narrow = is_narrow(experiment)  # answers to pulls carry bfloat16
-        self._times = RequestTimes(process.timing, process.worker)
-        self._timed_from = 0  # times of earlier iterations are of the process that computed them
+        self.times = RequestTimes(process.timing, process.worker)
+        self.timed_from = 0  # times of earlier iterations are of the process that computed them
         self._callers: list[Caller] = []
         self._numbers: dict[str, int] = {}  # of the servers, by name
         # What servers answer, with their numbers.
@@ -95,15 +96,7 @@ class ServerConnections:
             return None
         return self._callers[server].memory(elements, dtype)
 
-    def close(self) -> None:
-        """Note the requests that were not answered."""
-        self._times.open.close()
-
     # -- messages of the program -------------------------------------------------------------
-
-    def begin(self, first_iteration: int) -> None:
-        """Prepare for the first message of the program."""
-        self._timed_from = first_iteration
 
     def send(self, to: str, *messages: Message) -> None:
         """See `Context.send`.
@@ -130,10 +123,10 @@ class ServerConnections:
                     caller.send(message)
                     if isinstance(message, Pull) and self._is_timed(server, message.iteration):
                         assert server is not None
-                        self._times.sent(PULL, server, message.iteration, 0, began, pulls=True)
+                        self.times.sent(PULL, server, message.iteration, 0, began, pulls=True)
 
     def _is_timed(self, server: int | None, iteration: int) -> bool:
-        is_due = server is not None and iteration >= self._timed_from
+        is_due = server is not None and iteration >= self.timed_from
         return is_due and self._process.is_recorded(iteration)
 
     def _send_push(self, server: int | None, caller: Caller, push: Push, pull: Pull | None) -> None:
@@ -150,7 +143,7 @@ class ServerConnections:
         message.timed = True
         began, pulls = monotonic_ns(), pull is not None
         caller.send(message, gradient)
-        self._times.sent(PUSH, server, push.iteration, size, began, pulls=pulls)
+        self.times.sent(PUSH, server, push.iteration, size, began, pulls=pulls)
 
     # -- requests ------------------------------------------------------------------------
 
@@ -206,7 +199,7 @@ class ServerConnections:
             self._due = server, number, size
             began = monotonic_ns()
             self._callers[server].send(Probe(server, number, head_of(block)), block)
-            self._times.sent(PROBE, server, number, size, began, pulls=True)
+            self.times.sent(PROBE, server, number, size, began, pulls=True)
             await self._probed.get()
             turn.took(monotonic_ns() - began)
 
@@ -223,25 +216,25 @@ class ServerConnections:
         due_reply = on_the_wire(due) if self._is_narrow else due
 
         def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+            if not isinstance(message, _ANSWERS) or message.shard != server:
+                return None
             if isinstance(message, Reply):
-                return due_reply if message.shard == server else None
+                return due_reply
             if isinstance(message, Snapshot):
-                return due if message.shard == server else None
-            if isinstance(message, OptimizerState) and message.shard == server:
-                size = bytes_due(message.entries, lengths)
-                return None if size is None else ("uint8", size)
-            if isinstance(message, Probe) and message.shard == server:
+                return due
+            if isinstance(message, Probe):
                 size = message.block.elements
                 return ("uint8", size) if size in SIZES else None
-            return None
+            state = bytes_due(message.entries, lengths)
+            return None if state is None else ("uint8", state)
 
         return expected
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Reply):
-            if self._times.open.count:
+            if self.times.open.count:
                 size = 0 if block is None else block.nbytes
-                self._times.arrived(message.shard, message.iteration, size)
+                self.times.arrived(message.shard, message.iteration, size)
             message.parameters = block
             self.mailbox.put(message)
         elif isinstance(message, Ack):
@@ -255,7 +248,7 @@ class ServerConnections:
             self._states.put((message.shard, state_from(message.entries, data)))
         elif isinstance(message, Probe) and self._due == _place_of(message):
             self._due = _NONE_DUE
-            self._times.arrived(*_place_of(message))
+            self.times.arrived(*_place_of(message))
             self._probed.put(message)
         elif isinstance(message, Refused) and message.replaced_by:
             if not (self._process.is_done or self.has_left):

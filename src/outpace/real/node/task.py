@@ -23,7 +23,7 @@ from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.worker import ServedWorker
-from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
+from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replicas
@@ -84,7 +84,7 @@ class TaskTrainer:
             return self._gradient_at(parameters, iteration)
         with self._abort_points.stopping_at(must_end) as computation:
             gradient = self._gradient_at(parameters, iteration)
-        return stopped(computation) if computation.stopped else gradient
+        return Stopped(computation.share) if computation.stopped else gradient
 
     async def gradient_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart

@@ -90,7 +90,7 @@ class ServedWorker(WorkerProcess):
         self.redivided = others_of(plan)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
-        self._to_servers.begin(self.first_iteration or 0)
+        self._to_servers.timed_from = self.first_iteration or 0
         await self.start_run()
         await worker_program(self._experiment)(self)
 
@@ -105,7 +105,7 @@ class ServedWorker(WorkerProcess):
         return 1 + self._to_servers.last_pushed
 
     def _end_times(self) -> None:
-        self._to_servers.close()
+        self._to_servers.times.open.close()
 
     # -- what a script asks for -------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class ServedWorker(WorkerProcess):
                 self.computed(iteration, started)
                 return gradient
         if self.is_recorded(iteration):
-            self.note_computation(STOPPED, iteration, started)
+            self.span_of(STOPPED, iteration, started, self.now)
         if not duration_s:
             assert isinstance(gradient, Stopped)
             return gradient

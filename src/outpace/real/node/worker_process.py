@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
@@ -30,12 +30,11 @@ from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.timing import Recorded
-from outpace.record.timing import COMPUTE, UNTIMED, Sampling
+from outpace.record.timing import COMPUTE, PROBE, STOPPED, UNTIMED, Sampling
 from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import SendPart, Stopped
-from outpace.tasks.abort_points import Computation
 
 MustEnd: TypeAlias = Callable[[], bool]  # asked at the abort points of a computation
 
@@ -100,11 +99,6 @@ class Trainer(Protocol):
 def others_of(plan: Plan) -> Redivided | None:
     """Return how scripts go on with another number of workers; None if it is the same."""
     return Redivided(plan.before, plan.places) if plan.before else None
-
-
-def stopped(computation: Computation) -> Stopped:
-    """Return how far a computation had come that was stopped at an abort point."""
-    return Stopped(computation.share)
 
 
 class UntimedSpans:
@@ -262,7 +256,7 @@ class WorkerProcess(Member, ABC):
         """Count a gradient that is there now, and note its time."""
         self.recorder.gradient_computed(self.worker)
         if self.is_recorded(iteration):
-            self.note_computation(COMPUTE, iteration, started)
+            self.span_of(COMPUTE, iteration, started, self.now)
 
     def not_computing(self, begun: Time, ended: Time) -> None:
         """Take a span, in which the script waited for others, out of the time of a gradient."""
@@ -278,15 +272,9 @@ class WorkerProcess(Member, ABC):
         sent_bytes: int = 0,
     ) -> None:
         """Add a span of this worker to the times; see `record.timing`."""
-        if what == COMPUTE:
+        if what in (COMPUTE, STOPPED):
             began += self._untimed.within(began, ended)
         self.timing.span(what, self.worker, iteration, began, ended, inner, sent_bytes)
-
-    def note_computation(self, what: int, iteration: int, started: Time) -> None:
-        """Add a computation that ends now to the times; see `record.timing`."""
-        now = self.now
-        began = started + self._untimed.within(started, now)
-        self.timing.span(what, self.worker, iteration, began, now)
 
     def refuse_gradient(self, what: str, iteration: int) -> None:
         """Report a gradient that is not finite, and is not pushed.
@@ -319,6 +307,11 @@ class WorkerProcess(Member, ABC):
             return check()
 
         return limited
+
+    def note_probes(self, found: Iterable[tuple[int, Time, Time]]) -> None:
+        """Add all-reduces of the first measurement to the times; see `timed_all_reduces`."""
+        for number, (size, joined, arrived) in enumerate(found):
+            self.span_of(PROBE, number, joined, arrived, (joined, arrived), size)
 
     # -- what a script tells ---------------------------------------------------------------
 

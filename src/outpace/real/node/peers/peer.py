@@ -37,7 +37,6 @@ from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -223,9 +222,7 @@ class PeerWorker(WorkerProcess):
         def timed(group: Group) -> list[tuple[int, Time, Time]]:
             return list(timed_all_reduces(group, budget, self._device, lambda: self.clock.now))
 
-        for number, (size, joined, arrived) in enumerate(await self.reductions.do(timed, "probe")):
-            span = joined, arrived
-            self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
+        self.note_probes(await self.reductions.do(timed, "the probe"))
 
     def finish(self) -> None:
         self.send_result()

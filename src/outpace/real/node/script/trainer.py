@@ -25,7 +25,7 @@ from outpace.engine.scripts.optimizer_state import joined, lengths_of
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Compared, Initialize
-from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
+from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
@@ -144,7 +144,7 @@ class ScriptTrainer:
         with self._abort_points.stopping_at(self._must_end) as computation:
             yield computation
         if computation.stopped:
-            self._stopped = stopped(computation)
+            self._stopped = Stopped(computation.share)
 
     def _take_in_slices(self) -> Sequence[Block | None]:
         """Return the script's gradient, one block per server; store this step's settings."""

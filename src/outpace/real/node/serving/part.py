@@ -26,10 +26,9 @@ from outpace.real.net.messages import (
     Snapshot,
     StateEntry,
 )
-from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.optimizer_state import entries_of, state_from
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.recorder import Recorder
-from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.messages import SetPolicy
 from outpace.sync.parameter_block import NewMemory, TensorBlock, parameter_block
@@ -46,6 +45,7 @@ class ServerPart:
     Attributes:
         shard: not set before `has_begun`.
         has_begun: True when there is the shard.
+        lengths: elements of each tensor of the model in the part.
         block: dtype and elements of the part on the wire; None: they are not known yet.
     """
 
@@ -69,7 +69,7 @@ class ServerPart:
         self._plan: Plan
         self._initialized = Future[tuple[Initialize, Value]](kernel, "worker-0's parameters")
         self._steps: TorchSteps | None = None  # of the block; None: there is no state that travels
-        self._lengths: dict[int, int] = {}  # elements of each tensor of the model in the part
+        self.lengths: dict[int, int] = {}
         self._initial_state = Future[dict[int, State]](kernel, "the optimizer's state")
 
     # -- before the run begins -----------------------------------------------------------
@@ -83,7 +83,7 @@ class ServerPart:
         """Take what worker 0 begins with; False if it has come before."""
         if self._initialized.done:
             return False
-        self._lengths = lengths_of(initialize.groups)
+        self.lengths = lengths_of(initialize.groups)
         self._initialized.set((initialize, whole(parameters)))
         return True
 
@@ -138,10 +138,6 @@ class ServerPart:
 
     # -- the state of the optimizer ----------------------------------------------------------
 
-    def state_due(self, entries: Sequence[StateEntry]) -> int | None:
-        """Return the bytes of an optimizer's state for this part; None if it does not fit."""
-        return bytes_due(entries, self._lengths)
-
     def load_state(self, entries: Sequence[StateEntry], data: Block) -> bool:
         """Replace the optimizer's state, or keep it to begin with; False if it must not come now.
 
@@ -171,17 +167,3 @@ class ServerPart:
         shard = self.shard
         block, now = shard.read(), self._clock.now
         return Snapshot(self._index, shard.version, request, now, applied, head_of(block)), block
-
-    def progress(self, worker: int) -> tuple[int, int]:
-        """Return the last iteration of a worker, and how many iterations are finished."""
-        return self.shard.watermark(worker), self.shard.clock
-
-    def close(self, now: Time) -> None:
-        """End the run of the shard, if there is one."""
-        if self.has_begun:
-            self.shard.close(now)
-
-    @property
-    def all_left(self) -> bool:
-        """True if all workers have left."""
-        return self.has_begun and self.shard.live == 0

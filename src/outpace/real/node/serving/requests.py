@@ -33,8 +33,7 @@ class Requests:
         self.all_left_at: Time | None = None
         self._part, self._listener, self._coordinator = part, listener, coordinator
         self._recorder, self._clock = recorder, clock
-        self._want_initial: set[str] = set()  # workers that wait for the initial parameters
-        self._want_final: set[str] = set()  # workers that wait until all have left
+        self._waiting: dict[tuple[str, str], None] = {}  # worker, and what it fetches
         self._snapshots: dict[int, int] = {}  # version that is not there yet -> request for it
 
     # -- of workers ----------------------------------------------------------------------
@@ -45,35 +44,29 @@ class Requests:
         if isinstance(request, OptimizerState):
             assert block is not None
             return part.load_state(request.entries, block)
-        if request.what == "state":
-            if not part.has_begun:
-                return False
-            self._listener.send(peer, *part.optimizer_state())
-        elif request.what == "final" and not part.all_left:
-            self._want_final.add(peer)
-        elif part.has_begun:
-            self._listener.send(peer, *part.snapshot())
-        else:
-            self._want_initial.add(peer)
+        if request.what == "state" and not part.has_begun:
+            return False
+        self._waiting[peer, request.what] = None
+        self.look()
         return True
 
-    def has_begun(self) -> None:
-        """There is the shard: answer the workers that wait for it."""
-        for peer in self._want_initial:
-            self._listener.send(peer, *self._part.snapshot())
-
     def look(self) -> None:
-        """Answer the workers that wait until all have left, if all have."""
-        if self._part.all_left:
-            self.all_left_at = self.all_left_at or self._clock.now
-            for peer in self._want_final:
-                self._listener.send(peer, *self._part.snapshot())
-            self._want_final.clear()
+        """Answer the requests for what is there now."""
+        part, waiting, self._waiting = self._part, self._waiting, {}
+        all_left = part.has_begun and part.shard.live == 0
+        if all_left and self.all_left_at is None:
+            self.all_left_at = self._clock.now
+        for peer, what in waiting:
+            if what == "state":
+                self._listener.send(peer, *part.optimizer_state())
+            elif all_left if what == "final" else part.has_begun:
+                self._listener.send(peer, *part.snapshot())
+            else:
+                self._waiting[peer, what] = None
 
     def forget(self, peer: str) -> None:
         """Do not answer the process of a worker that another one replaces."""
-        self._want_initial.discard(peer)
-        self._want_final.discard(peer)
+        self._waiting = {each: None for each in self._waiting if each[0] != peer}
 
     # -- of the coordinator --------------------------------------------------------------
 
