@@ -15,6 +15,7 @@ from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_sha
 from outpace.predict.interface import Rule, Wait
 from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.snapshots import Snapshots
+from outpace.real.net.block_frames import announcing
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.record.recorder import Recorder
 from outpace.support.units import Time
@@ -88,7 +89,8 @@ class _ShardScheduler(_Scheduler):
     """Lets workers through: a shard without parameters."""
 
     def __init__(self, run: RunState) -> None:
-        super().__init__(run, Turns(most_unanswered(run.experiment)))
+        self._turns = Turns(most_unanswered(run.experiment))
+        super().__init__(run, self._turns)
         shard = scheduler_shard(run.experiment, self.recorder)
         assert shard is not None
         self.shard = shard
@@ -114,8 +116,9 @@ class _ShardScheduler(_Scheduler):
         for reply in messages:
             assert isinstance(reply, Reply)
             assert reply.parameters is not None
+            self._turns.answered(reply.worker, reply.iteration)
             self.recorder.totals.messages += 1
-            self._inbox.answer(to, reply, reply.parameters)
+            self._listener.send(to, announcing(reply, reply.parameters), reply.parameters)
 
 
 class _CutOffScheduler(_Scheduler):

@@ -9,7 +9,6 @@ from typing import Final
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
-from outpace.real.net.block_frames import announcing
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
@@ -22,7 +21,6 @@ from outpace.sync.messages import (
     Pull,
     Push,
     Rejoin,
-    Reply,
     SetPolicy,
     WireMessage,
     worker_name,
@@ -111,12 +109,6 @@ class Inbox:
         self._kernel, self._listener, self._turns = kernel, listener, turns
         self._mailbox = Mailbox[Message](kernel, f"the mailbox of {name}")
         self.put = self._mailbox.put
-
-    def answer(self, to: str, reply: Reply, block: Block) -> None:
-        """Send a reply with this block."""
-        if self._turns is not None:
-            self._turns.answered(reply.worker, reply.iteration)
-        self._listener.send(to, announcing(reply, block), block)
 
     def take(self, peer: str, message: FromWorker) -> bool:
         """Keep a message for the program; refuse a worker that must not send it now."""

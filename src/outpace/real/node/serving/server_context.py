@@ -7,6 +7,7 @@ from time import monotonic_ns
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import most_unanswered, pushes_in_a_row
 from outpace.kernel import Kernel
+from outpace.real.net.block_frames import announcing
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.transport import Listener
 from outpace.real.node.serving.part import ServerPart
@@ -36,6 +37,7 @@ class ServedContext(Inbox):
     ) -> None:
         turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         super().__init__(kernel, listener, name, turns)
+        self._owed = turns
         self._part, self._times, self._totals = part, times, totals
 
     @property
@@ -58,6 +60,7 @@ class ServedContext(Inbox):
             block = message.parameters
             totals.bytes_sent += block.nbytes
             began = monotonic_ns()
-            self.answer(to, message, block)
+            self._owed.answered(message.worker, message.iteration)
+            self._listener.send(to, announcing(message, block), block)
             if times.open.count:
                 times.answered(message.worker, message.iteration, block.nbytes, began)
