@@ -10,13 +10,12 @@ all steps if another arithmetic than that of `optim.arithmetic` is installed.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Pieces, StepSettings
+from outpace.blocks.block import Pieces
 from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import Gradient
 from outpace.optim.arithmetic import TAKES, is_torchs
@@ -31,36 +30,6 @@ LEAST: Final = CHUNK  # no block of so many elements goes in chunks
 _ALIGNED: Final = 64
 
 Parameters: TypeAlias = Mapping[int, tuple[torch.nn.Parameter, slice]]
-
-
-class InChunks(ABC):
-    """A `Step` that can be taken in chunks."""
-
-    def __call__(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> None:
-        for _ in self.each(gradient, divisor, settings, progress, factor):
-            pass
-
-    @abstractmethod
-    def each(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> Iterator[slice]:
-        """Take the step; yield the place of each chunk as soon as its parameters have changed.
-
-        The places follow each other from the start of the block to its end. The gradient of a
-        place is not needed any more when the place is yielded. For the arguments see `Step`.
-        """
 
 
 class _Cut(NamedTuple):
@@ -103,7 +72,7 @@ class TorchStep:
     def each(
         self, gradient: Gradient, divisor: float, unused: Collection[int] = ()
     ) -> Iterator[slice]:
-        """Take a step along gradient / divisor, see `InChunks.each`.
+        """Take a step along gradient / divisor; see `TorchSteps.each`.
 
         unused: the numbers of parameters that stay as they are.
         """

@@ -23,7 +23,7 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.chunks import InChunks, TorchStep
+from outpace.optim.chunks import TorchStep
 from outpace.optim.step import OptimizerState, copied
 from outpace.optim.trial import require_elementwise
 
@@ -210,7 +210,7 @@ class TorchOptimizer:
         )
 
 
-class TorchSteps(InChunks):
+class TorchSteps:
     """Takes the steps of a torch optimizer on the pieces of parameters in a block: a `Step`.
 
     Args:
@@ -238,6 +238,17 @@ class TorchSteps(InChunks):
         in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
         self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
 
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        for _ in self.each(gradient, divisor, settings, progress, factor):
+            pass
+
     def each(
         self,
         gradient: Gradient,
@@ -246,7 +257,11 @@ class TorchSteps(InChunks):
         progress: float,
         factor: float,
     ) -> Iterator[slice]:
-        """See `InChunks.each`."""
+        """Take the step; yield the place of each chunk as soon as its parameters have changed.
+
+        The places follow each other from the start of the block to its end. The gradient of a
+        place is not needed any more when the place is yielded. For the arguments see `Step`.
+        """
         if self._rate is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = self._rate(progress)

@@ -142,16 +142,13 @@ class Policies:
 
     def problems(self, key: str, syncs: Syncs, load: bool = True) -> Iterator[str]:
         """Yield why servers cannot follow these policies."""
-        if not isinstance(syncs, tuple):
-            yield from self._problems_of_one(key, syncs, load)
-            return
-        if len(syncs) != self.servers:
+        if isinstance(syncs, tuple) and len(syncs) != self.servers:
             yield (
                 f"{key}: a list of {len(syncs)} policies for {self.servers} servers: a list "
                 "has one policy for each server; servers=N or --servers N sets how many there are"
             )
-        for place, sync in enumerate(syncs):
-            yield from self._problems_of_one(f"{key}[{place}]", sync, load)
+        for name, sync in _named(key, syncs):
+            yield from self._problems_of_one(name, sync, load)
 
     def _problems_of_one(self, key: str, sync: Sync, load: bool) -> Iterator[str]:
         if isinstance(sync, PythonStrategy) and not load:
@@ -167,16 +164,21 @@ class Policies:
         """Yield what the policies warn of, each with its key. Loads the user's files."""
         changes = {f"sync_changes[{n}].sync": each.sync for n, each in enumerate(self.changes)}
         for key, syncs in {"sync": self.sync, **changes}.items():
-            several = isinstance(syncs, tuple)
-            for place, sync in enumerate(syncs if isinstance(syncs, tuple) else (syncs,)):
-                for warning in strategy_of(sync).warnings():
-                    yield f"{key}[{place}].{warning}" if several else f"{key}.{warning}"
+            for name, sync in _named(key, syncs):
+                yield from (f"{name}.{warning}" for warning in strategy_of(sync).warnings())
 
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
             matching(keys, self.servers)
         except ConfigError as error:
             yield f"{key}.{error}"
+
+
+def _named(key: str, syncs: Syncs) -> list[tuple[str, Sync]]:
+    """Return the strategies, each with its key."""
+    if isinstance(syncs, tuple):
+        return [(f"{key}[{place}]", sync) for place, sync in enumerate(syncs)]
+    return [(key, syncs)]
 
 
 def for_workers(syncs: Syncs, workers: int) -> Syncs:

@@ -12,7 +12,8 @@ from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
 from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
-from outpace.optim.chunks import LEAST, InChunks
+from outpace.optim.chunks import LEAST
+from outpace.optim.torch_optimizers import TorchSteps
 
 # Returns memory for so many elements in which others can read a block; None: there is none.
 NewMemory: TypeAlias = Callable[[int, torch.dtype], torch.Tensor | None]
@@ -138,7 +139,7 @@ class TensorBlock(_RealBlock):
         count: int = 1,
     ) -> None:
         assert not isinstance(gradient, Phantom)
-        if self._elements <= LEAST or not isinstance(self.take_step, InChunks):
+        if self._elements <= LEAST or not isinstance(self.take_step, TorchSteps):
             self.take_step(_mean(gradient, count), divisor, settings, progress, factor)
             self._copy = self._finite = None
             return
