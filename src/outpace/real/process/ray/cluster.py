@@ -253,12 +253,9 @@ class RayCluster:
             if name not in self._by_role:
                 self._place(name)
 
+    @staying_connected()
     def no_room(self, names: Sequence[str]) -> str:
         """See `Launcher.no_room`. Called in another thread; Ray may raise anything."""
-        with staying_connected():
-            return self._no_room(names)
-
-    def _no_room(self, names: Sequence[str]) -> str:
         without = [name for name in names if name in self._bundles]
         without = [name for name in without if not _has_place(self._bundles[name])]
         if not without:
@@ -266,16 +263,13 @@ class RayCluster:
         nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
         return no_room(self._groups, without, nodes, ray.available_resources())
 
+    @staying_connected()
     def look(self) -> ClusterView:
         """Return the nodes and the run's places there. May be called in another thread.
 
         Raises:
             RuntimeError: this process has disconnected. Ray may raise other errors.
         """
-        with staying_connected():
-            return self._look()
-
-    def _look(self) -> ClusterView:
         by_role = dict(self._bundles)
         free = {kind: list(bundles) for kind, bundles in self._free.items()}
         used = [*by_role.values(), *(bundle for bundles in free.values() for bundle in bundles)]

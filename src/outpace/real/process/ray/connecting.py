@@ -127,15 +127,17 @@ class _Threads:
 _THREADS: Final = _Threads()
 
 
-def staying_connected() -> contextlib.AbstractContextManager[None]:
-    """Keep this process connected for a block, in which a thread calls Ray.
+@contextlib.contextmanager
+def staying_connected() -> Iterator[None]:
+    """Keep this process connected for a block, or a function, in which a thread calls Ray.
 
     Every thread but that of `connected` calls Ray in such a block only.
 
     Raises:
         RuntimeError: this process is not connected, or about to disconnect.
     """
-    return _THREADS.enter()
+    with _THREADS.enter():
+        yield
 
 
 def _disconnect() -> None:
