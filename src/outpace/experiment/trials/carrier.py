@@ -34,8 +34,8 @@ class Carrier(Protocol):
         """Most runs at a time, as far as that is known now."""
 
     @property
-    def waited_for(self) -> Sequence[Connection | int]:
-        """Connections and file descriptors; when one can be read, `take` has something to do."""
+    def waited_for(self) -> Sequence[Connection]:
+        """When one of these can be read, `take` has something to do; `expect` may say when else."""
 
     def expect(self, waiting: Sequence[bool]) -> float:
         """Runs with these needs are waiting, in this order.

@@ -65,7 +65,7 @@ class RunsElsewhere:
         say: called with a line about lost nodes, or what is awaited.
     """
 
-    waited_for: Sequence[Connection | int] = ()  # `expect` says when to look
+    waited_for: Sequence[Connection] = ()  # `expect` says when to look
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class ProcessesHere:
         self._processes: dict[Connection, _Process] = {}
 
     @property
-    def waited_for(self) -> Sequence[Connection | int]:
+    def waited_for(self) -> Sequence[Connection]:
         return [pipe for pipe, each in self._processes.items() if each.run is not None]
 
     def expect(self, waiting: Sequence[bool]) -> float:
