@@ -46,9 +46,6 @@ class Carrier(Protocol):
         Returns:
             Seconds after which this is to be called again, if nothing happens until then; infinite:
             it need not be.
-
-        Raises:
-            RunError: there is no room for any of them, and none is expected.
         """
 
     def has_room(self, all_cores: bool) -> bool:
@@ -61,7 +58,14 @@ class Carrier(Protocol):
         """Tell the process of this run to end it, if it is under way."""
 
     def take(self, ready: Iterable[object]) -> Iterable[Told]:
-        """Return what has been told. ready: those of `waited_for` that can be read."""
+        """Return what has been told.
+
+        Args:
+            ready: those of `waited_for` that can be read.
+
+        Raises:
+            RunError: there is no room for any run, and none is expected.
+        """
 
     def close(self) -> None:
         """Interrupt all runs, wait until their folders are complete, and end all processes.

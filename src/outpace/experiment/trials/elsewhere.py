@@ -81,6 +81,7 @@ class RunsElsewhere:
         self._all_cores = all_cores
         self._wait_s, self._say = wait_s, say
         self._runs: dict[int, _Run] = {}  # by number
+        self._waiting: Sequence[bool] = ()  # needs of the runs that were not given to the cluster
         self._ended: list[Told] = []  # runs that were stopped before a node has taken them
         self._refused: dict[str, str] = {}  # nodes, and why they cannot take part
         self._starved_since: float | None = None
@@ -137,12 +138,16 @@ class RunsElsewhere:
         return bool(began.problem)
 
     def expect(self, waiting: Sequence[bool]) -> float:
+        self._waiting = waiting
+        return _LOOK_S if self._runs or self._ended or waiting else math.inf
+
+    def _require_progress(self) -> None:
+        """If no run is under way, say so, or raise RunError after a while."""
         queued = [run.all_cores for run in self._runs.values() if not run.node]
-        if len(queued) < len(self._runs) or not (queued or waiting):
+        if len(queued) < len(self._runs) or not (queued or self._waiting):
             self._starved_since = None
         else:
-            self._starve([*queued, *waiting][0])
-        return _LOOK_S if self._runs or self._ended else math.inf
+            self._starve([*queued, *self._waiting][0])
 
     def _starve(self, all_cores: bool) -> None:
         """No run is under way: say so, or raise RunError after a while."""
@@ -219,6 +224,8 @@ class RunsElsewhere:
                             yield from self._heard(run, said)
                 if self._runs.get(run.number) is not run or not run.node:  # it has another task
                     break
+        # Not before what has come was read: this process may have been busy for long.
+        self._require_progress()
 
     def _began(self, run: _Run, began: Began) -> Iterator[Told]:
         if self._refuses(began):
@@ -270,7 +277,7 @@ class RunsElsewhere:
     def close(self) -> None:
         if self._is_closed:
             return
-        self._is_closed = True
+        self._is_closed, self._waiting = True, ()
         try:
             for run in list(self._runs):
                 self.stop(run, "interrupted")
