@@ -50,7 +50,7 @@ def elsewhere(most: int) -> Iterator[Pool]:
         with Pool(most, elsewhere=carrier) as pool:
             yield pool
         assert said == []
-        until(lambda: nodes.free_cpus() == 2)
+        until(lambda: sum(nodes.free_cpus().values()) == 2)
 
 
 PLACES = pytest.mark.parametrize("pool_of", [here, elsewhere])

@@ -120,9 +120,9 @@ class NodesHere:
     def cpus(self) -> dict[str, float]:
         return {name: node.cpus for name, node in self.nodes.items() if not node.is_refused}
 
-    def free_cpus(self) -> float:
+    def free_cpus(self) -> dict[str, float]:
         self.place()
-        return sum(node.free for node in self.nodes.values())
+        return {name: node.free for name, node in self.nodes.items() if not node.is_refused}
 
     def survey(self, paths: Sequence[str], wait_s: float) -> dict[str, str]:
         found = {name: node.problem for name, node in self.nodes.items() if node.problem}

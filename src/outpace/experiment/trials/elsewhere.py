@@ -155,11 +155,21 @@ class RunsElsewhere:
         if self._starved_since is None:
             self._starved_since, self._has_said = now, False
         waited_s = now - self._starved_since
-        if waited_s >= _SAY_AFTER_S and not self._has_said:
+        is_late = waited_s >= min(_SAY_AFTER_S, self._wait_s)
+        # Ray does not say whether a run waits for room, or for its process to start.
+        has_room = is_late and self._needed(all_cores) <= max(
+            self._tasks.free_cpus().values(), default=0.0
+        )
+        if waited_s >= _SAY_AFTER_S and not has_room and not self._has_said:
             self._has_said = True
             self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
         if self._refused and not self._room(all_cores):
             raise RunError(f"on: {self._lack(all_cores)}")
+        if waited_s >= self._wait_s and has_room:
+            raise RunError(
+                f"on: no node has begun a run within {self._wait_s:g} s, though there is room: "
+                "look at the cluster with `ray status`, or wait longer (wait_s)"
+            )
         if waited_s >= self._wait_s:
             raise RunError(
                 f"on: {self._lack(all_cores)}; waited {self._wait_s:g} s for it: ask for fewer "
@@ -175,8 +185,9 @@ class RunsElsewhere:
                 f"a run needs {needed:g} CPU, and no node of the cluster has more than "
                 f"{max(nodes.values(), default=0.0):g}"
             )
+        free = sum(self._tasks.free_cpus().values())
         return (
-            f"a run needs {needed:g} CPU of one node, and {self._tasks.free_cpus():g} of the "
+            f"a run needs {needed:g} CPU of one node, and {free:g} of the "
             f"cluster's {sum(nodes.values()):g} are free"
         )
 

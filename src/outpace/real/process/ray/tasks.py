@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from outpace.real.process.ray.cluster import problem_of
-from outpace.real.process.ray.connecting import connected, last_line, node_names
+from outpace.real.process.ray.connecting import connected, last_line, node_names, nodes_now
 from outpace.real.process.ray.host import Survey, survey_here
 from outpace.real.process.ray.task_news import Began, RunLost
 
@@ -112,9 +112,9 @@ class RayTasks:
             self._cpus = time.monotonic(), found
         return found
 
-    def free_cpus(self) -> float:
-        """Return how many CPUs of the cluster nothing uses."""
-        return float(ray.available_resources().get("CPU", 0.0))
+    def free_cpus(self) -> Mapping[str, float]:
+        """Return how many CPUs nothing uses of each node that can take part, by its name."""
+        return {each.name: each.free["CPU"] for each in nodes_now() if each.id not in self._refused}
 
     def survey(self, paths: Sequence[str], wait_s: float) -> dict[str, str]:
         """Look at all nodes with CPUs; return by name why some cannot take part.
