@@ -87,13 +87,14 @@ class PeerSimulation(VirtualRun):
         has_own_cost = law is not None and law.all_reduce is not None
         # Exchanges that go on at once meet on the connection of a machine with several workers.
         meet = law is not None and sync.exchanges and experiment.machines.share_workers
-        if is_fair or meet:
-            self._route: Route = Messages(self.kernel, self.network, experiment.workers)
-        else:
-            self._route = Formula(self.kernel, self.network, experiment.workers)
+        route = Messages if is_fair or meet else Formula
+        self._routes: tuple[Route, Route] = (
+            route(self.kernel, self.network),
+            Formula(self.kernel, self.network),
+        )
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
-            Formula(self.kernel, self.network) if has_own_cost else self._route,
+            self._routes[has_own_cost],
             sync.all_reduce,
             sync.wire,
             experiment.workers,
@@ -104,7 +105,7 @@ class PeerSimulation(VirtualRun):
         )
         size_bytes, averages = self.initial.nbytes, before.averages
         self._exchanges = SimulatedExchanges(
-            self.kernel, self._route, size_bytes, self._average, self._averaged, averages
+            self.kernel, self._routes[0], size_bytes, self._average, self._averaged, averages
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
@@ -115,9 +116,9 @@ class PeerSimulation(VirtualRun):
 
     def go_back(self, kept: Kept) -> None:
         """Put the models back to a checkpoint; nothing runs until `start_again`."""
-        self._all_reduces.abandon()
+        for route in self._routes:
+            route.end()
         self._exchanges.abandon()
-        self._route.end()
         self._computed_at.clear()
         self._own.clear()
         self.model = self._new_model()

@@ -131,7 +131,7 @@ def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(instead, ex
     done, ended = [], []
     exchanges = SimulatedExchanges(
         kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law), workers=4),
+        Formula(kernel, SerialisedNetwork(kernel, law)),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: None,
@@ -158,7 +158,7 @@ def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(pairs):
     done, busy = [], defaultdict(list)
     exchanges = SimulatedExchanges(
         kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law), workers=5),
+        Formula(kernel, SerialisedNetwork(kernel, law)),
         8,
         lambda one, other: done.append((one, other)),
         lambda pair: [busy[n].append((pair.began, pair.ended)) for n in (pair.worker, pair.other)],

@@ -120,7 +120,7 @@ def run_to_the_end(kernel):
 def test_exchanges_at_once_share_the_connections_of_their_machines(contention):
     kernel = Kernel()
     network = network_of(law(contention), kernel, machines=Machines(4, 0, shared=NEIGHBOURS))
-    route, ends = Messages(kernel, network, 4), {}
+    route, ends = Messages(kernel, network), {}
     for pair in ((0, 2), (1, 3)):
         route.begin("exchange", pair, MB, lambda worker: ends.update({worker: kernel.now}))
     run_to_the_end(kernel)
@@ -160,7 +160,7 @@ def test_the_formula_of_a_ring_of_neighbours_is_the_time_of_its_messages(
         kernel = Kernel()
         network = network_of(law(loopback=loopback), kernel, machines=machines)
         ends = []
-        route = route_of(kernel, network, workers)
+        route = route_of(kernel, network)
         size = workers * kilobytes * 1000
         route.begin("ring", range(workers), size, lambda _, at=kernel, to=ends: to.append(at.now))
         run_to_the_end(kernel)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from outpace.simulation.network.partitions import Partitions
+from outpace.kernel import Kernel
+from outpace.simulation.network.obstacles import Obstacles
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,13 @@ from outpace.simulation.network.partitions import Partitions
     ],
 )
 def test_work_stands_still_while_one_of_its_nodes_is_cut_off(begin, duration, ends):
-    partitions = Partitions()
-    for node, *times in (("a", 10, 20), ("b", 15, 35), ("a", 105, 120), ("c", 0, 1000)):
-        partitions.add(node, *times)
+    kernel = Kernel()
+    partitions = Obstacles(kernel, print)
+    for node, start, end in (("a", 10, 20), ("b", 15, 35), ("a", 105, 120), ("c", 0, 1000)):
+        kernel.set_time(start)
+        partitions.partition(node, end)
     assert partitions.work_ends(("a", "b"), begin, duration) == ends
     assert partitions.until("a") == 120
-    partitions.end("b", 30)
+    kernel.set_time(30)
+    partitions.end_partition("b")
     assert partitions.work_ends(("b",), 15, 1) == 31

@@ -47,7 +47,6 @@ class SimulatedAllReduces:
         self._live = set(range(workers))
         self._joined = [first] * workers  # number of all-reduces, by worker
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
-        self._is_over = False
         self.ended = first  # number of all-reduces whose result a worker has
 
     def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
@@ -74,10 +73,6 @@ class SimulatedAllReduces:
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
 
-    def abandon(self) -> None:
-        """End nothing that is under way: all workers begin again."""
-        self._is_over = True
-
     def _begin_if_complete(self, whole: _AllReduce) -> None:
         if not self._live <= whole.parts.keys():
             return
@@ -87,8 +82,6 @@ class SimulatedAllReduces:
         size_bytes = max(part.nbytes for part in parts.values())
 
         def finished(worker: int) -> None:
-            if self._is_over:
-                return
             parts[worker].end()
             self.ended = max(self.ended, whole.number + 1)
             self._ended(parts[worker])

@@ -67,7 +67,6 @@ class SimulatedExchanges:
         self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
         self._busy: set[int] = set()
         self._is_to_start = False  # at the end of this instant
-        self._is_over = False
         self.count = first  # that have started
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
@@ -95,8 +94,7 @@ class SimulatedExchanges:
         self._start()
 
     def abandon(self) -> None:
-        """End nothing that is under way: all workers begin again."""
-        self._is_over = True
+        """Start no more averages: all workers begin again."""
         self._waiting.clear()
 
     def _start(self, _: object = None) -> None:
@@ -120,7 +118,7 @@ class SimulatedExchanges:
 
         def finished(worker: int) -> None:
             missing.discard(worker)
-            if missing or self._is_over:
+            if missing:
                 return
             self._average(*members)
             self._busy.difference_update(members)

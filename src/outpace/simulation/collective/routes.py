@@ -34,18 +34,12 @@ class Chunk(Future[None]):
 
 
 class Formula:
-    """Ends each average after the time that the formula gives; at once if messages take no time.
+    """Ends each average after the time that the formula gives."""
 
-    Args:
-        workers: Number of workers to add to the network; it needs them for its log only.
-    """
-
-    def __init__(self, kernel: Kernel, network: Network, workers: int = 0) -> None:
+    def __init__(self, kernel: Kernel, network: Network) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(network.paths)
         self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
         self._under_way: dict[_Average, None] = {}
-        for worker in range(workers if network.is_logged else 0):
-            network.join(worker_name(worker))
 
     def end(self) -> None:
         """Forget what is under way."""
@@ -90,6 +84,8 @@ class Formula:
 
         Sizes are whole bytes, rounded up.
         """
+        for member in members:
+            self._network.join(worker_name(member))
         rounds, chunks = rounds_of(pattern, members)
         now, begins = self._kernel.now, 0.0
 
@@ -120,11 +116,8 @@ class _Average:
 class Messages:
     """Sends messages; a worker begins a round when its messages of the last round have arrived."""
 
-    def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
+    def __init__(self, kernel: Kernel, network: Network) -> None:
         self._kernel, self._network = kernel, network
-        self._mailboxes: list[Mailbox[Chunk]] = [
-            network.join(worker_name(worker)) for worker in range(workers)
-        ]
         self._walkers: set[Walker] = set()
 
     def end(self) -> None:
@@ -138,18 +131,24 @@ class Messages:
         """Begin an average of `size_bytes` bytes among these workers."""
         parts, chunks = _parts_of(pattern, tuple(members))
         size = -(-size_bytes // chunks)  # whole bytes
-        for member in members:
+        for member, name in [(each, worker_name(each)) for each in members]:
+            mailbox = self._network.join(name)
             walker = self._kernel.spawn(
-                self._take_part(member, parts[member], size, finished),
-                f"the messages of {worker_name(member)}",
+                self._take_part(member, mailbox, parts[member], size, finished),
+                f"the messages of {name}",
                 daemon=True,
             )
             self._walkers = {each for each in self._walkers if not each.done} | {walker}
 
     async def _take_part(
-        self, member: int, part: Sequence[_Turn], size: int, finished: Finished
+        self,
+        member: int,
+        mailbox: Mailbox[Chunk],
+        part: Sequence[_Turn],
+        size: int,
+        finished: Finished,
     ) -> None:
-        mailbox, name = self._mailboxes[member], worker_name(member)
+        name = worker_name(member)
         for receivers, sent_to_it in part:
             sent = [Chunk(self._kernel, f"a chunk of {name}") for _ in receivers]
             for receiver, chunk in zip(receivers, sent, strict=True):

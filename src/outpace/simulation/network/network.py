@@ -26,6 +26,9 @@ class Network(ABC):
     event. Messages between two nodes of one machine do not use its connection: they arrive at once,
     or take the time of its loopback interface.
 
+    Attributes:
+        paths: latencies and bandwidths between nodes; None: messages take no time.
+
     Args:
         law: Latencies and bandwidths; None: messages take no time.
         log: Called with each message that has arrived.

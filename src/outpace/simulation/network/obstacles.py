@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
 from outpace.kernel import Kernel
 from outpace.simulation.network.links import NodePath, Transfer
-from outpace.simulation.network.partitions import Partitions
 from outpace.support.units import Time
 
 
@@ -19,23 +18,25 @@ class Obstacles:
 
     def __init__(self, kernel: Kernel, deliver: Callable[[Transfer], None]) -> None:
         self._kernel, self._deliver = kernel, deliver
-        self._partitions = Partitions()
+        # By node: when its partitions begin and end (ns); there may be several at once.
+        self._partitions: defaultdict[str, list[tuple[Time, Time]]] = defaultdict(list)
         self._resent: dict[str, Time] = {}  # node -> ns after which its next message comes again
         self._held: dict[NodePath, deque[Transfer]] = {}
 
     def partition(self, node: str, until: Time) -> None:
         """Let nothing through from or to this node before that time (ns)."""
-        self._partitions.add(node, self._kernel.now, until)
+        self._partitions[node].append((self._kernel.now, until))
 
     def until(self, node: str) -> Time:
-        """Return when the partition of a node ends (ns); 0 if it never had one."""
-        return self._partitions.until(node)
+        """Return when the last partition of a node ends (ns); 0 if it never had one."""
+        return max((end for _, end in self._partitions.get(node, ())), default=0)
 
     def end_partition(self, node: str) -> None:
         """Let messages through again; those that were held back arrive now."""
-        self._partitions.end(node, self._kernel.now)
+        now, known = self._kernel.now, self._partitions[node]
+        self._partitions[node] = [(begin, min(end, now)) for begin, end in known if begin < now]
         for link in list(self._held):
-            if self._due(link) <= self._kernel.now:
+            if self._due(link) <= now:
                 self._release(link)
 
     def lose(self, node: str, resent: Time) -> None:
@@ -50,8 +51,22 @@ class Obstacles:
         return max((self._resent.pop(node, 0) for node in nodes), default=0)
 
     def work_ends(self, nodes: Sequence[str], begin: Time, duration: Time) -> Time:
-        """See `Partitions`."""
-        return self._partitions.work_ends(nodes, begin, duration)
+        """Return when work of so long is done that stands still while one of the nodes is cut off.
+
+        Args:
+            nodes: that exchange messages for it.
+            begin: of the work.
+        """
+        at, left = begin, duration
+        cut_off = [each for node in nodes for each in self._partitions.get(node, ())]
+        for start, end in sorted(cut_off):
+            if end <= at:
+                continue
+            if start - at > left or (start - at == left and left):
+                break
+            left -= max(0, start - at)
+            at = end
+        return at + left
 
     def take(self, transfer: Transfer) -> bool:
         """Return True if the message is held back; it is delivered later."""

@@ -63,9 +63,8 @@ class FollowedSimulation(ScriptRun):
         assert strategy is not None
         kind, count = strategy.all_reduce, experiment.workers
         is_fair = law is not None and law.contention == "fair" and law.all_reduce is None
-        # Routes that send messages one by one add the workers to the network.
-        direct = Formula(self.kernel, self.network, 0 if is_fair else count)
-        route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
+        direct = Formula(self.kernel, self.network)
+        route: Route = Messages(self.kernel, self.network) if is_fair else direct
         return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
 
     def parameters(self) -> list[Block]:
