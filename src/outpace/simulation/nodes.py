@@ -87,6 +87,7 @@ class Computing:
         self._run, self._run_time = run, run.run_time
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration_finished = partial(run.recorder.iteration_finished, worker)
+        self._gradient: Sequence[Block | None] = ()  # that is being computed
         limit = run.experiment.stop.iterations
         self._last = math.inf if limit is None else limit
 
@@ -103,11 +104,20 @@ class Computing:
         return self._process.stretched(duration_s)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        await self._spend(await self._begin(parameters, iteration))
+        return await self._end()
+
+    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Time:
+        """Begin to compute a gradient; return the time that it takes (ns)."""
         await self._process.begin(iteration)
         duration = nanoseconds(self._duration_s(iteration))
         due = self._kernel.now + duration
-        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await self._spend(duration)
+        self._gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
+        return duration
+
+    async def _end(self) -> Sequence[Block | None]:
+        """Return the gradient, whose time has passed."""
+        gradient, self._gradient = self._gradient, ()
         self._has_computed()
         return gradient
 
@@ -116,16 +126,13 @@ class Computing:
         self._run.finished_step()
 
 
-def stopped(computed: Time, duration: Time) -> Stopped:
-    """Return how far a computation of this duration had come (ns)."""
-    return Stopped(computed / max(1, duration))
-
-
 class WorkerNode(Computing, VirtualNode):
     """The context of a worker's program.
 
     first: the iteration to begin with in the middle of a run; None: the run has just begun.
     """
+
+    _is_abortable = True  # a message can end the computation that has begun
 
     def __init__(
         self, run: VirtualRun, worker: int, servers: Sequence[str], first: int | None = None
@@ -161,16 +168,16 @@ class WorkerNode(Computing, VirtualNode):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        await self._process.begin(iteration)
-        duration = nanoseconds(self._duration_s(iteration))
-        due = self._kernel.now + duration
-        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
+        duration = await self._begin(parameters, iteration)
+        if not self._is_abortable:  # as for real: it computes to the end
+            await self._spend(duration)
+            return await self._end()
         computed = await self._spend_until(duration, ends_it)
-        if computed is not None:  # nothing refers to the gradient any more: never computed
-            self._run.finished_step()
-            return stopped(computed, duration)
-        self._has_computed()
-        return gradient
+        if computed is None:
+            return await self._end()
+        self._gradient = ()  # nothing refers to the gradient any more: never computed
+        self._run.finished_step()  # a script goes on to its step, which is then discarded
+        return Stopped(computed / max(1, duration))
 
     async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:
         """Let the time of a computation pass (ns), or a part of it until a message ends it.

@@ -216,26 +216,22 @@ class Network(ABC):
 
     def _arrive(self, first: Transfer) -> None:
         link = first.link
-        if self._plain and first.after is None:  # as most
-            link.put(first.message)
-            if link.last is first:
-                link.last = None
-            return
         last = first
         each: Transfer | None = first
         while each is not None:
-            self._deliver(each)
+            if self._plain:
+                link.put(each.message)
+            else:
+                self._deliver(each)
             last, each = each, each.after
         if link.last is last:
             link.last = None
 
     def _deliver(self, transfer: Transfer) -> None:
-        """Take a message out of the network; `delays` may hold it back."""
-        if self._plain:
-            transfer.link.put(transfer.message)
-        elif self._obstacles is not None and self._obstacles.take(transfer):
+        """Take a message out of the network; obstacles and delays may hold it back."""
+        if self._obstacles is not None and self._obstacles.take(transfer):
             return
-        elif self._delays is not None and not transfer.link.local:
+        if self._delays is not None and not transfer.link.local:
             self._delays(transfer)
         else:
             self._put(transfer)

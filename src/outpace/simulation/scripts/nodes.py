@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,14 @@ import torch
 from outpace.blocks.block import Block, Deferred, Pieces, StepSettings
 from outpace.engine.scripts.tail import Tail
 from outpace.record.trace import NONE
-from outpace.simulation.nodes import Computing, WorkerNode, stopped
+from outpace.simulation.nodes import Computing, WorkerNode
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
+from outpace.simulation.scripts.messages import Gradient, Stepped
 from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
-from outpace.sync.programs.context import SendPart, Stopped
+from outpace.sync.programs.context import SendPart
 
 if TYPE_CHECKING:
     from outpace.simulation.scripts.runs import ScriptRun
@@ -45,12 +45,7 @@ class ScriptComputing(Computing, ABC):
         self._evaluated: Time = 0  # duration of the evaluation before the present iteration
         self.iteration_finished = partial(self._iteration_finished)
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        await self._begin(parameters, iteration)
-        await self._spend(nanoseconds(self._duration_s(iteration)))
-        return await self._end()
-
-    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
+    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Time:
         """Return when the script begins to compute, after an evaluation that takes time."""
         found = await self.process.go(parameters, iteration)
         if found is None:
@@ -58,7 +53,8 @@ class ScriptComputing(Computing, ABC):
         self._evaluated = 0
         if found.evaluated:
             self._evaluated = await self._script_run.evaluate(self.worker, iteration)
-        return found
+        self._is_abortable = found.abortable
+        return nanoseconds(self._duration_s(iteration))
 
     async def _end(self) -> Sequence[Block | None]:
         step = await self.process.finish_step()
@@ -113,25 +109,10 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
                     message.settings = self._settings
         super()._send(to, *messages)
 
-    async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
-    ) -> Sequence[Block | None] | Stopped:
-        begun = await self._begin(parameters, iteration)
-        duration = nanoseconds(self._duration_s(iteration))
-        if not begun.abortable:
-            await self._spend(duration)  # as for real: it computes to the end
-            return await self._end()
-        computed = await self._spend_until(duration, ends_it)
-        if computed is None:
-            return await self._end()
-        self._run.finished_step()  # the script goes on to its step, which is then discarded
-        return stopped(computed, duration)
-
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
-        await self._begin(parameters, iteration)
-        duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
+        duration, parts = await self._begin(parameters, iteration), self._run.parts
         first = parts.first_after(duration)
         await self._spend(first)
         step = await self.process.finish_step()
