@@ -23,7 +23,6 @@ from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.making import simulation_of_script
-from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
 from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import one_thread_own_randomness
@@ -85,7 +84,7 @@ def recorded_run(
 
     is_kept = experiment.checkpoint is not None or experiment.faults is not None
     events = EventLog(out / LOG if out is not None and is_kept else None, warn)
-    status = None if out is None else StatusOfSimulation(out, experiment, events, progress)
+    status = None if out is None else StatusOfSimulation(out, experiment, events)
 
     def warn_of(warning: str) -> None:
         warnings.append(warning)
@@ -107,7 +106,9 @@ def recorded_run(
             resume=None if resumed is None else resumed.point,
             keeper=keeper,
             events=events,
-            progress=progress if status is None else status,
+            progress=progress,
+            status=status,
+            warn=warn_of,
             **options,
         )
         begun.callback(simulation.close)
@@ -115,10 +116,6 @@ def recorded_run(
             warn(warning)
         trackers = trackers_of(experiment, tracking, out, warn_of)
         begun.pop_all()
-    if status is not None:
-        status.engine = simulation
-    if isinstance(simulation, ScriptRun):
-        simulation.warn = warn_of
     return RecordedRun(
         simulation.experiment,
         simulation,

@@ -42,8 +42,9 @@ from outpace.simulation.life import Life
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.simulation.periods import Periods
+from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import rare_garbage_collection
-from outpace.support.notices import warn
+from outpace.support import notices
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
@@ -67,6 +68,8 @@ class VirtualRun(ABC):
         resume: Where the run goes on.
         keeper: Where checkpoints are kept; None: there are none.
         events: Is told of simulated failures.
+        status: Is shown the run whenever `progress` is called.
+        warn: Takes warnings about the training.
 
     Raises:
         ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
@@ -85,13 +88,15 @@ class VirtualRun(ABC):
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
         events: EventLog | None = None,
+        status: StatusOfSimulation | None = None,
+        warn: Callable[[str], None] = notices.warn,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
         if resume is not None:
             self.kernel.set_time(resume.now)
         self.resume, self._keeper = resume, keeper
         self.experiment, self._workload, self._trace = experiment, workload, trace
-        self._progress = progress or (lambda _: None)
+        self._progress, self._status, self.warn = progress, status, warn
         self._user_control = control
         require_accuracy(workload, experiment.accuracies)
         self.slices = experiment.slices(workload.layers)
@@ -255,7 +260,7 @@ class VirtualRun(ABC):
 
     def _save_soon(self) -> None:
         if self._saving is None:
-            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
+            notices.warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
         else:
             self._saving.soon()
 
@@ -342,8 +347,12 @@ class VirtualRun(ABC):
     def finished_step(self) -> None:
         """Count a gradient whose virtual time has passed."""
         self._done += 1
-        if self._done % 64 == 0:
+        if self._done % 64:
+            return
+        if self._progress is not None:
             self._progress(self._share())
+        if self._status is not None:
+            self._status.look(self)
 
     def _share(self) -> float:
         """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,14 +40,13 @@ class ScriptRun(VirtualRun, Host):
     """
 
     _workload: ScriptWorkload
-    warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
         self._reached_target = False
         self._unusable: set[int] = set()  # workers whose unusable gradients were noted
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self._warned: set[str] = set()
-        self._first_gradients = SameGradients(names, lambda text: self.warn(text))
+        self._first_gradients = SameGradients(names, self.warn)
         for process in self.script_processes:
             process.host = self
         self.collectives = self._collectives_of(experiment)
