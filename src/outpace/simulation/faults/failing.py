@@ -23,7 +23,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
-from outpace.simulation.faults.injection import Injection, Strike
+from outpace.simulation.faults.injection import Strike, inject
 from outpace.simulation.faults.processes import MortalProcess
 from outpace.simulation.faults.saving import Kept, KeptPeerSaving, KeptServerSaving
 from outpace.simulation.life import Life, Process
@@ -82,14 +82,12 @@ class Failures(Life):
         self._over = Future[None](self.kernel, "the end of the run")
 
     def begin(self) -> None:
-        experiment, now = self.experiment, self.kernel.now
-        assert experiment.faults is not None
+        faults, seed = self.experiment.faults, self.experiment.seed
+        assert faults is not None
         self.kernel.spawn(self._wait_for_end(), "the coordinator")
-        self._interruptions.began_again(now)
-        workers, servers = experiment.workers, experiment.servers_in_run
-        Injection(
-            experiment.faults, self.kernel, experiment.seed, workers, servers, now, self._strike
-        )
+        self._interruptions.began_again(self.kernel.now)
+        workers, servers = len(self._numbers), len(self._servers)
+        inject(faults, self.kernel, seed, workers, servers, self._strike)
 
     # -- processes -----------------------------------------------------------------
 

@@ -20,47 +20,39 @@ class Strike(NamedTuple):
     factor: float
 
 
-class Injection:
-    """Calls `strike` for each failure.
+def inject(
+    faults: Faults,
+    kernel: Kernel,
+    seed: int,
+    workers: int,
+    servers: int,
+    strike: Callable[[Strike], None],
+) -> None:
+    """Call `strike` for each failure from now on.
 
     The random ones of a node are a function of the seed: another strategy meets the same ones.
-
-    Args:
-        after: failures until this time (ns) are past, where a run goes on from a checkpoint.
+    Those before now are past, where a run goes on from a checkpoint.
     """
+    after = kernel.now
 
-    def __init__(
-        self,
-        faults: Faults,
-        kernel: Kernel,
-        seed: int,
-        workers: int,
-        servers: int,
-        after: Time,
-        strike: Callable[[Strike], None],
-    ) -> None:
-        self._kernel, self._strike, self._after = kernel, strike, after
-        for fault in faults.schedule:
-            if (at := nanoseconds(fault.at_s)) >= after:
-                kernel.call_at(at, strike, _strike(fault, _node_of(fault)))
-        for law, count, name in (
-            (faults.workers, workers, worker_name),
-            (faults.servers, servers, server_name),
-        ):
-            for node in range(count if law is not None else 0):
-                assert law is not None
-                purpose = f"failures of {name(0).partition('-')[0]}s"
-                self._next(law.times(seed, purpose, node), _strike(law, name(node)))
+    def wait(times: Iterator[Time], what: Strike) -> None:
+        due = next(time for time in times if time >= after)
+        kernel.call_at(max(due, kernel.now), strike_one_of, (times, what))
 
-    def _next(self, times: Iterator[Time], what: Strike) -> None:
-        """Wait for the next failure of a node."""
+    def strike_one_of(series: tuple[Iterator[Time], Strike]) -> None:
+        strike(series[1])
+        wait(*series)
 
-        def struck(_: object) -> None:
-            self._strike(what)
-            self._next(times, what)
-
-        due = next(time for time in times if time >= self._after)
-        self._kernel.call_at(max(due, self._kernel.now), struck)
+    for fault in faults.schedule:
+        if (at := nanoseconds(fault.at_s)) >= after:
+            kernel.call_at(at, strike, _strike(fault, _node_of(fault)))
+    for law, role, nodes in (
+        (faults.workers, "workers", map(worker_name, range(workers))),
+        (faults.servers, "servers", map(server_name, range(servers))),
+    ):
+        for node, name in enumerate(nodes if law is not None else ()):
+            assert law is not None
+            wait(law.times(seed, f"failures of {role}", node), _strike(law, name))
 
 
 def _strike(fault: Fault | RandomFaults, node: str) -> Strike:
