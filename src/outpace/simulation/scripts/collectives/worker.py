@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outpace.engine.distributed.backward import BackwardTimes
@@ -24,14 +24,16 @@ class FollowedIteration:
         duration: time that its computation takes.
         computed: time that it has computed.
         held: time for which it waited until the other workers had joined a collective.
+        joined: when it joined the first bucket of the present backward pass.
+        computed_before: time that it had computed then.
     """
 
     started: Time
     duration: Time
     computed: Time = 0
     held: Time = 0
-    buckets: list[Part] = field(default_factory=list)  # of the present backward pass
-    computed_at_first: Time = 0  # `computed` when the first of them was joined
+    joined: Time = 0
+    computed_before: Time = 0
 
 
 class FollowedWorker:
@@ -42,7 +44,6 @@ class FollowedWorker:
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration = first
         self._present: FollowedIteration | None = None
-        self._buckets: dict[int, Time] = {}  # `computed` when a bucket was joined, by number
         self._reductions = first  # backward passes whose gradients were all-reduced
 
     async def run(self) -> None:
@@ -88,8 +89,9 @@ class FollowedWorker:
 
     async def _join(self, call: Joined) -> None:
         await self._compute(call.progress)
-        if self._present is not None and call.bucket is not None:
-            self._buckets[call.number] = self._present.computed
+        present = self._present
+        if present is not None and call.bucket is not None and call.bucket.index == 0:
+            present.joined, present.computed_before = self._kernel.now, present.computed
         self._run.collectives.join(self.number, call, self._process.memory)
 
     async def _await(self, number: int) -> None:
@@ -99,29 +101,18 @@ class FollowedWorker:
         present = self._present
         if present is not None:
             present.held += max(0, min(part.all_joined, part.ended) - since)
-            if part.call.bucket is not None:
+            if part.call.bucket is not None and part.call.bucket.is_last:
                 self._reduced(present, part)
         self._process.done(part)
 
-    def _reduced(self, present: FollowedIteration, part: Part) -> None:
-        """Note the all-reduce of a backward pass when its last bucket is done."""
-        if not present.buckets:
-            present.computed_at_first = self._buckets[part.call.number]
-        del self._buckets[part.call.number]
-        present.buckets.append(part)
-        bucket = part.call.bucket
-        if bucket is not None and bucket.is_last:
-            average = BackwardTimes(
-                self._reductions,
-                range(len(self._run.workers)),
-                joined=min(each.joined for each in present.buckets),
-                began=part.all_joined,
-                ended=part.ended,
-            )
-            self._reductions += 1
-            overlapped = present.computed - present.computed_at_first
-            self._recorder.averaged(self.number, self.iteration, average, overlapped)
-            present.buckets = []
+    def _reduced(self, present: FollowedIteration, last: Part) -> None:
+        """Note the all-reduces of a backward pass, whose last bucket is done, as one."""
+        members, joined = range(len(self._run.workers)), present.joined
+        average = BackwardTimes(self._reductions, members, joined)
+        average.began, average.ended = last.all_joined, last.ended
+        self._reductions += 1
+        overlapped = present.computed - present.computed_before
+        self._recorder.averaged(self.number, self.iteration, average, overlapped)
 
     async def _end(self, step: Stepped) -> None:
         present = self._present or await self._begin(evaluated=False)
