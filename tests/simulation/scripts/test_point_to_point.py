@@ -78,7 +78,7 @@ def test_a_message_begins_when_both_have_called_and_takes_its_time():
             assert (pattern, list(members), size) == ("message", [0, 1], 16)
             kernel.call_at(kernel.now + 7, lambda _: [finished(each) for each in members])
 
-    collectives = SimulatedCollectives(kernel, Route(), Route(), "ring", 2, ended.append)
+    collectives = SimulatedCollectives(kernel, Route(), 2, ended.append)
     sent, received = part(0, call("send", 1), 3.0), part(1, call("recv", 0))
 
     async def exchange() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from operator import methodcaller
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import torch
 import torch.distributed as dist
@@ -30,17 +30,7 @@ from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.errors import ConfigError
 
-_OPERATIONS: Final[list[tuple[Any, Operation]]] = [
-    (dist.ReduceOp.SUM, "sum"),
-    (dist.ReduceOp.AVG, "avg"),
-    (dist.ReduceOp.PRODUCT, "product"),
-    (dist.ReduceOp.MIN, "min"),
-    (dist.ReduceOp.MAX, "max"),
-    (dist.ReduceOp.BAND, "band"),
-    (dist.ReduceOp.BOR, "bor"),
-    (dist.ReduceOp.BXOR, "bxor"),
-]
-_NAMES: Final = ", ".join(name.upper() for _, name in _OPERATIONS)
+_OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 
 
 @not_compiled
@@ -314,9 +304,10 @@ def _listed(tensors: Any) -> list[torch.Tensor]:
 
 
 def _operation(opts: Any) -> Operation:
-    for known, name in _OPERATIONS:
-        if opts.reduceOp == known:
+    for name in _OPERATIONS:
+        if opts.reduceOp == getattr(dist.ReduceOp, name.upper()):
             return name
     raise ConfigError(
-        f"{where(innermost())}: the reduction {opts.reduceOp} is not supported: use one of {_NAMES}"
+        f"{where(innermost())}: the reduction {opts.reduceOp} is not supported: use one of "
+        f"{', '.join(_OPERATIONS).upper()}"
     )

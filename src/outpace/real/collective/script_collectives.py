@@ -254,13 +254,9 @@ class BackendWork(CollectiveWork):
         self._work = self._owner.start(self.call)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._is_over:
-            begun = self.begun if self.call.waits else time.monotonic_ns()
-            self._wait()
-            self._owner.ended(self.call, begun)
-        return True
-
-    def _wait(self) -> None:
+        if self._is_over:
+            return True
+        begun = self.begun if self.call.waits else time.monotonic_ns()
         try:
             self._settle()
             self._attend(self)
@@ -271,6 +267,8 @@ class BackendWork(CollectiveWork):
         except RuntimeError as error:
             self._owner.failed(self.call, error, self.begun)
         self._is_over = True
+        self._owner.ended(self.call, begun)
+        return True
 
     def _settle(self) -> None:
         """Settle the check. The end of a rooted collective does not wait for all workers."""

@@ -41,7 +41,7 @@ def results_of(
         parts: numbers of elements of the tensors that each rank gives.
 
     Raises:
-        ConfigError: if there is no such kind of collective, or no such operation for the dtype.
+        ConfigError: if there is no such operation for the dtype.
     """
     ranks = range(len(values))
     if kind == "send":  # from the first to the second
@@ -62,12 +62,8 @@ def results_of(
         return list(values[root].clone().chunk(len(values)))
     if kind == "reduce_scatter":
         return list(_combined(op, values).chunk(len(values)))
-    if kind == "all_to_all":
-        pieces = [
-            torch.split(value, list(sizes)) for value, sizes in zip(values, parts, strict=True)
-        ]
-        return [torch.cat([given[rank] for given in pieces]) for rank in ranks]
-    raise ConfigError(f"torch.distributed: {kind} cannot be simulated")
+    pieces = [torch.split(value, list(sizes)) for value, sizes in zip(values, parts, strict=True)]
+    return [torch.cat([given[rank] for given in pieces]) for rank in ranks]
 
 
 def _at(root: int, value: Flat, ranks: int) -> list[Flat | None]:
@@ -76,13 +72,7 @@ def _at(root: int, value: Flat, ranks: int) -> list[Flat | None]:
 
 def _combined(op: str, values: Sequence[Flat]) -> Flat:
     """Return the combination of the values of all ranks, in the order of ranks."""
-    combine = _IN_PLACE.get(op)
-    if combine is None:
-        raise ConfigError(
-            f"torch.distributed: the operation {op} cannot be simulated; use one of "
-            f"{', '.join(_IN_PLACE)}"
-        )
-    total = values[0].clone()
+    combine, total = _IN_PLACE[op], values[0].clone()
     try:
         for value in values[1:]:
             combine(total, value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -29,7 +29,7 @@ from outpace.record.checkpoints import Part
 # -- from the script's process ---------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
     """The script has called `outpace.attach`, and waits for `Begin`.
 
@@ -59,10 +59,10 @@ class Attached:
     dtype: torch.dtype
     optimizer: str
     takes_steps: bool
-    settings: list[dict[str, Any]]
+    settings: list[dict[str, Any]] = field(default_factory=list)
     members: list[list[int]]
-    state: Mapping[int, State]
-    state_digest: str
+    state: Mapping[int, State] = field(default_factory=dict)
+    state_digest: str = ""
     digest: str
     parameters: torch.Tensor | None
     averaged: torch.Tensor

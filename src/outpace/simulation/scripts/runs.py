@@ -136,9 +136,7 @@ class ScriptRun(VirtualRun, Host):
     def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
         """Return the collectives of the scripts, beside the messages of the strategy."""
         route = Formula(self.kernel, self.network)
-        return SimulatedCollectives(
-            self.kernel, route, route, "ring", experiment.workers, self._ended
-        )
+        return SimulatedCollectives(self.kernel, route, experiment.workers, self._ended)
 
     def _ended(self, part: Part) -> None:
         """Note that a worker has the result of a collective of its script."""

@@ -35,9 +35,7 @@ class Opening(Host):
     def __init__(self, workers: int, *, alone: bool) -> None:
         self._kernel, self._workers, self._is_alone = Kernel(), workers, alone
         at_once = Formula(self._kernel, network_of(None, self._kernel))
-        self._collectives = SimulatedCollectives(
-            self._kernel, at_once, at_once, "ring", workers, lambda _: None
-        )
+        self._collectives = SimulatedCollectives(self._kernel, at_once, workers, lambda _: None)
         self._parts: dict[int, Part] = {}  # of a script that runs alone: not awaited yet, by number
         self._attached: dict[int, Attached] = {}  # by worker
 

@@ -65,7 +65,7 @@ class FollowedSimulation(ScriptRun):
         is_fair = law is not None and law.contention == "fair" and law.all_reduce is None
         direct = Formula(self.kernel, self.network)
         route: Route = Messages(self.kernel, self.network) if is_fair else direct
-        return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
+        return SimulatedCollectives(self.kernel, route, count, self._ended, direct, kind)
 
     def parameters(self) -> list[Block]:
         found = self.script_processes[0].parameters

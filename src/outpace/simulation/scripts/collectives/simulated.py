@@ -25,22 +25,22 @@ class SimulatedCollectives:
 
     Args:
         route: of the messages of collectives.
-        direct: of the messages between two workers.
-        all_reduce: how an all-reduce is made.
         ended: called when a worker has the result of a collective.
+        direct: of the messages between two workers; None: as for collectives.
+        all_reduce: how an all-reduce is made.
     """
 
     def __init__(
         self,
         kernel: Kernel,
         route: Route,
-        direct: Route,
-        all_reduce: AllReduce,
         workers: int,
         ended: Callable[[Part], None],
+        direct: Route | None = None,
+        all_reduce: AllReduce = "ring",
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
-        self._direct, self._ended = direct, ended
+        self._direct, self._ended = direct or route, ended
         self._matching = Matching(workers)
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
