@@ -54,6 +54,34 @@ class Together(CollectiveWork):
         return self._members[-1]._source_rank()
 
 
+def _method(kind: Kind, method: str) -> Callable[..., CollectiveWork]:
+    """Return a method of a group, which begins a call of this kind.
+
+    method: of the group of a backend. Its arguments are tensors in place, or outputs and inputs,
+    and options.
+    """
+
+    def begin(group: OutpaceGroup, *arguments: Any) -> CollectiveWork:
+        *tensors, opts = arguments
+        outputs, inputs = _listed(tensors[0]), _listed(tensors[-1])
+        if kind in ROOTED and opts.rootRank != group.rank():
+            if kind in ("broadcast", "scatter"):
+                inputs = []
+            else:
+                outputs = []
+        return group._begin(kind, method, arguments, inputs, outputs)
+
+    return begin
+
+
+def _listed(tensors: Any) -> list[torch.Tensor]:
+    """Return tensors that torch gives in a list, in a list of one list, or one by itself."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    is_nested = bool(tensors) and not isinstance(tensors[0], torch.Tensor)
+    return list(tensors[0] if is_nested else tensors)
+
+
 @not_compiled
 class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     """A group of all processes of the run, or of this process alone.
@@ -187,25 +215,16 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             self._backward.add(work, bucket, self._collectives)
         return work
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any) -> Any:
-        return self._begin("all_reduce", "allreduce_coalesced", (tensors, opts), tensors, tensors)
-
-    def broadcast(self, tensors: Any, opts: Any) -> Any:
-        tensors = _listed(tensors)
-        inputs = tensors if opts.rootRank == self._rank else []
-        return self._begin("broadcast", "broadcast", (tensors, opts), inputs, tensors)
-
-    def reduce(self, tensors: Any, opts: Any) -> Any:
-        tensors = _listed(tensors)
-        outputs = tensors if opts.rootRank == self._rank else []
-        return self._begin("reduce", "reduce", (tensors, opts), tensors, outputs)
-
-    def allgather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        return self._begin("all_gather", "allgather", (outputs, inputs, opts), inputs, outputs[0])
-
-    def all_gather_single(self, output: Any, value: Any, opts: Any) -> Any:
-        arguments = output, value, opts
-        return self._begin("all_gather", "_allgather_base", arguments, [value], [output])
+    allreduce_coalesced = _method("all_reduce", "allreduce_coalesced")
+    broadcast = _method("broadcast", "broadcast")
+    reduce = _method("reduce", "reduce")
+    allgather = _method("all_gather", "allgather")
+    all_gather_single = _method("all_gather", "_allgather_base")
+    gather = _method("gather", "gather")
+    scatter = _method("scatter", "scatter")
+    reduce_scatter = _method("reduce_scatter", "reduce_scatter")
+    reduce_scatter_single = _method("reduce_scatter", "_reduce_scatter_base")
+    alltoall = _method("all_to_all", "alltoall")
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         return _one_by_one(self.all_gather_single, outputs, inputs, opts)
@@ -215,27 +234,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         gathered = [[list(of_ranks)] for of_ranks in zip(*outputs, strict=True)]
         return _one_by_one(self.allgather, gathered, [[value] for value in inputs], opts)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        into = outputs[0] if opts.rootRank == self._rank else []
-        return self._begin("gather", "gather", (outputs, inputs, opts), inputs, into)
-
-    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        given = inputs[0] if opts.rootRank == self._rank else []
-        return self._begin("scatter", "scatter", (outputs, inputs, opts), given, outputs)
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        arguments = outputs, inputs, opts
-        return self._begin("reduce_scatter", "reduce_scatter", arguments, inputs[0], outputs)
-
-    def reduce_scatter_single(self, output: Any, value: Any, opts: Any) -> Any:
-        arguments = output, value, opts
-        return self._begin("reduce_scatter", "_reduce_scatter_base", arguments, [value], [output])
-
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         return _one_by_one(self.reduce_scatter_single, outputs, inputs, opts)
-
-    def alltoall(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        return self._begin("all_to_all", "alltoall", (outputs, inputs, opts), inputs, outputs)
 
     def all_to_all_single(
         self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
@@ -297,10 +297,6 @@ def _one_by_one(begin: Callable[..., Any], outputs: Any, inputs: Any, opts: Any)
     for pair in before:
         begin(*pair, opts).wait()
     return begin(*last, opts)
-
-
-def _listed(tensors: Any) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _operation(opts: Any) -> Operation:
