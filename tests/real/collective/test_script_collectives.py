@@ -241,7 +241,7 @@ def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the
         pending = [collectives.begin(first)]
         if rank == 1:  # has one more collective under way than worker 0
             pending.append(collectives.begin(second))
-        group = collectives.separate_group("probe")
+        group = collectives.probe_group()
         times = timed_all_reduces(
             group, 60 * 10**9, torch.device("cpu"), lambda: time.monotonic_ns() - hour[rank]
         )

@@ -185,14 +185,14 @@ class BackendCollectives(Collectives):
             self.observer.broken(check.call)
             raise RunError(message)
 
-    def separate_group(self, name: str) -> Group:
+    def probe_group(self) -> Group:
         """Return another group of the same workers, in which no collective of the script travels.
 
         Raises:
             RuntimeError: another worker has not made its group in time.
         """
         settings = GroupSettings(self._store, self._host, "gloo", limit=self._limit)
-        return Group(settings, name, range(self.size), self.rank)
+        return Group(settings, "probe", range(self.size), self.rank)
 
     # -- what the workers agree on ------------------------------------------------------------
 

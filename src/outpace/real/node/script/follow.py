@@ -7,7 +7,6 @@ ends with each `optimizer.step()`. This worker tells the coordinator when it com
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Final
 
 import torch
@@ -236,8 +235,7 @@ def followed(
     """
     require_followable(experiment)
     script = RecordedModel(model, optimizer)
-    probe_group = partial(collectives.separate_group, "probe")
-    process = FollowingWorker(link, number, experiment, script, probe_group)
+    process = FollowingWorker(link, number, experiment, script, collectives.probe_group)
     trainer = ScriptTrainer(process, experiment, script)
     found = Followed(process, trainer, experiment, collectives)
     # Also without checkpoints: the run may go on from one of before.
