@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,7 +60,6 @@ class BackwardPass:
         self._waits_at_last = False
         self._begun: list[CollectiveWork] = []
         self._index = self._handed_over = self._total = 0
-        self._collectives: Collectives | None = None
         self.passes = 0  # that have all-reduced gradients
 
     @property
@@ -90,26 +90,24 @@ class BackwardPass:
 
     def add(self, work: CollectiveWork, bucket: Bucket, collectives: Collectives) -> None:
         """Add a bucket whose all-reduce has begun; `finish` waits for it."""
-        self._collectives = collectives
         is_first = not self._begun
         self._begun.append(work)
         # There is no forward pass where `join` stands in for a process without inputs. There is
         # no backward pass then, which could wait at its end.
         if self._waits_at_last or not self._elements:
             if bucket.is_last:
-                self.finish()
+                self.finish(collectives)
         elif is_first:
-            call: Callable[[], None] = self.finish
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(call)
+            engine.queue_callback(partial(self.finish, collectives))
 
-    def finish(self) -> None:
+    def finish(self, collectives: Collectives) -> None:
         """Wait for all buckets, at the end of the backward pass."""
         begun, self._begun = self._begun, []
         if self._elements:
             self._last_elements = sum(self._elements.values())
         self._elements.clear()
         self._handed_over = 0
-        if begun and self._collectives is not None:
+        if begun:
             self.passes += 1
-            self._collectives.finish(begun)
+            collectives.finish(begun)

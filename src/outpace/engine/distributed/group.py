@@ -105,7 +105,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         super().__init__(collectives.rank, collectives.size)
         self._collectives, self.timeout_s = collectives, timeout_s
         self._backward, self._next, self._check = backward, numbers, check
-        self._rank, self._size = collectives.rank, collectives.size
         self._name = ""
         self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
 
@@ -138,7 +137,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         return Together(together)
 
     def __repr__(self) -> str:
-        return f"OutpaceGroup(rank={self._rank}, size={self._size})"
+        return f"OutpaceGroup(rank={self.rank()}, size={self.size()})"
 
     # -- collectives ----------------------------------------------------------------------------
 
@@ -241,7 +240,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
     ) -> Any:
         arguments = output, value, output_sizes, input_sizes, opts
-        given = torch.split(value, input_sizes or [len(value) // self._size] * self._size)
+        given = torch.split(value, input_sizes or [len(value) // self.size()] * self.size())
         return self._begin("all_to_all", "alltoall_base", arguments, given, [output])
 
     def barrier(self, opts: Any = None) -> Any:
@@ -278,10 +277,10 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         **_: Any,
     ) -> OutpaceGroup:
         """Return another group of all processes. Raises ConfigError for some of the processes."""
-        if list(ranks) != list(range(self._size)):
+        if list(ranks) != list(range(self.size())):
             raise ConfigError(
                 f"new_group at {where(innermost())} has the ranks {list(ranks)} of "
-                f"{self._size} processes, but Outpace supports groups of all processes only: use "
+                f"{self.size()} processes, but Outpace supports groups of all processes only: use "
                 "the default group"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()

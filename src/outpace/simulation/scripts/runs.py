@@ -129,7 +129,7 @@ class ScriptRun(VirtualRun, Host):
 
     def _note_end_of(self, worker: int) -> None:
         """Note that a worker joins no more collectives."""
-        self.collectives.leave(worker)
+        self.collectives.matching.leave(worker)
 
     # -- the script's own collectives --------------------------------------------------------
 
@@ -147,7 +147,7 @@ class ScriptRun(VirtualRun, Host):
         self.recorder.collective(part.worker, iteration, part.number, *times)
 
     def _waiting(self) -> list[str]:
-        waiting = self.collectives.waiting()
+        waiting = self.collectives.matching.waiting()
         remedy = (
             "some workers wait in a collective of the script, and the others wait for gradients of "
             "these workers: take a strategy that does not wait for their gradients, such as ssp, "

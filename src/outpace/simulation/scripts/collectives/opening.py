@@ -67,7 +67,7 @@ class Opening(Host):
         Raises:
             RunError: if scripts wait in a collective that other scripts do not join.
         """
-        if waiting := self._collectives.waiting():
+        if waiting := self._collectives.matching.waiting():
             raise RunError(
                 f"{'; '.join(waiting)}, but began to train: all workers must call the same "
                 "collectives before their training"

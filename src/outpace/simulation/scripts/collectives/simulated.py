@@ -28,6 +28,9 @@ class SimulatedCollectives:
         ended: called when a worker has the result of a collective.
         direct: of the messages between two workers; None: as for collectives.
         all_reduce: how an all-reduce is made.
+
+    Attributes:
+        matching: finds out which calls belong together.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class SimulatedCollectives:
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
         self._direct, self._ended = direct or route, ended
-        self._matching = Matching(workers)
+        self.matching = Matching(workers)
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
         self._parts: dict[tuple[int, int], tuple[Part, Future[None]]] = {}
@@ -51,9 +54,9 @@ class SimulatedCollectives:
         part = Part(worker, call, memory, self._kernel.now)
         result: Future[None] = Future(self._kernel, str(call))
         self._parts[worker, call.number] = part, result
-        found = self._matching.join(part)
+        found = self.matching.join(part)
         if found is None:
-            if self._matching.is_in_vain(part):
+            if self.matching.is_in_vain(part):
                 result.set(None)
             return
         for each in found.parts.values():
@@ -74,27 +77,19 @@ class SimulatedCollectives:
         part, result = self._parts[worker, number]
         await result
         del self._parts[worker, number]
-        return None if self._matching.is_in_vain(part) else part
-
-    def leave(self, worker: int) -> None:
-        """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
-        self._matching.leave(worker)
+        return None if self.matching.is_in_vain(part) else part
 
     def end(self, worker: int) -> None:
         """Note that a worker joins no more collectives because the run ends, and wake the others.
 
         The others wait in collectives that this worker never joins.
         """
-        self._matching.end(worker)
+        self.matching.end(worker)
         for part, result in list(self._parts.values()):
-            if not result.done and self._matching.is_in_vain(part):
+            if not result.done and self.matching.is_in_vain(part):
                 part.all_joined = part.ended = self._kernel.now
                 self._ended(part)
                 result.set(None)
-
-    def waiting(self) -> list[str]:
-        """Describe the collectives that not all workers have joined."""
-        return self._matching.waiting()
 
     def _begin(self, found: Collective) -> None:
         found.carry_out()
