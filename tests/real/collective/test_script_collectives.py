@@ -48,7 +48,7 @@ class Observer:
     def now(self):
         return time.monotonic_ns() - self._begun + 60 * 10**9 + self._late
 
-    def handing_over(self, call):
+    def begins(self, call):
         pass
 
     def has_seen_end(self):

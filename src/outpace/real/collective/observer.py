@@ -17,11 +17,8 @@ class Observer:
         """The time of the run, which is nearly the same for all workers; 0 before it."""
         return 0
 
-    def handing_over(self, call: Call) -> None:
-        """Called before a complete gradient bucket is given to Gloo; may wait."""
-
-    def computed(self) -> None:
-        """Called before a script that has no such model averages its gradients; may wait."""
+    def begins(self, call: Call) -> None:
+        """Called before a call is given to its backend; may wait."""
 
     def has_seen_end(self) -> bool:
         """True if this worker knows that the run is over."""
@@ -41,11 +38,11 @@ class Observer:
         """
 
     def attend(self) -> bool:
-        """Handle what other workers want of this one while it waits; False if they want nothing."""
-        return False
+        """Handle what other workers want of this one while it waits; False if they want nothing.
 
-    def waiting(self) -> None:
-        """The script waits for another collective than those of buckets; told again and again."""
+        Called again and again while the script waits for another collective than those of buckets.
+        """
+        return False
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
         """Called after the script has waited for a collective that is no gradient bucket."""

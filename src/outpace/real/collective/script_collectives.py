@@ -93,11 +93,7 @@ class BackendCollectives(Collectives):
     def begin(self, call: Call) -> CollectiveWork:
         if self._is_at_end:  # in what the script does while it exits
             raise RunOver(0)
-        bucket = call.bucket
-        if bucket is not None:
-            self.observer.handing_over(call)
-        elif call.computed == 1:
-            self.observer.computed()
+        self.observer.begins(call)
         pending = BackendWork(self, call)
         self._waits.begun(call)
         try:
@@ -106,7 +102,7 @@ class BackendCollectives(Collectives):
             if is_gpu_error(error):  # of this script's own computation, which is seen here
                 raise
             self.failed(call, error, pending.begun)
-        if bucket is not None and bucket.is_last and self.follows:
+        if call.bucket is not None and call.bucket.is_last:
             self._begin_agreeing()
         return pending
 
@@ -286,12 +282,10 @@ class BackendWork(CollectiveWork):
 
     def _attend(self, *works: Check | BackendWork) -> None:
         """Do what other workers want until one of these is done."""
-        observer = self._owner.observer
-        if self.call.bucket is not None or any(w.is_completed() for w in works):
-            return
-        observer.waiting()
-        while not any(work.is_completed() for work in works) and observer.attend():
-            time.sleep(_LOOK_S)
+        if self.call.bucket is None:
+            observer = self._owner.observer
+            while not any(work.is_completed() for work in works) and observer.attend():
+                time.sleep(_LOOK_S)
 
     def is_completed(self) -> bool:
         return self._is_over or bool(self._work.is_completed())

@@ -81,7 +81,7 @@ class Followed(WorkerScript, Observer):
         self._require_step()
         self._exit_if_ended_early()
         iteration, known = trainer.iteration, self._pass
-        self.computed()
+        self._note_computed()
         now = process.now
         computed = self._computed if known is None else known.computed
         held = 0 if known is None else max(0, known.began - computed)
@@ -124,10 +124,11 @@ class Followed(WorkerScript, Observer):
     def now(self) -> Time:
         return self.process.now
 
-    def handing_over(self, call: Call) -> None:
+    def begins(self, call: Call) -> None:
         bucket = call.bucket
-        assert bucket is not None
-        if self._left or self.is_copy:
+        if bucket is None and call.computed == 1:
+            self._note_computed()
+        if bucket is None or self._left or self.is_copy:
             return
         if bucket.index == 0:
             self._end_pass()
@@ -151,7 +152,7 @@ class Followed(WorkerScript, Observer):
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed
 
-    def computed(self) -> None:
+    def _note_computed(self) -> None:
         if self._pass is None and not (self._computed or self._left or self.is_copy):
             self._await_law()
             self._computed = self.process.now

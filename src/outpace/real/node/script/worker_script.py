@@ -222,15 +222,14 @@ class OwnCollectives(Observer):
         return self._process.now
 
     def attend(self) -> bool:
-        return self._is_here and self._script.attend()
-
-    def waiting(self) -> None:
-        process = self._process
-        if not self._is_here or self._script.is_out or not isinstance(process, ServedWorker):
-            return
-        if process.tells_pauses and self._paused is None:
+        script, process = self._script, self._process
+        if not self._is_here:
+            return False
+        may_pause = self._paused is None and not script.is_out
+        if may_pause and isinstance(process, ServedWorker) and process.tells_pauses:
             process.pause()
             self._paused = process
+        return script.attend()
 
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
         """See `Observer`.
