@@ -105,9 +105,9 @@ class FollowingWorker(WorkerProcess):
         self.send_snapshot(self._script.flat(), self.version, request, applied)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, TakeSnapshot):
-            self._send_snapshot(message.request)
-        elif self.saver is not None and self.saver.take(message):
+        if self.saver is not None and self.saver.take(message):
             pass
+        elif isinstance(message, TakeSnapshot):
+            self._send_snapshot(message.request)
         else:
             super()._order(peer, message, block)
