@@ -37,11 +37,10 @@ def fork_server_of_run(experiment: Experiment | None) -> None:
 def fork_server_of_simulation(experiment: Experiment | None) -> None:
     """Start the fork server of a simulation that has processes; None: of one that is resumed."""
     from outpace.config.executors import Processes
-    from outpace.tasks import Script
 
     if experiment is None:
         return
-    if isinstance(experiment.task, Script) or isinstance(experiment.executor, Processes):
+    if experiment.has_script or isinstance(experiment.executor, Processes):
         _start([experiment])
 
 
@@ -85,8 +84,7 @@ def _load_data(experiment: Experiment) -> None:
 def _has_torch_optimizer(experiment: Experiment) -> bool:
     """True if a process of the run makes an optimizer of torch."""
     from outpace.sync.parameter_block import imports_dynamo
-    from outpace.tasks import Script
 
     optimizer, peers = experiment.optimizer, experiment.peers
     used = [optimizer] if peers is None else [optimizer, peers.common_optimizer(optimizer)]
-    return isinstance(experiment.task, Script) or any(map(imports_dynamo, used))
+    return experiment.has_script or any(map(imports_dynamo, used))

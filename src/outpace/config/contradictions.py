@@ -15,7 +15,7 @@ from outpace.optim.python import PythonOptimizer
 from outpace.sync import PeerStrategy
 from outpace.sync.assignment import without_servers
 from outpace.sync.python import PythonStrategy
-from outpace.tasks import Quadratic, Script, Timing
+from outpace.tasks import Quadratic, Timing
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
@@ -60,7 +60,7 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
 def _with_task(experiment: Experiment) -> Iterator[str]:
     """Yield keys that do not fit the task, or say nothing about the end of the run."""
     task, stop, target = experiment.task, experiment.stop, experiment.target
-    is_script = isinstance(task, Script)
+    is_script = experiment.has_script
     if stop == Stop() and not is_script:
         yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
     if is_script:
@@ -148,7 +148,7 @@ def _of_servers(experiment: Experiment) -> Iterator[str]:
     skip = experiment.skip
     push = None if skip is None else skip.push
     is_accumulated = push is not None and push.gradient == "accumulate"
-    if is_accumulated and isinstance(experiment.task, Script):
+    if is_accumulated and experiment.has_script:
         yield (
             "skip.push.gradient: accumulate needs a task: the optimizer of a script decides in "
             "each step which parameters have no gradient; use drop"
@@ -170,7 +170,7 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
     faults = experiment.faults
     if faults is None:
         return
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         yield (
             "faults: failures of scripts are not simulated: calibrate a real run of the script "
             "(outpace calibrate RUN -o cluster.yaml), and simulate task: {kind: timing, "

@@ -41,7 +41,7 @@ from outpace.sync.conditions import Conditions
 from outpace.sync.membership import OnLoss
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
-from outpace.tasks import TaskKind
+from outpace.tasks import Script, TaskKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +134,16 @@ class Experiment:
             return None
         strategy = strategy_of(self.sync)
         return strategy if isinstance(strategy, PeerStrategy) else None
+
+    @property
+    def has_script(self) -> bool:
+        """True if the user's script, and not a task, has the model and computes its gradients."""
+        return isinstance(self.task, Script)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if workers with this script are not started by Outpace."""
+        return isinstance(self.task, Script) and self.task.is_elsewhere
 
     @property
     def has_stale_gradients(self) -> bool:

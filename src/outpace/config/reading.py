@@ -29,7 +29,6 @@ from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
 from outpace.sync.assignment import Sync
-from outpace.tasks import Script
 
 
 def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
@@ -82,7 +81,7 @@ def to_plain(experiment: Experiment) -> dict[str, Any]:
     Without keys that a script decides itself: their defaults are not what it uses.
     """
     found: dict[str, Any] = plain(dataclasses.asdict(experiment))
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         for key in experiment.decided_by_script:
             del found[key]
     return found

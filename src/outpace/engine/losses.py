@@ -14,7 +14,6 @@ from typing import Final, Literal, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.support.words import plural
-from outpace.tasks import Script
 
 Follows: TypeAlias = Literal["alone", "all", "anew", "end"]
 
@@ -116,7 +115,7 @@ def cost_of_a_loss(experiment: Experiment) -> str:
 
     Empty for other runs.
     """
-    if not isinstance(experiment.task, Script) or experiment.checkpoint is not None:
+    if not experiment.has_script or experiment.checkpoint is not None:
         return ""
     if experiment.peers is not None:
         what = "the loss of a worker ends the run, and all that it has done is lost"
@@ -133,9 +132,7 @@ def not_restarted(experiment: Experiment) -> str:
 
     Empty if it is not the lack of a `checkpoint`: what a script has done is lost with its process.
     """
-    task = experiment.task
-    is_saved = experiment.checkpoint is not None or not isinstance(task, Script)
-    is_elsewhere = isinstance(task, Script) and task.is_elsewhere
-    if is_saved or is_elsewhere or experiment.on_worker_loss != "restart":
+    is_saved = experiment.checkpoint is not None or not experiment.has_script
+    if is_saved or experiment.is_elsewhere or experiment.on_worker_loss != "restart":
         return ""
     return f"; without checkpoint it is not started again: {SET_CHECKPOINT}"

@@ -24,7 +24,6 @@ from outpace.sync.programs.parameter_server import (
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
 from outpace.sync.shard import Shard
-from outpace.tasks import Script
 
 AbortableProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
@@ -47,7 +46,7 @@ def is_narrow(experiment: Experiment) -> bool:
 def _worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers, for messages in full precision."""
     strategy, skip = experiment.policies.strategy, experiment.skip
-    optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
+    optimizer = None if experiment.has_script else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
     if experiment.overlap != "none":
         return partial(overlapping_worker, pull=_pull_of(experiment))

@@ -9,7 +9,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
 from outpace.experiment.overwriting import overwritten_by_workers
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 
 _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
 _ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share of the most
@@ -22,7 +21,7 @@ def warnings_at_end(
 
     before: the number of workers at the checkpoint from which the run went on; None: it began.
     """
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         yield from _target_never_checked(experiment, engine)
         yield from overwritten_by_workers(engine.files_written())
         recovery, is_same = engine.recovery(), before in (None, experiment.workers)

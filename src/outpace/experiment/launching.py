@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import Ray
 from outpace.config.reading import plain, to_plain
-from outpace.engine.elastic import require_elastic
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.watching import Elastic, Look
 from outpace.real.net.addresses import is_loopback
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.ray.placing import Group, groups_of
+from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
-from outpace.tasks import Script
 
 _COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
 _BOUNDS = ("workers", "servers")  # keys of `launcher.elastic`
@@ -66,7 +65,7 @@ def launch_of(
     if not isinstance(settings, Ray):
         yield None
         return
-    require_elastic(experiment)
+    _require_elastic(experiment, settings)
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
@@ -113,7 +112,7 @@ def _elastic(
     bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
     each = {group.kind: group.bundle for group in groups}
     # A checkpoint has nothing of a script that was given up, so the script could not go on from it.
-    gives_up = not isinstance(experiment.task, Script)
+    gives_up = not experiment.has_script
     return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s, gives_up=gives_up), look)
 
 
@@ -150,3 +149,26 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _texts(each)
+
+
+def _require_elastic(experiment: Experiment, settings: Ray) -> None:
+    """Raise ConfigError if `launcher.elastic` asks for what this run cannot do."""
+    elastic = settings.elastic
+    if elastic is None:
+        return
+    if experiment.checkpoint is None:
+        raise ConfigError(
+            "launcher.elastic: a run begins again from a checkpoint with other numbers of "
+            "processes, and this run takes none: add checkpoint.every_s=60"
+        )
+    if elastic.servers and experiment.peers is not None:
+        why = f"{experiment.peers.kind} has none"
+        raise ConfigError(f"launcher.elastic.servers: {why}; leave it out")
+    for workers in elastic.workers:
+        try:
+            replace(experiment, workers=workers, launcher=replace(settings, elastic=None))
+        except (ConfigError, ValueError) as error:
+            number = plural(workers, "worker")
+            raise ConfigError(
+                f"launcher.elastic.workers: the configuration does not fit {number}: {error}"
+            ) from None

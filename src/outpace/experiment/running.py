@@ -45,7 +45,7 @@ from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress
-from outpace.tasks import GivenTask, Script
+from outpace.tasks import GivenTask
 
 
 def simulate(
@@ -169,8 +169,7 @@ def run(
     _require_alone(experiment, out)
     resumed = resumption(path_of(resume, "resume"), "run", task, changes, log)
     with resumed.lock:
-        trained = resumed.experiment.task
-        if outside is None and isinstance(trained, Script) and trained.is_elsewhere:
+        if outside is None and resumed.experiment.is_elsewhere:
             raise ConfigError(
                 f"the workers of the run in {resume} were started elsewhere: use "
                 f"{resume_command('run', resumed.folder)}, and start them again"
@@ -221,7 +220,7 @@ def _run(
 
         for warning in warnings:
             show(warning)
-        is_script = isinstance(experiment.task, Script)
+        is_script = experiment.has_script
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
         if options["launcher"] is None:

@@ -77,7 +77,7 @@ def recorded_run(
     sink = sink_for(out, experiment, resumed) if keep_trace else NoSink()
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
-    is_script = isinstance(experiment.task, Script)
+    is_script = experiment.has_script
     is_new = out is not None and resumed is None
     free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
     warnings = warnings_of(experiment)
@@ -157,7 +157,7 @@ def _simulation(
         options: of `VirtualRun`.
     """
     experiment.load_user_code()
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)

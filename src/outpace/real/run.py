@@ -19,7 +19,6 @@ from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import GroupLosses, cost_of_a_loss, left_after
-from outpace.engine.outcome import require_trained
 from outpace.engine.output import OneTraceback, print_line
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
@@ -262,7 +261,7 @@ class RealRun:
         with checkpoint_on_signal(self._save_now):
             self._train()
         self._quality.settle()
-        require_trained(self.totals)
+        self.totals.require_trained()
 
     def _train(self) -> None:
         """Lead the run to its end, with as many attempts as that takes."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.errors import DivergenceError
 from outpace.support.units import Time, seconds
 
 
@@ -102,6 +103,15 @@ class Totals(msgspec.Struct, array_like=True):
             **({"cut_offs": cut_offs} if self.closed else {}),
             **({"collectives": collectives} if self.collectives else {}),
         }
+
+    def require_trained(self) -> None:
+        """Raise DivergenceError if gradients were computed and none of them could be used."""
+        if self.unusable and not self.applied:
+            raise DivergenceError(
+                f"nothing was trained: none of the {self.unusable:,} gradients could be used, "
+                "because they were not finite or their steps were skipped; check the data and the "
+                "loss of the first iteration, and try a smaller learning rate"
+            )
 
     def summary_of_peers(self) -> dict[str, Any]:
         """Return the part of summary.json about synchronizations without servers."""

@@ -16,7 +16,6 @@ from outpace.experiment.sources import path_of
 from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.folder import CHECKPOINTS, CONFIG, read_config
-from outpace.tasks import Script
 
 
 def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
@@ -43,7 +42,7 @@ def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
     if layout and json.loads(layout)["buffers"]:
         run = checkpoint.path.resolve().parent.parent
         experiment = experiment_from(read_config(run), str(run / CONFIG), run)
-        if not isinstance(experiment.task, Script):
+        if not experiment.has_script:
             workload = experiment.task.workload(
                 experiment.workers, experiment.batch_size, experiment.seed
             )

@@ -28,7 +28,6 @@ from outpace.record.trace import Trace
 from outpace.support.notices import warn
 from outpace.support.regular_files import regular, require_no_link
 from outpace.support.replacing import PARTIAL
-from outpace.tasks import Script
 
 # Keys that may be other than before the interruption.
 _FREE: Final = (
@@ -140,7 +139,7 @@ def resumption(
         if anew := checkpoint.index.anew:
             _count_unrepeated(folder, point)
             say(f"{begin_anew(anew, 'of the checkpoint')}: {REMEDY}")
-        if isinstance(experiment.task, Script) and (stopped := past_limit(point)):
+        if experiment.has_script and (stopped := past_limit(point)):
             say(f"{begin_anew(stopped, 'of the checkpoint')}: {PAST_LIMIT}")
         return Resumption(folder, experiment, point, lock)
     except BaseException:

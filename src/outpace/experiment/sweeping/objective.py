@@ -9,7 +9,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Point
 from outpace.record.curves import reaches
-from outpace.tasks import Script, Timing
+from outpace.tasks import Timing
 
 Quantity: TypeAlias = Literal["accuracy", "train_loss"]
 
@@ -93,7 +93,7 @@ def objective_of(experiment: Experiment, has_accuracy: bool | None) -> Objective
         return Objective("time-to-target", "train_loss", loss)
     if accuracy is not None:
         return Objective("time-to-target", "accuracy", accuracy)
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         raise ConfigError(
             "what the script logs is not known before it runs: say what to look for with "
             "--target-accuracy or --target-loss"

@@ -275,7 +275,7 @@ def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, paral
 
 
 def _has_accuracy(experiment: Experiment) -> bool | None:
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         return None
     with one_thread_own_randomness():
         task = experiment.task

@@ -22,7 +22,7 @@ from outpace.experiment.trials.one import End, carry_out
 from outpace.experiment.trials.orders import Ended, Order, Point
 from outpace.experiment.trials.process import Evaluated, Said
 from outpace.simulation.executors.processes import cores
-from outpace.tasks import GivenTask, Script
+from outpace.tasks import GivenTask
 
 _RUNS_EACH: Final = 200  # after 1,600 runs of a small network a heap had gaps of 2 GB
 _MOST_LOSSES: Final = 3  # of a run that begins again when its node is lost
@@ -35,7 +35,7 @@ def needs_all_cores(experiment: Experiment) -> bool:
 
     Its gradients are computed, or its run times measured, on all cores.
     """
-    return isinstance(experiment.task, Script) or (
+    return experiment.has_script or (
         stays_here(experiment) or isinstance(experiment.executor, Processes)
     )
 

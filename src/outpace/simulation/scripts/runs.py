@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.outcome import require_trained
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
@@ -77,7 +76,7 @@ class ScriptRun(VirtualRun, Host):
         for process in self.script_processes:
             process.await_end()
         self._workload.workers.take_output()
-        require_trained(self.totals)
+        self.totals.require_trained()
 
     def used_by_script(self) -> dict[str, Any]:
         step = self.script_processes[0].step
