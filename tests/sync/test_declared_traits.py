@@ -7,7 +7,7 @@ import json
 import pytest
 
 import outpace
-from outpace.config.reading import experiment_from
+from outpace.config.reading import experiment_from, sync_from
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import OutpaceError
 from outpace.record import folder as files
@@ -50,6 +50,10 @@ class Undeclared(Silent):
     def may_answer(self, pull, view):
         view.significance(pull.worker)
         return super().may_answer(pull, view)
+
+
+class Whole(Silent):
+    excludes = {"pull": "Whole waits for all", "conditions.pull": "Whole has its own"}
 
 
 class Plain:
@@ -129,3 +133,16 @@ def test_the_summary_says_whether_workers_start_together(mine, tmp_path):
         assert json.loads((folder / files.SUMMARY).read_text())["lockstep"] is expected
         _, of = read_run(folder, None, None)
         assert of is (Of.SERVER if expected else Of.COMPUTE)
+
+
+def test_what_a_policy_excludes_is_refused_wherever_it_is_named(mine, tmp_path):
+    """`Control` asked neither a policy that is set later, nor those of the other servers."""
+    late, words = mine("Whole")["sync"], "pull: Whole waits for all"
+    data = {**mine("Silent"), "pull": {"quorum_percent": 50}}
+    with pytest.raises(OutpaceError, match=words):
+        outpace.simulate({**data, "sync_changes": [{"at_s": 0.1, "sync": late}]})
+    with pytest.raises(OutpaceError, match=words):
+        outpace.simulate(data, control=lambda run: run.set_policy("*", sync_from(late, "late")))
+    mixed = {**CONFIG, "sync": [{"kind": "bsp"}, late]}
+    with pytest.raises(OutpaceError, match="no pull condition can be set: Whole has its own"):
+        outpace.simulate(mixed, control=lambda run: run.set_pull_condition("*", lambda *_: True))

@@ -44,7 +44,7 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
     if is_known and experiment.peers is not None:
         yield from _without_servers(experiment, experiment.peers)
     else:
-        yield from _excluded(experiment, experiment.policies.exclusions(load))
+        yield from excluded(experiment, experiment.policies.exclusions(load))
         yield from _of_servers(experiment)
     if is_known:
         yield from _of_faults(experiment)
@@ -115,7 +115,7 @@ def _without_servers(experiment: Experiment, sync: PeerStrategy) -> Iterator[str
     """Yield keys that a strategy without servers cannot have."""
     none = without_servers(sync)
     reason = f"{none}: leave it out; a variant with servers can have it"
-    yield from _excluded(experiment, dict.fromkeys(OF_SERVERS, reason))
+    yield from excluded(experiment, dict.fromkeys(OF_SERVERS, reason))
     if experiment.network is not None and experiment.network.delays:
         yield f"network.delays: {none}, so no push, pull or reply can be late"
     if experiment.checkpoint is not None and not sync.can_be_saved:
@@ -127,7 +127,7 @@ def _without_servers(experiment: Experiment, sync: PeerStrategy) -> Iterator[str
         yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
 
 
-def _excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]:
+def excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield those of these keys that are given, each with the reason against it."""
     for key, why in reasons.items():
         name, _, part = key.partition(".")

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
+from outpace.config.contradictions import excluded
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
@@ -84,7 +85,11 @@ class Control(ABC):
             raise ConfigError(f"{why}: all servers must follow it during the whole run")
         if after.wire != before.wire:
             raise ConfigError(f"sync.wire={after.wire}, but the run has {before.wire}: {ONE_WIRE}")
-        if problems := list(policies.problems("sync", sync)):
+        problems = [
+            *policies.problems("sync", sync),
+            *excluded(self._experiment, after.exclusions(self._experiment.workers)),
+        ]
+        if problems:
             raise ConfigError("\n".join(problems))
         for server in matching(keys, self._experiment.servers):
             self._set_policy(server, sync)
@@ -113,7 +118,7 @@ class Control(ABC):
         self._require_changeable()
         if not (condition is None or isinstance(condition, str) or callable(condition)):
             raise ConfigError(f"a {which} condition must be a function or its name: {condition!r}")
-        excludes = self._experiment.policies.strategy.excludes
+        excludes = self._experiment.policies.exclusions(load=True)
         if why := excludes.get("conditions") or excludes.get(f"conditions.{which}"):
             raise ConfigError(f"no {which} condition can be set: {why}")
         for server in matching(keys, self._experiment.servers):
