@@ -34,7 +34,6 @@ from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
-from outpace.tasks import Script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ class Attempt:
         processes.room_s = self.launcher.room_s
         processes.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
-        is_lost = isinstance(experiment.task, Script) and setting.saving is None
+        is_lost = experiment.has_script and setting.saving is None
         if setting.outside is None and not is_lost:
             processes.start = self._start_again
         if setting.outside is None:

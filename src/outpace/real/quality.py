@@ -25,7 +25,7 @@ from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
-from outpace.tasks import Evaluation, Script
+from outpace.tasks import Evaluation
 
 
 class Quality(RunObserver):
@@ -124,7 +124,7 @@ class Quality(RunObserver):
         again.
         """
         metrics, experiment = self.metrics.kept(), self._experiment
-        if experiment.peers and not isinstance(experiment.task, Script):
+        if experiment.peers and not experiment.has_script:
             # Models are saved at times that differ a little.
             return metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
         limits = np.full(1 + taken.workers, seconds(taken.now))  # the last place is for no worker

@@ -55,7 +55,6 @@ from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
-from outpace.tasks import Script
 
 LEASE_S: Final = 10.0
 _MOST_EARLY: Final = 3  # losses in a row before the training begins
@@ -117,7 +116,7 @@ class RealRun:
         if launcher is not None:
             elsewhere = experiment.workers + experiment.servers_in_run
         here = experiment.servers_in_run + experiment.workers - elsewhere
-        has_store = experiment.peers is not None or isinstance(experiment.task, Script)
+        has_store = experiment.peers is not None or experiment.has_script
         require_room(here, elsewhere, 2 if has_store else 1)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._watch, self._control, self._keeper = watch, control, keeper

@@ -20,7 +20,7 @@ from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
-from outpace.tasks import Script, Workload
+from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.virtual import VirtualRun
@@ -166,7 +166,7 @@ class OpenCheckpoint:
             layout=self._workload.layout,
             recovery=run.recovery(),
             costs=run.life.costs(),
-            of_script=isinstance(run.experiment.task, Script),
+            of_script=run.experiment.has_script,
         )
 
     def add_models(self, taken: Taken) -> None:

@@ -33,7 +33,6 @@ from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR
 from outpace.sync.messages import WireMessage, server_name, worker_name
-from outpace.tasks import Script
 
 
 def _new_checkpoints(
@@ -81,7 +80,7 @@ class Parts:
                 ),
             )
             self._store: HostedStore | None = None
-            if experiment.peers is not None or isinstance(experiment.task, Script):
+            if experiment.peers is not None or experiment.has_script:
                 self._store = HostedStore(self.transport, address, workers, keys)
             self.store = "" if self._store is None else self._store.endpoint
             run = self.run = RunState(setting, self.clock, self.kernel, self.listener)
@@ -142,9 +141,8 @@ class Parts:
     def _copies(self) -> bool:
         """True if processes that save do not see the folder of the run."""
         experiment = self._setting.experiment
-        task = experiment.task
-        is_elsewhere = isinstance(task, Script) and task.is_elsewhere
-        return self._setting.copies or (experiment.peers is not None and is_elsewhere)
+        is_elsewhere = experiment.peers is not None and experiment.is_elsewhere
+        return self._setting.copies or is_elsewhere
 
     def _failed(self, name: str, why: str) -> None:
         """A process cannot go on, as if it had found that out itself."""

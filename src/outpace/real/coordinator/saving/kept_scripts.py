@@ -19,7 +19,6 @@ from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 
 
 class KeptScripts:
@@ -44,7 +43,7 @@ class KeptScripts:
         resume: ResumePoint | None,
         last: Callable[[], Path | None],
     ) -> None:
-        is_script = isinstance(experiment.task, Script)
+        is_script = experiment.has_script
         self._is_wanted = is_script and experiment.peers is None
         self._listener, self._last = listener, last
         self._workers = experiment.workers

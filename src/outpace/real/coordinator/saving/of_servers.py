@@ -50,7 +50,6 @@ from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import lacking
 from outpace.sync.messages import WireMessage, server_name, worker_name
-from outpace.tasks import Script
 
 _AHEAD: Final = 2  # clocks, so that no server is past the chosen one
 _SCRIPTS: Final = 1 << 31  # the number of worker 0's script among the shards
@@ -93,7 +92,7 @@ class CheckpointsOfServers(Checkpoints):
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
         super().__init__(run, self._servers, planner, "servers")
-        self._is_script = isinstance(experiment.task, Script)
+        self._is_script = experiment.has_script
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:

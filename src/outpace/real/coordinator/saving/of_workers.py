@@ -29,7 +29,6 @@ from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 
 _AHEAD: Final = 1  # results of all-reduces
 _COMMON: Final = COMMON + SUFFIX
@@ -61,7 +60,7 @@ class CheckpointsOfWorkers(Checkpoints):
         self._here = list(range(self._workers))
         self._last = experiment.stop.iterations
         self._finished: set[int] = set()  # workers that have done all their iterations
-        self._is_script = isinstance(experiment.task, Script)
+        self._is_script = experiment.has_script
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
         self._beside = run.beside

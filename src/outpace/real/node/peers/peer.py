@@ -44,7 +44,6 @@ from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
-from outpace.tasks import Script
 
 _LONGEST_S: Final = 86_400.0  # for others to join a group
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
@@ -69,7 +68,7 @@ class PeerWorker(WorkerProcess):
         self.first_iteration = 0
         self.saver: WorkerSaver | None = None
         # Of scripts no checkpoint is taken once the first one has ended.
-        is_saved = experiment.checkpoint is not None and not isinstance(experiment.task, Script)
+        is_saved = experiment.checkpoint is not None and not experiment.has_script
         self._is_saved_apart = is_saved and self.strategy.saved_apart
         self._before = Restored()  # what a checkpoint had
         self.workers = experiment.workers
