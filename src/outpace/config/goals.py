@@ -26,22 +26,11 @@ class Stop:
         require_number("iterations", self.iterations, whole=True)
         require_number("virtual_time_s", self.virtual_time_s)
         require_number("target_accuracy", self.target_accuracy)
-        if self.iterations is not None:
-            require(self.iterations > 0, "iterations", "at least 1", self.iterations)
-        if self.virtual_time_s is not None:
-            require(
-                positive(self.virtual_time_s),
-                "virtual_time_s",
-                "a positive number of seconds, at most 1e9",
-                self.virtual_time_s,
-            )
-        if self.target_accuracy is not None:
-            require(
-                0 < self.target_accuracy <= 1,
-                "target_accuracy",
-                "in (0, 1]",
-                self.target_accuracy,
-            )
+        iterations, time_s, accuracy = self.iterations, self.virtual_time_s, self.target_accuracy
+        require(iterations is None or iterations > 0, "iterations", "at least 1", iterations)
+        must = "a positive number of seconds, at most 1e9"
+        require(time_s is None or positive(time_s), "virtual_time_s", must, time_s)
+        require(accuracy is None or 0 < accuracy <= 1, "target_accuracy", "in (0, 1]", accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +54,9 @@ class Target:
             raise ValueError("needs exactly one of accuracy and loss")
         require_number("accuracy", self.accuracy)
         require_number("loss", self.loss)
-        if self.accuracy is not None:
-            require(0 < self.accuracy <= 1, "accuracy", "in (0, 1]", self.accuracy)
-        if self.loss is not None:
-            require(positive(self.loss), "loss", "positive, at most 1e9", self.loss)
+        accuracy, loss = self.accuracy, self.loss
+        require(accuracy is None or 0 < accuracy <= 1, "accuracy", "in (0, 1]", accuracy)
+        require(loss is None or positive(loss), "loss", "positive, at most 1e9", loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +78,7 @@ class Evaluate:
         require_number("every_updates", self.every_updates, whole=True)
         require_number("every_s", self.every_s)
         require_number("samples", self.samples, whole=True)
-        if self.samples is not None:
-            require(self.samples > 0, "samples", "at least 1", self.samples)
-        if self.every_updates is not None:
-            require(self.every_updates > 0, "every_updates", "at least 1", self.every_updates)
-        if self.every_s is not None:
-            require(1e-6 <= self.every_s <= 1e9, "every_s", "from 1e-6 to 1e9", self.every_s)
+        updates, every_s, samples = self.every_updates, self.every_s, self.samples
+        require(samples is None or samples > 0, "samples", "at least 1", samples)
+        require(updates is None or updates > 0, "every_updates", "at least 1", updates)
+        require(every_s is None or 1e-6 <= every_s <= 1e9, "every_s", "from 1e-6 to 1e9", every_s)

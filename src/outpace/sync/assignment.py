@@ -147,25 +147,23 @@ class Policies:
                 f"{key}: a list of {len(syncs)} policies for {self.servers} servers: a list "
                 "has one policy for each server; servers=N or --servers N sets how many there are"
             )
-        for name, sync in _named(key, syncs):
-            yield from self._problems_of_one(name, sync, load)
-
-    def _problems_of_one(self, key: str, sync: Sync, load: bool) -> Iterator[str]:
-        if isinstance(sync, PythonStrategy) and not load:
-            return
-        strategy = strategy_of(sync)
-        for problem in strategy.problems(self.workers):
-            yield f"{key}.{problem}"
-        if not strategy.has_servers and sync is not self.sync:
-            everywhere = "all workers must follow it during the whole run"
-            yield f"{key}: {without_servers(strategy)}: {everywhere}"
+        for place, sync in _by_place(key, syncs):
+            if isinstance(sync, PythonStrategy) and not load:
+                continue
+            strategy = strategy_of(sync)
+            for problem in strategy.problems(self.workers):
+                yield f"{place}.{problem}"
+            if not strategy.has_servers and sync is not self.sync:
+                everywhere = "all workers must follow it during the whole run"
+                yield f"{place}: {without_servers(strategy)}: {everywhere}"
 
     def warnings(self) -> Iterator[str]:
         """Yield what the policies warn of, each with its key. Loads the user's files."""
         changes = {f"sync_changes[{n}].sync": each.sync for n, each in enumerate(self.changes)}
         for key, syncs in {"sync": self.sync, **changes}.items():
-            for name, sync in _named(key, syncs):
-                yield from (f"{name}.{warning}" for warning in strategy_of(sync).warnings())
+            for place, sync in _by_place(key, syncs):
+                for warning in strategy_of(sync).warnings():
+                    yield f"{place}.{warning}"
 
     def _unmatched(self, key: str, keys: str) -> Iterator[str]:
         try:
@@ -174,11 +172,13 @@ class Policies:
             yield f"{key}.{error}"
 
 
-def _named(key: str, syncs: Syncs) -> list[tuple[str, Sync]]:
-    """Return the strategies, each with its key."""
+def _by_place(key: str, syncs: Syncs) -> Iterator[tuple[str, Sync]]:
+    """Yield each strategy with the place in the configuration where it is written."""
     if isinstance(syncs, tuple):
-        return [(f"{key}[{place}]", sync) for place, sync in enumerate(syncs)]
-    return [(key, syncs)]
+        for place, sync in enumerate(syncs):
+            yield f"{key}[{place}]", sync
+    else:
+        yield key, syncs
 
 
 def for_workers(syncs: Syncs, workers: int) -> Syncs:
