@@ -93,6 +93,10 @@ class Life:
     def end(self) -> None:
         """Note that the run has ended well."""
 
+    def close(self) -> None:
+        """Close programs, after the kernel, and hand the last rows on. Idempotent."""
+        self.rows.flush()
+
     def recovery(self) -> Recovery:
         """Return what the run went through to survive failures."""
         return structs.replace(self._recovery)

@@ -296,7 +296,7 @@ class VirtualRun(ABC):
         self.kernel.close()
         self._drop_pending()
         self.gradients.close()
-        self.life.rows.flush()
+        self.life.close()
         self._trace.flush()
 
     def _on_update(self, version: int) -> None:

@@ -272,7 +272,7 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
                 header = msgspec.msgpack.encode(Header(RUN, GENERATION, place, body))
                 raw = msgspec.msgpack.decode(header, type=Envelope).message
                 assert plain(msgspec.msgpack.decode(raw, type=ANY_MESSAGE)) == plain(body)
-                head: BlockHead | None = getattr(body, "block", None)
+                head: BlockHead | None = getattr(body, body.block_field, None)
                 assert (block is None) == (head is None)
                 assert block is None or head_of(block) == head
 

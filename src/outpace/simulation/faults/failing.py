@@ -67,6 +67,7 @@ class Failures(Life):
             self._costs.restore(run.resume.checkpoint.index.costs)
         self._interruptions = Interruptions(self.rows)
         self._processes: dict[str, MortalProcess] = {}
+        self._programs: list[Coroutine[Any, Any, None]] = []  # of workers, also of those lost
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
@@ -100,6 +101,7 @@ class Failures(Life):
     def spawn(self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False) -> None:
         process = self._processes[name]
         if name in self._numbers:
+            self._programs.append(program)
             program = self._to_the_end(program, process)
         process.walker = self.kernel.spawn(program, name, daemon=daemon)
 
@@ -355,6 +357,11 @@ class Failures(Life):
             return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0
         finally:
             twin.close()
+
+    def close(self) -> None:
+        for program in self._programs:  # one that has never begun is not closed with its process
+            program.close()
+        super().close()
 
     def summary(self) -> dict[str, Any]:
         return {"faults": self._costs.summary()}

@@ -67,7 +67,7 @@ class FollowedScript(PipedScript):
             settings=[],
             state={},
             state_digest="",
-            averaged=torch.empty(0, dtype=script.dtype),
+            averaged=torch.empty(0, dtype=script.dtype, device="cpu"),
             averaged_layout=BufferLayout({}),
         )
         self._restore_from(begin)
