@@ -25,7 +25,7 @@ from outpace.real.net.peer_messages import GroupBroken, TakePart
 HOST = "127.0.0.1"
 
 
-ENTRIES = 2 * 5 * 8  # bytes of those of two workers
+ENTRIES = 2 * 5 * 8  # numbers of those of two workers
 
 
 class Team:
@@ -161,7 +161,7 @@ def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
     for mean, sent in found:
         assert mean.dtype == torch.float32
         assert mean.tolist() == [1.0, 256.0, 1 + 2**-12]
-        assert sent == 2 * 2 + 4 + ENTRIES  # 2·(N − 1)/N of the buffers
+        assert sent == 2 * 2 + 4 * (1 + ENTRIES)  # 2·(N − 1)/N of the buffers
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -309,14 +309,14 @@ class _InMemory:
 
 
 # Of a new group the first operation tells who has come how far; then one who has a result gives
-# it to those who have not, if there are any; then comes what is pending, values before entries.
-EVENED = VALUES = 1
+# it to those who have not, if there are any; then comes what is pending.
+EVENED = 1
 
 
 @pytest.fixture
 def memory(monkeypatch):
     """Only worker 0 has the result of the first all-reduce; then nothing fails."""
-    found = Memory({(0, 1): EVENED + VALUES, (0, 2): EVENED + VALUES})
+    found = Memory({(0, 1): EVENED, (0, 2): EVENED})
     monkeypatch.setattr(reductions, "Group", found.group)
     return found
 
@@ -370,7 +370,7 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
     team, memory, monkeypatch
 ):
-    memory.fails[1, 2] = EVENED + VALUES  # worker 0 gives it to worker 1; then it is gone
+    memory.fails[1, 2] = EVENED  # worker 0 gives it to worker 1; then it is gone
     wakers = []
     monkeypatch.setattr(
         reductions, "Waker", lambda clock: wakers.append(CountedWaker(clock)) or wakers[-1]

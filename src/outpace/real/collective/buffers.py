@@ -88,23 +88,34 @@ class AccumulatedInBuffer:
 
 
 class WireBuffer:
-    """The values that a worker sends, and the entries of all workers.
+    """The values that a worker sends, followed by the entries of all workers.
 
     Each worker has a row of the entries that no other worker writes, so that their sum is a table
-    of all entries.
+    of all entries. Their bytes are sent as numbers, which every type of the values represents
+    exactly (bfloat16 all whole numbers up to 256), and travel with the last piece of the values.
 
     Args:
-        values: buffers of one or two dtypes.
+        buffers: of one or two dtypes; the last one has `room` elements behind its values.
     """
 
-    def __init__(self, values: Sequence[torch.Tensor], workers: int) -> None:
-        self.values = values
-        self._rows = values[0].new_zeros((workers, _FIELDS), dtype=torch.int64)
-        self.buffers = [*values, self._rows]
+    def __init__(self, buffers: Sequence[torch.Tensor], workers: int) -> None:
+        self.buffers = buffers
+        *before, last = buffers
+        rest = len(last) - self.room(workers)
+        self.values = [each for each in (*before, last[:rest]) if len(each)]
+        self._rows = torch.zeros((workers, _FIELDS), dtype=torch.int64, device="cpu")
+        self._bytes = last[rest:]  # of the rows, as numbers
         self.is_summed = False  # False: the buffers hold this worker's value
         self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
+        self._end = last[rest - len(self._pieces[-1]) :] if rest else self._bytes
+        self._alone = len(self._pieces) - bool(rest)  # pieces that are sent without the entries
         self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
+
+    @staticmethod
+    def room(workers: int) -> int:
+        """Return the number of elements of the entries of so many workers."""
+        return workers * _FIELDS * torch.int64.itemsize
 
     @property
     def is_intact(self) -> bool:
@@ -120,7 +131,7 @@ class WireBuffer:
     ) -> Iterator[torch.Tensor]:
         """Write what this worker gives; yield each piece once it is written.
 
-        Sets `is_finite`; values are checked while they travel.
+        `write_entry` returns the last one. Sets `is_finite`; values are checked while they travel.
 
         Args:
             value: consecutive tensors, which are multiplied by `share`; None: the worker gives
@@ -129,13 +140,14 @@ class WireBuffer:
         """
         self.is_finite = True
         if value is None:
-            for piece in self._pieces:
-                yield piece.zero_()
+            for each in self.values:
+                each.zero_()
+            yield from self._pieces[: self._alone]
             return
         whole = [each.reshape(-1) for each in parts(value)]
         given = [part for each in self._cut(whole) for part in torch.split(each, _PIECE)]
         rest = sum(map(len, given)) - unchecked  # elements that are to be finite
-        pieces, written = deque(self._pieces), 0
+        pieces, written = deque(self._pieces[: self._alone]), 0
         for place, part in zip(split_among(self.values, given), given, strict=True):
             if share != 1 and part.device == place.device:
                 torch.mul(part, share, out=place)
@@ -163,12 +175,15 @@ class WireBuffer:
     def write_entry(self, worker: int, entry: Entry) -> torch.Tensor:
         """Write this worker's entry; return the piece with the entries."""
         row = [entry.part, entry.weight, entry.joined, *entry.digests]
-        self._rows.zero_()[worker] = self._rows.new_tensor(row)
-        return self._rows
+        self._rows.zero_()[worker] = torch.tensor(row, device="cpu")
+        self._bytes.copy_(self._rows.view(torch.uint8).reshape(-1))
+        return self._end
 
     def entries(self) -> dict[int, Entry]:
         """Return the entries of the workers that took part, by worker."""
-        rows: list[list[int]] = self._rows.tolist()
+        found = self._bytes.to("cpu", torch.uint8, copy=True)  # which begins at a multiple of 8
+        found = found.view(torch.int64).view(self._rows.shape)
+        rows: list[list[int]] = found.tolist()
         return {
             worker: Entry(Contribution(part), weight, joined, Digests(*digests))
             for worker, (part, weight, joined, *digests) in enumerate(rows)

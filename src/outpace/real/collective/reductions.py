@@ -1,6 +1,6 @@
 """A worker's part in all-reduces over torch.distributed.
 
-A worker sends a copy of its value, and beside it what it says of it (`Entry`). If a worker is lost
+A worker sends a copy of its value, and behind it what it says of it (`Entry`). If a worker is lost
 during an all-reduce, the others therefore still have their values, and repeat the all-reduce
 without it. If one of them already has the result, it sends the result to the others.
 """
@@ -175,12 +175,13 @@ class Reductions:
         return part
 
     def _new_wire(self) -> WireBuffer:
-        sizes = [(self._elements, self._wire)]
+        room = WireBuffer.room(self._workers)
+        sizes = [(self._elements + room, self._wire)]
         if self._wire != self._tail:
             first = self._elements - self._exact
-            sizes = [(first, self._wire), (self._exact, self._tail)]
-        values = [self._new(*size) for size in sizes if size[0]]
-        return WireBuffer(values, self._workers)
+            sizes = [(first, self._wire)] if first else []
+            sizes.append((self._exact + room, self._tail))
+        return WireBuffer([self._new(*size) for size in sizes], self._workers)
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized buffer on the device of the values."""
