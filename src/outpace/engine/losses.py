@@ -54,8 +54,10 @@ def follows(
     return "end" if has_exited and on_loss == "restart" else "all"
 
 
-def left_after(present: Experiment, loss: RunError, workers: int, servers: int) -> Experiment:
-    """Return the experiment with which all begin again.
+def numbers_left(
+    present: Experiment, loss: RunError, workers: int, servers: int
+) -> tuple[int, int]:
+    """Return how many workers and servers begin again.
 
     Args:
         workers, servers: numbers of those that are gone. With `continue` they do not begin again.
@@ -72,6 +74,12 @@ def left_after(present: Experiment, loss: RunError, workers: int, servers: int) 
     if left_workers < least or left_servers < 1:
         needed = plural(least, "worker") if left_workers < least else "1 server"
         raise RunError(f"{loss}; the run needs at least {needed}")
+    return left_workers, left_servers
+
+
+def left_after(present: Experiment, loss: RunError, workers: int, servers: int) -> Experiment:
+    """Return the experiment with which all begin again. Arguments and errors: `numbers_left`."""
+    left_workers, left_servers = numbers_left(present, loss, workers, servers)
     return replace(present, workers=left_workers, servers=left_servers)
 
 

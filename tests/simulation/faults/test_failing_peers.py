@@ -53,8 +53,15 @@ def test_with_continue_those_that_are_left_begin_again_from_the_checkpoint(strat
     assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 1_030_000_000)]
 
 
+def test_those_that_are_left_continue_though_the_last_one_fails_later():
+    later = {"kind": "pause", "at_s": 1.5, "worker": 2, "for_s": 0.3}
+    found = ran("ssgd", CRASH, later, on_worker_loss="continue")
+    assert found.recovery.restarts == 1
+    assert found.costs["happened"]["pause"] == 1
+
+
 def test_two_workers_do_not_continue_without_one_of_them():
-    with pytest.raises(RunError, match="worker-1 was killed by SIGKILL"):
+    with pytest.raises(RunError, match="worker-1 was killed by SIGKILL; the run needs at least 2"):
         ran("ssgd", CRASH, on_worker_loss="continue", workers=2)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outpace.engine.losses import follows, left_after
+from outpace.engine.losses import follows, numbers_left
 from outpace.errors import RunError
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import MortalProcess
@@ -42,7 +42,7 @@ class PeerFailures(Failures):
         loss = RunError(f"{process.name} {how}")
         if follows(experiment, is_server=False) == "end":
             raise loss
-        left_after(experiment, loss, len(self.dropped | {worker}), 0)
+        numbers_left(experiment, loss, len(self.dropped | {worker}), 0)
         if experiment.on_worker_loss == "continue":
             self.dropped.add(worker)
             self._run.network.obstacles.end_partition(process.name)  # nothing waits for its end
