@@ -24,11 +24,11 @@ from outpace.blocks.block import Pieces, whole
 from outpace.errors import ProtocolError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.clock import RealClock
+from outpace.real.net.clock import Later, RealClock
 from outpace.real.net.memory import mapping, slots
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.mapping import mapped, new_file, opened
-from outpace.real.net.memory.slots import Later, OwnSlots, new_slots
+from outpace.real.net.memory.slots import OwnSlots, new_slots
 from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.real.net.sparse_log import Log

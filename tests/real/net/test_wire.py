@@ -21,7 +21,7 @@ from outpace.blocks.block import Block, Phantom
 from outpace.blocks.block import whole as in_one
 from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.blocks.sums import all_finite
-from outpace.real.net import block_frames
+from outpace.real.net import block_frames, wire
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.messages import BlockPiece, Ready, StateEntry
 from outpace.real.net.wire import (
@@ -157,7 +157,10 @@ def plain(message: WireMessage) -> bytes:
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    with mock.patch.object(block_frames, "PIECE_BYTES", SMALL_PIECE):
+    with (
+        mock.patch.object(block_frames, "PIECE_BYTES", SMALL_PIECE),
+        mock.patch.object(wire, "PIECE_BYTES", SMALL_PIECE),
+    ):
         yield
 
 

@@ -61,21 +61,14 @@ def on_the_wire(block: tuple[str, int]) -> tuple[str, int]:
 def pieces_of(block: Block) -> Iterator[memoryview]:
     """Yield the bytes of a block, PIECE_BYTES at a time; one empty piece if it is empty."""
     if isinstance(block, Pieces) and _cut_alike(block):
-        yield from map(_bytes_of, block.parts)
+        yield from map(bytes_of, block.parts)
         return
     block = whole(block)
     size = block.nbytes
-    data = None if isinstance(block, Phantom) else _bytes_of(block)
+    data = None if isinstance(block, Phantom) else bytes_of(block)
     for offset in range(0, max(size, 1), PIECE_BYTES):
         end = min(offset + PIECE_BYTES, size)
         yield _ZEROS[: end - offset] if data is None else data[offset:end]
-
-
-def only_piece(block: Block) -> memoryview | None:
-    """Return the bytes of a block that travels in one piece; None: it may have several."""
-    if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
-        return _bytes_of(block)
-    return None
 
 
 def block_in(piece: memoryview, head: BlockHead) -> Block | None:
@@ -142,7 +135,7 @@ def _tensor_of(piece: memoryview | bytearray, dtype: torch.dtype) -> torch.Tenso
     return torch.frombuffer(piece, dtype=dtype)
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
+def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a tensor that is contiguous and 1-D."""
     if tensor.requires_grad:
         tensor = tensor.detach()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,6 +22,7 @@ import zmq
 from outpace.support.units import Time
 
 Readable: TypeAlias = "zmq.Socket[bytes] | int"
+Later: TypeAlias = deque[Callable[[], object]]  # what other threads have found out
 
 _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
@@ -39,25 +41,21 @@ class RealClock:
     walkers that it woke have run.
 
     Attributes:
+        later: to be called before the next wait. Any thread may append to it.
         idle_ns: the clock found nothing to read then, or stopped waiting then because something
             came. The sockets set the others for the message that is being handled: its first piece
-            was read at first_ns, its last piece at read_ns, and its socket was empty at empty_ns.
+            was read at first_ns, its last piece at read_ns, and the last piece came after after_ns.
             All are values of time.monotonic_ns().
     """
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
         self.stood_still_s = 0.0  # longest time by which a wait was too long
-        self.idle_ns = self.empty_ns = self.first_ns = self.read_ns = time.monotonic_ns()
+        self.idle_ns = self.after_ns = self.first_ns = self.read_ns = time.monotonic_ns()
+        self.later: Later = deque()
         self._poller = zmq.Poller()
         self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
-        self._before: list[Callable[[], object]] = []
-
-    @property
-    def after_ns(self) -> int:
-        """The last piece of the message that is being handled came after this time."""
-        return max(self.idle_ns, self.empty_ns)
 
     @property
     def now(self) -> Time:
@@ -67,14 +65,6 @@ class RealClock:
         """Call the handler whenever this socket or file descriptor can be read."""
         self._poller.register(socket, zmq.POLLIN)
         self._handlers[socket] = handler
-
-    def before_waits(self, call: Callable[[], object]) -> None:
-        """Call this whenever the clock is about to wait."""
-        self._before.append(call)
-
-    def not_before_waits(self, call: Callable[[], object]) -> None:
-        """Call this no more when the clock is about to wait."""
-        self._before.remove(call)
 
     def forget(self, socket: Readable) -> None:
         """Stop watching this socket or file descriptor."""
@@ -118,8 +108,8 @@ class RealClock:
         """Call the handlers of what can be read; if nothing can, wait until the next event."""
         if self._signals:
             self._run_signal_handlers()
-        for call in self._before:
-            call()
+        while self.later:
+            self.later.popleft()()
         if not self._handlers and next_event is None:
             return None
         before = time.monotonic_ns()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -30,7 +30,14 @@ from outpace.real.net import (
     probes,
     report_messages,
 )
-from outpace.real.net.block_frames import Assembly, IsFinite, block_in, only_piece, pieces_of
+from outpace.real.net.block_frames import (
+    PIECE_BYTES,
+    Assembly,
+    IsFinite,
+    block_in,
+    bytes_of,
+    pieces_of,
+)
 from outpace.real.net.messages import BlockPiece, WirePart
 from outpace.sync.membership import Fence, Verdict
 from outpace.sync.messages import Count, Index, WireMessage
@@ -82,8 +89,6 @@ _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(E
 _MESSAGES: Final[msgspec.msgpack.Decoder[WireMessage]] = msgspec.msgpack.Decoder(ANY_MESSAGE)
 _REASON: Final = 200  # characters of an error, which may quote what came in
 
-T = TypeVar("T")
-
 
 class WireError(ProtocolError):
     """A received message is not of this run, or is not acceptable."""
@@ -117,8 +122,8 @@ class Outgoing:
         """
         if block is None or slot is not None:
             return ([self._header(message, slot)],)
-        if (piece := only_piece(block)) is not None:
-            return ([self._header(message), piece],)
+        if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
+            return ([self._header(message), bytes_of(block)],)
         return self._in_pieces(message, block)
 
     def _in_pieces(self, message: WireMessage, block: Block) -> Iterator[list[Frame]]:
@@ -217,13 +222,16 @@ class Incoming:
         """Return the wire message if it is the one that is due, and where its block lies."""
         if len(memoryview(frame)) > HEADER_BYTES:
             raise WireError("the header is too long")
-        header = _decode(_ENVELOPES, frame)
-        if header.run != self._run:
-            raise WireError("it belongs to another run")
-        verdict = self._fence.verdict(header.generation, header.serial)
-        if verdict != "due":
-            raise self._objection(header, verdict)
-        return _decode(_MESSAGES, header.message), header.slot
+        try:
+            header = _ENVELOPES.decode(frame)
+            if header.run != self._run:
+                raise WireError("it belongs to another run")
+            verdict = self._fence.verdict(header.generation, header.serial)
+            if verdict != "due":
+                raise self._objection(header, verdict)
+            return _MESSAGES.decode(header.message), header.slot
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+            raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
 
     def _objection(self, header: Envelope, verdict: Verdict) -> WireError:
         """Return why a message is not the one that is due."""
@@ -267,13 +275,6 @@ class Incoming:
         block = assembly.add(piece)
         self._assembly = assembly if block is None else None
         return None if block is None else (self._message, block)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[T], data: Frame) -> T:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
 
 
 def _kind(message: WireMessage) -> str:

@@ -25,8 +25,9 @@ import torch
 from outpace.blocks.block import Block, Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
+from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import is_available
-from outpace.real.net.memory.slots import Later, OwnSlots, PeerSlots
+from outpace.real.net.memory.slots import OwnSlots, PeerSlots
 from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.support.machine import boot_id
@@ -44,6 +45,9 @@ class Lane:
         later: called before the clock waits.
         note: called with why blocks go over the network although the other process is on this
             machine.
+
+    Attributes:
+        is_ready: True if blocks can be sent in slots.
     """
 
     def __init__(
@@ -51,10 +55,10 @@ class Lane:
     ) -> None:
         self._send, self._later, self._note = send, later, note
         self._own: OwnSlots | None = None
-        self._is_answered = self._has = False  # by the peer: it can open them
+        self._is_answered = False  # by the peer
         self._theirs: PeerSlots | None = None
         self._used: set[int] = set()  # slots of the peer whose blocks are used here
-        self._is_closed = False
+        self.is_ready = self._is_closed = False
 
     def offer(self, own: OwnSlots | None) -> None:
         """Offer slots of this process to the peer, once; None: there are none."""
@@ -73,11 +77,6 @@ class Lane:
         assert self._own is not None
         return self._own.place(block, self)
 
-    @property
-    def is_ready(self) -> bool:
-        """True if blocks can be sent in slots."""
-        return self._has and not self._is_closed
-
     # -- from the peer ---------------------------------------------------------------------
 
     def take(self, message: MemoryMessage) -> None:
@@ -93,7 +92,7 @@ class Lane:
         elif self._is_answered:
             raise ProtocolError("it answers an offer of memory again")
         else:
-            self._is_answered, self._has = True, message.has
+            self._is_answered, self.is_ready = True, message.has
             if message.reason and not message.has:
                 self._note(
                     "blocks for processes that cannot get memory of this one go over the network "
@@ -143,7 +142,7 @@ class Lane:
 
     def close(self, *, hears: bool = False) -> None:
         """The connection has ended. hears: messages that came before are still to be read."""
-        self._is_closed = True
+        self._is_closed, self.is_ready = True, False
         if self._own is not None:
             self._own.leave(self)
         if not hears:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import torch
 
 from outpace.blocks.block import Pieces
 from outpace.errors import ProtocolError
+from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import (
     PAGE,
     Memory,
@@ -37,8 +37,6 @@ from outpace.real.net.memory.mapping import (
 from outpace.real.net.memory_messages import OfferMemory
 from outpace.support.machine import boot_id
 from outpace.support.memory import free_bytes
-
-Later: TypeAlias = deque[Callable[[], None]]  # what other threads have found out, to be called
 
 LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, which is faster for them
 _SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
@@ -136,7 +134,8 @@ class OwnSlots:
 
     def _free(self, nbytes: int) -> int | None:
         """Return a free slot for so many bytes, if possible one that has been used before."""
-        settle(self._later)
+        while self._later:  # slots that are not used any more
+            self._later.popleft()()
         if not LEAST_BYTES <= nbytes <= self._nbytes or self._descriptor < 0:
             return None
         for slot, readers in enumerate(self._readers):
@@ -213,12 +212,6 @@ class PeerSlots:
         except OSError as error:
             raise ProtocolError(f"slot {slot} cannot be read: {error.strerror}") from None
         return lent(memory, 0, elements, dtype, when_gone)
-
-
-def settle(later: Later) -> None:
-    """Note which slots are not used any more, and tell the processes whose slots they are."""
-    while later:
-        later.popleft()()
 
 
 def lent(

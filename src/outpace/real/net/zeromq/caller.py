@@ -35,7 +35,7 @@ class ZeroMQCaller(MonitoredSocket):
     ) -> None:
         super().__init__(transport, zmq.DEALER, handlers)
         session, self.peer = self._session, peer
-        self._lane = Lane(self._tell, self._later, self._log.note)
+        self._lane = Lane(self._tell, transport.clock.later, self._log.note)
         self._incoming = Incoming(
             session.run,
             FIRST,  # all begin again after the loss of a listener
@@ -84,7 +84,9 @@ class ZeroMQCaller(MonitoredSocket):
 
     def share_memory(self, nbytes: int) -> None:
         if self._session.shares_memory and self._slots is None:
-            self._slots = new_slots(_SLOTS, nbytes, self._later, self._log.note, is_read=False)
+            self._slots = new_slots(
+                _SLOTS, nbytes, self._clock.later, self._log.note, is_read=False
+            )
             self._lane.offer(self._slots)
 
     def _tell(self, message: WireMessage) -> None:
@@ -94,7 +96,7 @@ class ZeroMQCaller(MonitoredSocket):
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
-            got = self._incoming.take([frame.buffer for frame in frames])
+            got = self._incoming.take(frames)
         except Repeated:
             return False
         except WireError as error:

@@ -133,7 +133,7 @@ class ZeroMQListener(MonitoredSocket):
     def share_memory(self, nbytes: int) -> None:
         if self._session.shares_memory and self._slots is None:
             count = min(len(self._names) + _SLOTS_MORE, _MOST_SLOTS)
-            self._slots = new_slots(count, nbytes, self._later, self._log.note, is_read=True)
+            self._slots = new_slots(count, nbytes, self._clock.later, self._log.note, is_read=True)
             for peer in self._peers.values():
                 peer.lane.offer(self._slots)
 
@@ -158,13 +158,13 @@ class ZeroMQListener(MonitoredSocket):
         peer: _Peer | None = None
         is_gone = False
         try:
-            if self._session.keys is not None:
-                _require_own_key(name, frames[-1])
+            if self._session.keys is not None and (owner := frames[-1].get("User-Id")) != name:
+                raise WireError(f"its key belongs to {owner}")
             peer = known
             if peer is None:
                 self._first_message(int(frames[-1].get(zmq.SRCFD)))
                 newcomer = self._newcomer(name, identity, frames[-1])
-                got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
+                got = newcomer.incoming.take(frames[1:])
                 if name in self._named:
                     raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
@@ -176,7 +176,7 @@ class ZeroMQListener(MonitoredSocket):
             elif peer.refused:
                 return False
             else:
-                got = peer.incoming.take([frame.buffer for frame in frames[1:]])
+                got = peer.incoming.take(frames[1:])
         except Repeated:
             self._log.note(f"passed over a message of {name!r} that had come before")
             return False
@@ -214,7 +214,7 @@ class ZeroMQListener(MonitoredSocket):
         expect = partial(self._handlers.expect, name)
         outgoing = self._outgoing()
         tell = partial(self._tell, outgoing, identity)
-        lane = Lane(tell, self._later, self._log.note)
+        lane = Lane(tell, self._clock.later, self._log.note)
         incoming = Incoming(run, generation, expect, self._handlers.is_finite, lane.block)
         return _Peer(name, identity, connection, incoming, outgoing, lane)
 
@@ -319,9 +319,3 @@ class ZeroMQListener(MonitoredSocket):
 def _name_in(identity: bytes) -> str:
     """Return the name in a routing identity."""
     return identity.decode("utf-8", "replace").partition(NAME_END)[0]
-
-
-def _require_own_key(name: str, frame: zmq.Frame) -> None:
-    owner = frame.get("User-Id")
-    if owner != name:
-        raise WireError(f"its key belongs to {owner}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections import deque
-from functools import partial
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +13,7 @@ from zmq.utils.monitor import parse_monitor_message
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.memory.lane import Lane
-from outpace.real.net.memory.slots import Later, OwnSlots, settle
+from outpace.real.net.memory.slots import OwnSlots
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
@@ -53,10 +51,7 @@ class MonitoredSocket(ABC):
     def __init__(self, transport: ZeroMQTransport, kind: int, handlers: Handlers) -> None:
         clock, session = self._clock, self._session = transport.clock, transport.session
         self._handlers, self._log = handlers, transport.log
-        self._later: Later = deque()  # of the lanes; appended to in any thread
         self._slots: OwnSlots | None = None  # of this process, for large blocks
-        self._settle = partial(settle, self._later)
-        clock.before_waits(self._settle)
         self._socket: zmq.Socket[bytes] = transport.context.socket(kind)
         self._empty_ns = 0  # when nothing was there to be read
         lease_ms = max(1, int(session.lease_s * 1000))
@@ -119,7 +114,7 @@ class MonitoredSocket(ABC):
                 frame = receive(0, False)
                 frames.append(frame)
             before, clock.read_ns = clock.read_ns, monotonic_ns()
-            clock.empty_ns = self._empty_ns
+            clock.after_ns = max(clock.idle_ns, self._empty_ns)
             if self._take(frames):
                 if clock.idle_ns < before:  # busy for more than one message
                     self._note_whether_empty()
@@ -173,7 +168,6 @@ class MonitoredSocket(ABC):
             return
         if self._slots is not None:
             self._slots.close()
-        self._clock.not_before_waits(self._settle)
         self._clock.forget(self._monitor)
         self._clock.forget(self._socket)
         self._socket.disable_monitor()
