@@ -41,7 +41,7 @@ class Saving(ABC):
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
     ) -> None:
-        self._keeper, self._every = keeper, settings.every_updates
+        self._life, self._every = run.life, settings.every_updates
         self._number = 0 if keeper is None else keeper.last
         self._is_due = False
         self._workers = range(run.experiment.workers)
@@ -58,7 +58,8 @@ class Saving(ABC):
 
     def soon(self) -> None:
         """Take one as soon as possible. May be called by a signal handler."""
-        self._is_due = True
+        if not self._life.is_down:
+            self._is_due = True
 
     def now(self) -> None:
         """Take one now, where that is possible between two events; else as `soon`."""
@@ -112,11 +113,14 @@ class OpenCheckpoint:
         return self._number is not None
 
     def begin(self, number: int, workers: Iterable[int] | None = None) -> bool:
-        """Begin a checkpoint that waits for scripts; return False if the disk is full.
+        """Begin a checkpoint that waits for scripts.
+
+        Returns False if the disk is full, or if the run has no folder.
 
         workers: those whose scripts are awaited; None: all, of a run of scripts.
         """
-        assert self._keeper is not None
+        if self._keeper is None:
+            return False
         try:
             self.folder = self._keeper.begin(number)
         except OSError as error:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import structs
@@ -16,7 +16,9 @@ from outpace.record.trace import Trace, TraceRows
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.saving import Kept
     from outpace.simulation.virtual import VirtualRun
+    from outpace.sync.checkpoint.state import ShardState
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,11 +68,14 @@ class Life:
     Attributes:
         rows: take the rows of the recorder.
         keeps_in_memory: True if checkpoints are taken without a folder, too.
+        is_down: True while all processes are about to begin again.
+        last_checkpoint: from which all processes would begin again; None: there is none.
         gone: workers that are lost and have not begun again.
         dropped: workers that are lost and never begin again.
     """
 
-    keeps_in_memory = False
+    keeps_in_memory = is_down = False
+    last_checkpoint: Kept | None = None
     gone: Collection[int] = ()
     dropped: Collection[int] = ()
 
@@ -96,6 +101,46 @@ class Life:
     def close(self) -> None:
         """Close programs, after the kernel, and hand the last rows on. Idempotent."""
         self.rows.flush()
+
+    # -- checkpoints ---------------------------------------------------------------
+
+    def kept(
+        self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
+    ) -> Kept | None:
+        """Return what is to be kept of the run now, as the checkpoint of this number.
+
+        Args:
+            states: of the servers; without servers, of the model that all workers have.
+            own: without servers, what each worker has beside it.
+        """
+        return None
+
+    def write(self, part: int, size_bytes: int) -> Time:
+        """Let a server, or without servers all workers, write a part of a checkpoint.
+
+        Returns:
+            How much longer all stand still for it (ns).
+        """
+        return 0
+
+    @property
+    def servers_stand_until(self) -> Time:
+        """Until when some server stands still (ns)."""
+        return 0
+
+    @property
+    def all_servers_live(self) -> bool:
+        return True
+
+    def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
+        """Begin again from this checkpoint from now on, which is complete or will be at once.
+
+        Args:
+            writing: for so long (ns) all stand still for it.
+            still: of that is still to come.
+        """
+
+    # ------------------------------------------------------------------------------
 
     def recovery(self) -> Recovery:
         """Return what the run went through to survive failures."""

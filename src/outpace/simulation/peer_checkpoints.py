@@ -22,6 +22,7 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.saving import Kept
     from outpace.simulation.peers import PeerSimulation
 
 
@@ -62,6 +63,19 @@ class PeerSaving(Saving):
     def begin(self) -> None:
         if not self._number:
             self._write(self._run.state(dict.fromkeys(self._workers, 0), self._initial))
+        elif self._life.keeps_in_memory:  # the run was resumed from this one
+            resume = self._run.resume
+            assert resume is not None
+            own = [state for state in resume.own_states() if state is not None]
+            self._life.last_checkpoint = self._life.kept(self._number, [resume.state(0)], own)
+
+    def begin_again(self, kept: Kept) -> None:
+        """Go on with the models of the last checkpoint."""
+        self._is_due, self._results = False, None
+        self._passed = kept.states[0].version
+        self._saved.clear()
+        self._gone.clear()
+        self._begins = dict(enumerate(kept.first))
 
     def look(self, worker: int, iteration: int, results: int) -> None:
         """Save the run if it is time to: a worker begins this iteration, as all others will."""
@@ -151,7 +165,7 @@ class PeerSaving(Saving):
         return not self._open.is_open
 
     def _begin_next(self) -> bool:
-        """Begin the next checkpoint; return False if the disk is full."""
+        """Begin the next checkpoint; return False if it has no folder."""
         self._number += 1
         return self._open.begin(self._number)
 
@@ -163,11 +177,13 @@ class PeerSaving(Saving):
             found = [write_shard(folder, each, name=self._name_of(each.shard)) for each in own]
             return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
 
-        if not self._open.is_open:
-            if not self._begin_next():
-                return
+        if not self._open.is_open and self._begin_next():
             self._open.ask(self._workers)
-        taken = self._open.write(put)
+        kept, life = self._life.kept(self._number, [state], own), self._life
+        taken = self._open.write(put) if self._open.is_open else None
+        if kept is not None:
+            writing = life.write(0, max(each.nbytes for each in (state, *own)))
+            life.keep(kept, writing, still=writing)
         if taken is not None:
             count_until(state.watermarks, taken.totals.iterations)
             self._open.add_models(taken)

@@ -40,13 +40,11 @@ class PeerSimulation(VirtualRun):
     """A run without servers. Implements `Engine`."""
 
     _saving: PeerSaving | None
-    _failures: PeerFailures | None = None
 
     def _new_life(self, trace: Trace, events: EventLog) -> Life:
         if self.experiment.faults is None:
             return super()._new_life(trace, events)
-        self._failures = PeerFailures(self, trace, events)
-        return self._failures
+        return PeerFailures(self, trace, events)
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         sync = experiment.peers
@@ -73,8 +71,7 @@ class PeerSimulation(VirtualRun):
         return SharedModel(block, workers, self._committed, self._replicas())
 
     def _new_saving(self, settings: Checkpoint) -> PeerSaving:
-        new = PeerSaving if self._failures is None else self._failures.new_saving
-        return new(self, self._workload, self._keeper, settings, self.initial)
+        return PeerSaving(self, self._workload, self._keeper, settings, self.initial)
 
     def _start(self, before: Before) -> None:
         """Start the workers, with the models as they are now."""
@@ -126,6 +123,8 @@ class PeerSimulation(VirtualRun):
         own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
         (state,) = kept.states
         self._before = put_back(state, own, self._strategy, self.model, self.own_block)
+        assert self._saving is not None
+        self._saving.begin_again(kept)
 
     def start_again(self, kept: Kept) -> None:
         """Start the workers again, after `go_back`."""

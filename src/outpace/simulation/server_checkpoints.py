@@ -13,6 +13,7 @@ from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.record.checkpoints import ShardRecord, write_shard
 from outpace.simulation.checkpoints import Saving, Written
+from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, lacking
@@ -20,6 +21,7 @@ from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.saving import Kept
     from outpace.simulation.servers import Simulation
 
 
@@ -52,6 +54,9 @@ class ServerSaving(Saving):
             for server in range(len(shards))
         ]
         self._clock = shards[0].clock  # of shard 0, after its last message
+        # The servers stand still while they write, if processes fail: for so long until now (ns).
+        self._writing: Time = 0
+        self._coming: Kept | None = None  # the checkpoint that they write
 
     def look(self, server: int) -> Callable[[], None]:
         """Return what is to be called after each message of a server, before its answers."""
@@ -60,17 +65,30 @@ class ServerSaving(Saving):
     def begin(self) -> None:
         if not self._planner.number:
             self._begin_at(0)
+        elif self._life.keeps_in_memory:  # the run was resumed from this one
+            states = [shard.state() for shard in self._shards]
+            self._life.last_checkpoint = self._life.kept(self._planner.number, states)
+
+    def begin_again(self, kept: Kept) -> None:
+        """Go on with the shards of the last checkpoint; the one under way is given up."""
+        self._follow(self._planner.abandon())
+        self._states.clear()
+        self._writing = 0
+        self.close()
+        self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
+        self._is_due = False
+        self._clock = self._shards[0].clock
 
     def now(self) -> None:
-        self._is_due = True
-        if not self.is_taking:
+        self.soon()
+        if self._is_due and not self.is_taking:
             self._is_due = False
             self._begin_at(self._furthest + 1)
 
     @property
     def is_taking(self) -> bool:
         """True while a checkpoint has been begun and is not complete."""
-        return self._planner.is_open or self._open.is_open
+        return self._planner.is_open or self._open.is_open or self._coming is not None
 
     @property
     def _furthest(self) -> int:
@@ -113,6 +131,7 @@ class ServerSaving(Saving):
         self._saved(server, number, self._shards[server].state())
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
+        self._writing += self._life.write(server, state.nbytes)
         self._states[server] = state
         if self._planner.saved(number, server, state.clock):
             states = [self._states[each] for each in range(len(self._shards))]
@@ -135,14 +154,34 @@ class ServerSaving(Saving):
             parts += saved_history(history, folder, states[0].clock)
             return Written([record for record, _ in written], parts)
 
+        kept = self._coming = self._life.kept(number, states)
+        self._open.is_held = kept is not None
         scripts = self._training if self._run.script_processes else ()
-        if not self._open.begin(number, scripts):
-            return
-        taken = self._open.write(put)
+        taken = self._open.write(put) if self._open.begin(number, scripts) else None
         if taken is not None:
             self._records = taken.shards
             self._open.ask(scripts)
             self._open.add_models(taken)
+        if kept is not None and (until := self._life.servers_stand_until) > self._run.kernel.now:
+            self._run.kernel.call_at(until, self._keep, kept)
+        elif kept is not None:
+            self._keep(kept)
+
+    def _keep(self, kept: Kept) -> None:
+        """Complete a checkpoint that the servers have written, if processes fail in this run."""
+        if self._coming is not kept:
+            return  # it was given up
+        if not self._life.all_servers_live:
+            self.close()  # one has died while it wrote
+            return
+        self._coming = None
+        self._life.keep(kept, self._writing)
+        self._writing = 0
+        self._open.release()
+
+    def close(self) -> None:
+        self._coming = None
+        super().close()
 
     def leave(self, worker: int, last: int, *, ended: bool) -> None:
         """A script takes no more part in the training.

@@ -59,13 +59,11 @@ class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
     _saving: ServerSaving | None
-    _failures: ServerFailures | None = None
 
     def _new_life(self, trace: Trace, events: EventLog) -> Life:
         if self.experiment.faults is None:
             return super()._new_life(trace, events)
-        self._failures = ServerFailures(self, trace, events)
-        return self._failures
+        return ServerFailures(self, trace, events)
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = self._policies_now(experiment)
@@ -96,8 +94,7 @@ class Simulation(VirtualRun):
         return Shard(server, block, self.experiment.workers, policy, self.recorder, updated)
 
     def _new_saving(self, settings: Checkpoint) -> ServerSaving:
-        new = ServerSaving if self._failures is None else self._failures.new_saving
-        return new(self, self._workload, self._shards, self._keeper, settings)
+        return ServerSaving(self, self._workload, self._shards, self._keeper, settings)
 
     @property
     def _all_shards(self) -> list[Shard]:
@@ -203,6 +200,8 @@ class Simulation(VirtualRun):
         self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
         for shard, state in zip(self._shards, kept.states, strict=True):
             shard.restore(state, self.kernel.now)
+        assert self._saving is not None
+        self._saving.begin_again(kept)
 
     def start_again(self, kept: Kept) -> None:
         """Start all programs again, after `go_back`."""

@@ -25,8 +25,9 @@ from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.injection import Strike, inject
 from outpace.simulation.faults.processes import MortalProcess
-from outpace.simulation.faults.saving import Kept, KeptPeerSaving, KeptServerSaving
+from outpace.simulation.faults.saving import Kept
 from outpace.simulation.life import Life, Process
+from outpace.simulation.peer_checkpoints import count_until
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.messages import server_name, worker_name
@@ -42,14 +43,9 @@ class Failures(Life):
 
     Args:
         events: is told of losses and restarts.
-
-    Attributes:
-        is_down: True while all processes are about to begin again.
-        last_checkpoint: from which all processes would begin again; None: there is none.
     """
 
     keeps_in_memory = True
-    _saving: KeptServerSaving | KeptPeerSaving | None = None
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 
@@ -77,8 +73,6 @@ class Failures(Life):
         self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
-        self.is_down = False  # all processes are about to begin again
-        self.last_checkpoint: Kept | None = None
         self._group_losses = GroupLosses(experiment, can_restart=True)
         self._over = Future[None](self.kernel, "the end of the run")
 
@@ -269,9 +263,7 @@ class Failures(Life):
 
     def _restore_from(self, kept: Kept) -> None:
         """Put parameters back to a checkpoint, so that evaluations see them."""
-        assert self._saving is not None
         self._run.go_back(kept)
-        self._saving.begin_again(kept)
 
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
@@ -280,20 +272,15 @@ class Failures(Life):
         self._interruptions.began_again(self.kernel.now)
         self._run.start_again(kept)
 
-    def keep(self, kept: Kept) -> None:
-        """Begin again from this checkpoint from now on, which is complete or will be at once."""
+    def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
         kept.hand_on(self._held)
         self.last_checkpoint = kept
-
-    def checkpoint_written(self, taken: Time, still: Time = 0) -> None:
-        """A checkpoint is complete, for which all wait for so long (ns), `still` ns from now on."""
-        self._costs.add("checkpoints", taken, self.experiment.workers)
+        self._costs.add("checkpoints", writing, self.experiment.workers)
         self._worked_since = self.kernel.now + still
 
     def kept(
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
     ) -> Kept:
-        """Return what is to be kept of the run now, as the checkpoint of this number."""
         run, experiment = self._run, self.experiment
         run.settle(wait=True)  # the evaluations until now
         totals = Totals()
@@ -305,6 +292,7 @@ class Failures(Life):
             first = [first_iteration(worker, states) for worker in workers]
         else:
             first = [1 + states[0].watermarks[worker] for worker in workers]
+            count_until(states[0].watermarks, totals.iterations)
         return Kept(
             number=number,
             now=self.kernel.now,

@@ -6,13 +6,10 @@ It stands still while a member is cut off from the network.
 
 from __future__ import annotations
 
-from typing import Any
-
 from outpace.engine.losses import follows, numbers_left
 from outpace.errors import RunError
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import MortalProcess
-from outpace.simulation.faults.saving import KeptPeerSaving
 from outpace.support.units import Time, nanoseconds
 
 
@@ -25,13 +22,7 @@ class PeerFailures(Failures):
 
     _cuts_network = False  # averages that have begun end
 
-    def new_saving(self, *arguments: Any) -> KeptPeerSaving:
-        """Return what takes checkpoints. arguments: of `PeerSaving`."""
-        saving = self._saving = KeptPeerSaving(self, *arguments)
-        return saving
-
-    def let_workers_write(self, size_bytes: int) -> Time:
-        """Let all workers stand still to write a checkpoint; return for how long (ns)."""
+    def write(self, part: int, size_bytes: int) -> Time:
         writing = nanoseconds(self._repairs.writing_s(size_bytes))
         for name in self._numbers:
             self._processes[name].stand_still(writing)

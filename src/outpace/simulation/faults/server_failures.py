@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outpace.engine.servers import has_scheduler
 from outpace.errors import RunError
@@ -18,7 +18,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import MortalProcess, Order
-from outpace.simulation.faults.saving import Kept, KeptServerSaving
+from outpace.simulation.faults.saving import Kept
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import gaps
 from outpace.sync.membership import EndRun, Kill, Membership, Removed, Replace, Rules, Start
@@ -48,25 +48,18 @@ class ServerFailures(Failures):
 
     # -- checkpoints ---------------------------------------------------------------
 
-    def new_saving(self, *arguments: Any) -> KeptServerSaving:
-        """Return what takes checkpoints. arguments: of `ServerSaving`."""
-        saving = self._saving = KeptServerSaving(self, *arguments)
-        return saving
-
     @property
     def servers_stand_until(self) -> Time:
-        """Until when some server stands still (ns)."""
         return max(self._processes[name].until for name in self._servers)
 
     @property
     def all_servers_live(self) -> bool:
         return all(self._processes[name].alive for name in self._servers)
 
-    def stand_still_to_write(self, server: int, size_bytes: int) -> Time:
-        """Let a server write its part of a checkpoint; return how much longer all take for it."""
+    def write(self, part: int, size_bytes: int) -> Time:
         writing = nanoseconds(self._repairs.writing_s(size_bytes))
         before = max(self.kernel.now, self.servers_stand_until)
-        self._processes[server_name(server)].stand_still(writing)
+        self._processes[server_name(part)].stand_still(writing)
         return max(0, self.servers_stand_until - before)
 
     # -- lost workers --------------------------------------------------------------

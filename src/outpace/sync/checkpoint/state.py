@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
+
+import torch
 
 from outpace.blocks.block import Phantom, StepSettings, Value
 from outpace.optim import OptimizerState
@@ -73,6 +75,21 @@ class ShardState:
     parameters: Value
     optimizer: OptimizerState
     pending: tuple[PendingIteration, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the parameters, and of what the optimizer remembers."""
+        return self.parameters.nbytes + _bytes_in(self.optimizer)
+
+
+def _bytes_in(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_bytes_in, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes_in, value))
+    return 0
 
 
 class Progress(Protocol):
