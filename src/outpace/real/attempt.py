@@ -138,12 +138,7 @@ class Attempt:
             coordinator.clock, coordinator.losses.process_ended, setting.on_output
         )
         processes = coordinator.state.processes
-        processes.kill = self.launcher.kill
-        processes.release = self.launcher.release
-        processes.no_room = self.launcher.no_room
-        processes.reserve = self.launcher.reserve
-        processes.room_s = self.launcher.room_s
-        processes.is_ending = self.launcher.is_ending
+        processes.launcher = self.launcher
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_lost = experiment.has_script and setting.saving is None
         if setting.outside is None and not is_lost:

@@ -39,8 +39,7 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
 from outpace.real.noting import Noting, Unrepeated
 from outpace.real.outside import Outside
-from outpace.real.process.launcher import Launcher, MakeLauncher
-from outpace.real.process.suspending import suspended_together
+from outpace.real.process.launcher import Launcher, MakeLauncher, suspended_together
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken

@@ -16,6 +16,7 @@ from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.roles import Announcements, Processes, Roles
 from outpace.real.net.checkpoint_messages import CheckpointArrived
 from outpace.real.net.messages import JoinRun
+from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
 
 
@@ -70,11 +71,12 @@ def test_a_process_that_is_sent_nothing_for_the_time_limit_ends_the_run():
 def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
     kernel, asked = Kernel(), list[list[str]]()
 
-    def no_room(names: Sequence[str]) -> str:
-        asked.append(list(names))
-        return "the cluster has no room for server-1"
+    class Full(Launcher):
+        def no_room(self, names: Sequence[str]) -> str:
+            asked.append(list(names))
+            return "the cluster has no room for server-1"
 
-    preparation, announced = prepared(kernel, 2, None, None, Processes(no_room=no_room))
+    preparation, announced = prepared(kernel, 2, None, None, Processes(Full()))
     announced.add("server-0", JoinRun("", 7))
     kernel.spawn(preparation.run(), "the test")
     with pytest.raises(WalkerError) as caught:

@@ -13,6 +13,7 @@ from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.roles import Processes, Roles
 from outpace.real.net.report_messages import ProcessFailed
+from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
 
 
@@ -23,6 +24,16 @@ class Listening:
 
     def __init__(self) -> None:
         self.peers: list[str] = []
+
+
+class Ending(Launcher):
+    """Is about to report the end of these processes."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def is_ending(self, name: str) -> bool:
+        return name in self._names
 
 
 class Lost:
@@ -71,7 +82,7 @@ class Lost:
 
 def test_the_launchers_report_wins_though_it_comes_long_after_the_end_of_the_connection():
     lost = Lost()
-    lost.processes.is_ending = lambda name: name == "worker-1"  # until it is reported
+    lost.processes.launcher = Ending("worker-1")  # until it is reported
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     lost.at(6.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
     lost.run()
@@ -91,7 +102,7 @@ def test_a_connection_of_a_process_that_is_alive_is_lost_after_half_a_second():
 
 def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
     lost = Lost(go_on=False)
-    lost.processes.is_ending = lambda _: True
+    lost.processes.launcher = Ending("worker-0", "worker-1")
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
         lost.run()

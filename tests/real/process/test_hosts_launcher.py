@@ -41,6 +41,8 @@ def noted(did: list[str]) -> Any:
         return Host(name)
 
     return SimpleNamespace(
+        nodes={},
+        room_s=0.0,
         host=host,
         lost=lambda host: did.append(f"{host.name} is lost"),
         release=lambda name: did.append(f"{name} gives its place back"),
@@ -68,5 +70,6 @@ def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
         raise ConnectionError("no answer")
 
     for no_room, words in ((fails, ""), (lambda names: f"none for {names[0]}", "none for a")):
-        launcher = HostsLauncher(SimpleNamespace(no_room=no_room), RealClock(), lambda *_: None)
+        hosts = SimpleNamespace(nodes={}, room_s=0.0, no_room=no_room)
+        launcher = HostsLauncher(hosts, RealClock(), lambda *_: None)
         assert launcher.no_room(["a"]) == words

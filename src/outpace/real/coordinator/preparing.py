@@ -80,7 +80,9 @@ class Preparation:
         except RunError as error:
             _, missing = self._announced.awaited
             is_saved = self._resume is not None
-            text = with_room(str(error), self._run.processes.no_room(missing), is_saved=is_saved)
+            text = with_room(
+                str(error), self._run.processes.launcher.no_room(missing), is_saved=is_saved
+            )
             raise RunError(text) from None
 
     async def _hand_over(self, names: list[str]) -> None:

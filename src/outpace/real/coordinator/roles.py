@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from outpace.config.experiment import Experiment
@@ -16,6 +16,7 @@ from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, Plan, StopRun
 from outpace.real.net.transport import Listener
+from outpace.real.process.launcher import Launcher
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
 from outpace.support.units import Time, seconds
@@ -141,22 +142,14 @@ class Roles:
 
 @dataclass(slots=True)
 class Processes:
-    """The actions of the launcher on the processes of a run.
+    """The launcher of a run, and what can be started again.
 
-    start: starts one of a generation for a worker; None: none can be started. no_room: says that
-    there is no place on a cluster for some of these names, and why; empty: all have one. kill: ends
-    the lost one of a name. release: gives back the place of one that has left or is about to.
-    reserve: asks for places for these names, which are waited for `room_s` at most. is_ending: True
-    if the launcher is about to report the end of one. all_again: True if all can be started again.
+    launcher: of the processes. start: starts one of a generation for a worker; None: none can be
+    started. all_again: True if all can be started again.
     """
 
+    launcher: Launcher = field(default_factory=Launcher)
     start: Callable[[int, int], None] | None = None
-    no_room: Callable[[Sequence[str]], str] = lambda names: ""
-    kill: Callable[[str], None] = lambda name: None
-    release: Callable[[str], None] = lambda name: None
-    reserve: Callable[[Sequence[str]], None] = lambda names: None
-    is_ending: Callable[[str], bool] = lambda name: False
-    room_s: float = 0.0
     all_again: bool = False
 
 

@@ -139,13 +139,13 @@ class Scaling:
         self, names: Sequence[str], save: Callable[[], None], told: Told | None
     ) -> None:
         """Call `save` once there are places for these roles, or give them up after a time."""
-        processes, kernel = self._run.processes, self._kernel
-        until = kernel.now + nanoseconds(processes.room_s)
-        processes.reserve(names)
-        while why := processes.no_room(names):
+        launcher, kernel = self._run.processes.launcher, self._kernel
+        until = kernel.now + nanoseconds(launcher.room_s)
+        launcher.reserve(names)
+        while why := launcher.no_room(names):
             if kernel.now >= until:
                 for name in names:
-                    processes.release(name)
+                    launcher.release(name)
                 self.is_under_way = False
                 said = f"the run stays as it was: {why}"
                 self._run.log(said)

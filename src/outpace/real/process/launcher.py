@@ -11,17 +11,25 @@ Every launcher keeps these promises (tests/contracts/test_launchers.py):
 - `on_exit` is called once for each process that ends before `stop`.
 - Callbacks are called in the thread of the clock, while it waits for the next event.
 - No process outlives `stop`, nor this process.
+
+On a cluster each role has a place, which the launcher asks for and keeps when its process ends. On
+this machine there are no places: the methods about them do nothing.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
+from outpace.support.processes.signals import calling_on
 
 OnExit: TypeAlias = Callable[[str, str], None]  # name, how it ended: "ended with exit code 1"
 
@@ -52,16 +60,38 @@ class Role:
         return replace(self, arguments=arguments)
 
 
-class Launcher(Protocol):
-    """Starts the processes of one run."""
+class Launcher:
+    """Starts the processes of one run. This one has started none.
 
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        """Names of the nodes on which the roles were started; empty if all are on this machine."""
+    Attributes:
+        nodes: names of the nodes on which the roles were started; empty if all are on this machine.
+        room_s: how long a run of other numbers waits for places for its new roles.
+    """
 
-    @property
-    def room_s(self) -> float:
-        """How long a run of other numbers waits for places for its new roles."""
+    nodes: Mapping[str, str] = {}  # never changed
+    room_s: float = 0.0
+
+    def start(self, role: Role) -> None:
+        """Start a process for this role."""
+        raise NotImplementedError
+
+    def is_ending(self, name: str) -> bool:
+        """True if this process has ended, or is about to, and `on_exit` will be called for it."""
+        return False
+
+    def kill(self, name: str) -> None:
+        """End this process at once; no effect if it has ended."""
+
+    def suspend(self) -> None:
+        """Stop all processes where they stand, until `resume`."""
+
+    def resume(self) -> None:
+        """Let all processes go on after `suspend`."""
+
+    def stop(self, *, at_once: bool = True) -> None:
+        """End all processes. Unless `at_once`, they are given a second to end by themselves."""
+
+    # -- places on a cluster ------------------------------------------------------------
 
     def reserve(self, names: Sequence[str]) -> None:
         """Ask for places for these roles, whose processes are not started yet.
@@ -76,15 +106,7 @@ class Launcher(Protocol):
             A sentence for an error; empty if all have a place, or that is not known in some
             seconds.
         """
-
-    def start(self, role: Role) -> None:
-        """Start a process for this role."""
-
-    def is_ending(self, name: str) -> bool:
-        """True if this process has ended, or is about to, and `on_exit` will be called for it."""
-
-    def kill(self, name: str) -> None:
-        """End this process at once; no effect if it has ended."""
+        return ""
 
     def release(self, name: str) -> None:
         """Give back the place of this role when its process has ended, or is lost.
@@ -95,14 +117,32 @@ class Launcher(Protocol):
     def keep_only(self, names: Collection[str]) -> None:
         """Give back the places of all other roles. Called after `stop`, too."""
 
-    def suspend(self) -> None:
-        """Stop all processes where they stand, until `resume`."""
-
-    def resume(self) -> None:
-        """Let all processes go on after `suspend`."""
-
-    def stop(self, *, at_once: bool = True) -> None:
-        """End all processes. Unless `at_once`, they are given a second to end by themselves."""
-
 
 MakeLauncher: TypeAlias = Callable[[RealClock, OnExit, OnOutput], Launcher]
+
+
+def suspended_together(
+    launcher: Launcher, say: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """Within this context, stop the processes before this one on Ctrl-Z; continue them after it.
+
+    They are in a session of their own, so that the terminal does not reach them. If this process
+    alone were stopped, they would count it as lost after a lease of silence.
+
+    Has no effect outside of the main thread, and where Ctrl-Z has another meaning already.
+
+    Args:
+        say: called with a line when this process has been continued.
+    """
+
+    def stop() -> None:
+        launcher.suspend()
+        since = time.monotonic()
+        try:
+            os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process is continued
+        finally:
+            launcher.resume()
+        stopped_s = time.monotonic() - since
+        say(f"the run was suspended for {stopped_s:.0f} s, with all processes of this machine")
+
+    return calling_on("SIGTSTP", stop)

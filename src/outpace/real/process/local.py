@@ -6,14 +6,14 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from outpace.engine.output import OnOutput, Output, print_into
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import OnExit, Role
+from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.support.processes import forking
 from outpace.support.processes.standing import is_ending
 
@@ -22,8 +22,8 @@ _GRACE_S: Final = 2.0
 _LOOK_S: Final = 0.02
 
 
-class LocalLauncher:
-    """A `launcher.Launcher` whose processes are children of this one.
+class LocalLauncher(Launcher):
+    """A launcher whose processes are children of this one.
 
     on_output: if None, the processes print to this process's standard output and error. address: of
     this machine.
@@ -40,20 +40,6 @@ class LocalLauncher:
         self._address = address
         self._running: dict[str, forking.Process] = {}
         self._outputs: dict[str, Output] = {}
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def room_s(self) -> float:
-        return 0.0
-
-    def reserve(self, names: Sequence[str]) -> None:
-        """Do nothing: see `release`."""
-
-    def no_room(self, names: Sequence[str]) -> str:
-        return ""
 
     @property
     def pids(self) -> dict[str, int]:
@@ -81,12 +67,6 @@ class LocalLauncher:
         process = self._running.get(name)
         if process is not None:
             process.kill()
-
-    def release(self, name: str) -> None:
-        """Do nothing: a role of this machine has no place of its own."""
-
-    def keep_only(self, names: Collection[str]) -> None:
-        """Do nothing: see `release`."""
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)

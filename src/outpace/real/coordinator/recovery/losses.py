@@ -154,11 +154,11 @@ class Losses:
         end says how the process ended, and may be later than that of its connection.
         """
         ended = {name for name, (how, _) in lost.items() if how == ENDED}
-        listener, processes = self._run.listener, self._run.processes
+        listener, launcher = self._run.listener, self._run.processes.launcher
         return (
             listener.unread
             or not ended.isdisjoint(listener.peers)
-            or any(processes.is_ending(name) for name in lost if name not in ended)
+            or any(launcher.is_ending(name) for name in lost if name not in ended)
         )
 
 

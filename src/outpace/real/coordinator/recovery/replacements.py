@@ -137,7 +137,7 @@ class Replacements:
                 each.not_restarted(worker)
         self._lost(name)
         self._roles.without.add(name)
-        self._processes.release(name)
+        self._processes.launcher.release(name)
         self._do(orders)
         self._watch_deadline()
 
@@ -214,14 +214,14 @@ class Replacements:
                 case Replace():
                     self._replace(order)
                 case Kill(worker):
-                    self._processes.kill(worker_name(worker))
+                    self._processes.launcher.kill(worker_name(worker))
                 case Start():
                     self._start(order)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._roles.finished:
                         self._tell(order)
                 case EndRun(reason):
-                    why = self._processes.no_room(self.coming_back)
+                    why = self._processes.launcher.no_room(self.coming_back)
                     raise RunError(with_room(reason, why, is_saved=False))
         if orders:
             self._watch_deadline()

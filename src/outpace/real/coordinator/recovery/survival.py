@@ -115,7 +115,7 @@ class Survival:
 
     def has_lost(self, name: str) -> None:
         """The run goes on without this worker."""
-        self._run.processes.kill(name)
+        self._run.processes.launcher.kill(name)
         if self._checkpoints is not None:
             self._checkpoints.left(name, ended=False)
         self._first_gradients.has_left(name)

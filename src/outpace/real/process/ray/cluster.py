@@ -153,6 +153,9 @@ class RayCluster:
         groups: the roles of the run.
         log: called with a line about what is awaited.
 
+    Attributes:
+        nodes, room_s: see `Launcher`.
+
     Raises:
         ConfigError: there is no cluster at the address, or it has no room for the run in time.
     """
@@ -172,7 +175,8 @@ class RayCluster:
         self._free: dict[str, list[_Bundle]] = {}  # of these groups, by kind of role
         self._hosts: dict[str, RayHost] = {}
         self._made: dict[str, int] = {}  # actors of each role so far
-        self._nodes: dict[str, str] = {}
+        self.nodes: dict[str, str] = {}
+        self.room_s = settings.wait_s
         self._closing = contextlib.ExitStack()
         try:
             self._closing.enter_context(connected(settings.address, self._cpus, "launcher.address"))
@@ -194,16 +198,6 @@ class RayCluster:
         for host in self._hosts.values():
             host.end()
         self._closing.close()
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        """Names of the nodes of the hosts, by role."""
-        return self._nodes
-
-    @property
-    def room_s(self) -> float:
-        """See `Launcher.room_s`."""
-        return self._settings.wait_s
 
     @property
     def _cpus(self) -> float:
@@ -384,7 +378,7 @@ class RayCluster:
             # Not connected any more, perhaps.
             with contextlib.suppress(RayError, RuntimeError), staying_connected():
                 host.node = node_names().get(node.result(), node.result())
-                self._nodes[host.name] = host.node
+                self.nodes[host.name] = host.node
 
     def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
         """Make all hosts, and look whether their nodes have what the run needs.
@@ -422,12 +416,12 @@ class RayCluster:
                     raise ConfigError(
                         f"launcher: the actor of {name} could not be started: {last_line(error)}"
                     ) from None
-                self.host(name).node = self._nodes[name] = names.get(node_id, node_id)
+                self.host(name).node = self.nodes[name] = names.get(node_id, node_id)
                 problem = problem_of(survey, survey_here(), str(token))
                 if problem:
-                    raise ConfigError(f"launcher: node {self._nodes[name]} {problem}")
+                    raise ConfigError(f"launcher: node {self.nodes[name]} {problem}")
                 if str(token) in survey.missing:
-                    blind = self._nodes[name]
+                    blind = self.nodes[name]
             return blind
 
 

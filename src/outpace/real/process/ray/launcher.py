@@ -9,13 +9,13 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import OnExit, Role
+from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ Hear: TypeAlias = "Callable[[RayHost, list[Event] | BaseException], None]"
 """Takes events of a host, or the error with which it is lost."""
 
 
-class HostsLauncher:
-    """A `launcher.Launcher` whose processes are started by hosts elsewhere.
+class HostsLauncher(Launcher):
+    """A launcher whose processes are started by hosts elsewhere.
 
     Threads of the cluster's library put what the hosts tell into a queue; the clock is woken, and
     its thread takes it from there.
@@ -44,6 +44,7 @@ class HostsLauncher:
         on_output: OnOutput | None = None,
     ) -> None:
         self._hosts, self._clock = hosts, clock
+        self.nodes, self.room_s = hosts.nodes, hosts.room_s
         self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
         self._running: dict[str, RayHost] = {}
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
@@ -54,14 +55,6 @@ class HostsLauncher:
         clock.watch(self._woken, self._take)
         self._is_open = True
         self._waking = threading.Lock()  # of the pipe, which other threads write to
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        return self._hosts.nodes
-
-    @property
-    def room_s(self) -> float:
-        return self._hosts.room_s
 
     def reserve(self, names: Sequence[str]) -> None:
         self._hosts.reserve(names)
