@@ -67,6 +67,8 @@ def three():
     yield workers
     for worker in workers:
         worker.exchanges.leave(in_order=lambda: False)
+    for worker in workers:
+        worker.exchanges.join(10.0)
 
 
 def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):

@@ -38,6 +38,7 @@ class Team:
         clock = RealClock()
         self.kernel = Kernel(clock)
         self._group_settings = GroupSettings(HashStore(), HOST, "gloo")
+        self._is_in_memory = reductions.Group is not Group  # whose threads may wait for ever
         self.here, self.generation = list(range(workers)), 0
         self._regroups = how.pop("regroups", True)
         self.ended, self.joined, self.broken = defaultdict(list), defaultdict(list), []
@@ -95,6 +96,9 @@ class Team:
     def close(self) -> None:
         for worker in self.workers:
             worker.leave()
+        if not self._is_in_memory:
+            for worker in self.workers:
+                worker.join(10.0)
 
 
 def _too_long(_: object) -> None:
@@ -247,6 +251,24 @@ def test_one_of_three_leaves_while_the_others_are_in_an_all_reduce(team, gone):
         assert found[me, 1] == found[me, 2] == (111 - 10**gone, rest)
         assert [part.number for part in three.ended[me]] == [0, 1, 2]
     assert three.broken
+
+
+def test_no_thread_of_a_group_is_left_when_the_process_ends(team):
+    before = threading.enumerate()
+    three = team(3)
+
+    async def work(me: int) -> None:
+        for number in range(2):
+            if (me, number) == (2, 1):
+                three.lose(me)
+                return
+            await three.workers[me].begin(torch.ones(3), 1).result()
+
+    three.run(*(work(me) for me in range(3)))
+    assert three.generation == 1
+    three.close()
+    left = set(threading.enumerate()) - set(before)
+    assert [each.name for each in left if each.name == "communication"] == []
 
 
 def test_the_last_one_adds_up_alone(team):

@@ -52,7 +52,10 @@ class CommunicationThread:
         self._jobs.put(None)
 
     def join(self, limit_s: float) -> None:
-        """Wait for the thread to end, after `abandon` and before the process exits."""
+        """Wait for the thread to end, after `abandon` and before the process exits.
+
+        A thread that gives its group back while the interpreter ends would abort the process.
+        """
         self._thread.join(limit_s)
 
     def _work(self) -> None:
@@ -104,11 +107,6 @@ class Waker:
         """Wait for the next action and run it."""
         os.read(self._read_end, 1)
         self._actions.get()()
-
-    def run_all(self) -> None:
-        """Run the actions that are there, without a wait."""
-        while not self._actions.empty():
-            self.run_next()
 
     def stop(self) -> None:
         """Run no more actions."""

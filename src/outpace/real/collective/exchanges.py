@@ -156,7 +156,7 @@ class PairwiseExchanges:
 
     def _give_up(self, meet: StartAverage) -> None:
         """Cancel an average whose partner is lost, and ask for another partner."""
-        self._threads.pop(self._other(meet)).abandon()
+        self._threads[self._other(meet)].abandon()
         self._under_way = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:

@@ -80,7 +80,7 @@ class Reductions:
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
-        self._thread: CommunicationThread | None = None
+        self._threads: list[CommunicationThread] = []  # the last one is that of the present group
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
         self._pending: PendingReduction | None = None
@@ -93,20 +93,18 @@ class Reductions:
         Returns:
             A future that is set once all members have joined the group.
         """
-        if self._thread is not None:
-            self._thread.abandon()
+        self.leave()
         make_group = partial(Group, settings, generation, list(members), self._me)
-        self._thread = CommunicationThread(
-            self._waker, make_group, partial(self._broken, generation)
-        )
+        broken = partial(self._broken, generation)
+        self._threads.append(CommunicationThread(self._waker, make_group, broken))
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
         wires = list(self._wires)
-        self._thread.do(partial(self._even_out, self._done, wires, members, met))
+        self._connected.do(partial(self._even_out, self._done, wires, members, met))
         if part is not None:
-            self._thread.do(partial(self._reduce, part, part.wire))
+            self._connected.do(partial(self._reduce, part, part.wire))
         return met
 
     def new_sum(self) -> AccumulatedInPlace | AccumulatedInBuffer:
@@ -191,18 +189,18 @@ class Reductions:
 
     def leave(self) -> None:
         """Take part in no more all-reduces."""
-        if self._thread is not None:
-            self._thread.abandon()
+        for thread in self._threads[-1:]:
+            thread.abandon()
 
     def join(self, limit_s: float) -> None:
-        """Wait for the communication thread to end, after `leave`."""
-        if self._thread is not None:
-            self._thread.join(limit_s)
+        """Wait, after `leave`, until the threads of this group and of all before have ended."""
+        for thread in self._threads:
+            thread.join(limit_s)
 
     @property
     def _connected(self) -> CommunicationThread:
-        assert self._thread is not None, "not connected"
-        return self._thread
+        assert self._threads, "not connected"
+        return self._threads[-1]
 
     def _broken(self, generation: int, reason: str) -> None:
         self._tell(GroupBroken(generation, reason[:1000]))
