@@ -80,6 +80,17 @@ def test_with_ssgd_a_case_is_bitwise_that_of_gloo(with_gloo, runtime, case, capf
         assert result.summary["iterations"] == [6, 6]
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_users_strategy_that_derives_from_ssgd_is_followed_like_it(
+    with_gloo, runtime, tmp_path, capfd
+):
+    file = tmp_path / "mine.py"
+    file.write_text("from outpace.sync import Ssgd\n\nclass Mine(Ssgd):\n    pass\n")
+    sync = {"kind": "python", "target": f"{file}:Mine"}
+    RUNTIMES[runtime](configuration("by_hand", sync=sync))  # others refuse it: see below
+    assert of_worker_0(capfd.readouterr().out) == with_gloo["by_hand"]
+
+
 WRONG = {
     "no_group": (ConfigError, r"or torch.distributed.init_process_group, so there is nothing to"),
     "never_trains": (
