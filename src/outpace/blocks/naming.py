@@ -75,4 +75,4 @@ def state_dict_of(
     for name, first in known["aliases"]:
         if first in found:
             found[name] = found[first].clone()  # as files want it
-    return found
+    return {name: tensor for name, tensor in found.items() if name not in known.get("unsaved", ())}

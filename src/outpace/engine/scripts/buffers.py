@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -86,7 +86,6 @@ class AveragedBuffers:
 
     Attributes:
         layout: of the vector.
-        are_saved: True if all of them are in the model's `state_dict`.
     """
 
     def __init__(
@@ -100,7 +99,6 @@ class AveragedBuffers:
             {name: buffer.shape for name, buffer in found.items()},
             reduce(torch.promote_types, dtypes),
         )
-        self.are_saved = found.keys() <= model.state_dict(keep_vars=True).keys()
         self._own: set[str] = set()  # this worker has no buffer of that name and shape any more
         self._known = torch.empty(0)  # the values after the last average
         self.begin()
@@ -149,17 +147,11 @@ class AveragedBuffers:
         missing = torch.tensor([name not in found for name in self.layout.shapes], device=device)
         return torch.cat([changed & ~missing, missing, values])
 
-    def load_all(self, vector: torch.Tensor) -> None:
-        """Load all values of another worker's vector."""
-        self._load(vector, [True] * len(self.layout.shapes))
-
     def load(self, vector: torch.Tensor) -> None:
         """Load the means of the buffers that are averaged."""
         averaged = self.layout.averaged(vector)
-        if any(averaged):
-            self._load(vector, averaged)
-
-    def _load(self, vector: torch.Tensor, averaged: Sequence[bool]) -> None:
+        if not any(averaged):
+            return
         found = self._found()
         known = torch.split(self._known, self.layout.sizes)
         values = self.layout.of_values(vector)

@@ -118,39 +118,49 @@ class ScriptModel:
         return layout_of(
             zip(self.names, self.parameters, strict=True),
             self._aliases(),
-            self._buffer_layout(),
+            **self._buffer_layout(),
             optimizer=type(self.optimizer).__name__,
             groups=[len(group) for group in self.groups],
         )
 
-    def _buffers(self) -> dict[str, torch.Tensor]:
-        """Return model buffers and parameters that are saved but not exchanged, by name."""
+    def _buffers(self, *, unsaved: bool = False) -> dict[str, torch.Tensor]:
+        """Return model buffers and parameters that are not exchanged, by name.
+
+        Args:
+            unsaved: also those that are not in the model's `state_dict`.
+        """
         shared = {id(p) for p in self.parameters}
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        saved = self.model.state_dict(keep_vars=True)
+        chosen = named if unsaved else self.model.state_dict(keep_vars=True)
         return {
             name: tensor
             for name, tensor in named.items()
-            if id(tensor) not in shared and name in saved
+            if id(tensor) not in shared and name in chosen
         }
 
-    def _buffer_layout(self) -> list[tuple[str, list[int], str]]:
-        return [(n, list(t.shape), dtype_name(t.dtype)) for n, t in self._buffers().items()]
+    def _buffer_layout(self) -> dict[str, Any]:
+        saved = self._buffers()
+        listed = [(n, list(t.shape), dtype_name(t.dtype)) for n, t in saved.items()]
+        unsaved = [name for name in self._buffers(unsaved=True) if name not in saved]
+        return {"buffers": listed, **({"unsaved": unsaved} if unsaved else {})}
 
     def _aliases(self) -> list[tuple[str, str]]:
         """Return the additional names of tensors with several names, each with the first name."""
         named = dict(zip(self.names, self.parameters, strict=True)) | self._buffers()
         return aliases_in(self.model.state_dict(keep_vars=True), named)
 
-    def read_buffers(self) -> torch.Tensor:
+    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         """Return the model buffers as bytes, in their present shapes; shape (bytes,), uint8.
 
         Empty if there are none. Also has the names of the exchanged parameters, if they are others
         now (pruning and parametrizations rename them).
+
+        Args:
+            unsaved: also those that are not in the model's `state_dict`, such as random features.
         """
         now = {id(p): name for name, p in self.model.named_parameters()}
         names = [now.get(id(p), name) for name, p in zip(self.names, self.parameters, strict=True)]
-        buffers = self._buffers()
+        buffers = self._buffers(unsaved=unsaved)
         if names == self.names and not buffers:
             return torch.empty(0, dtype=torch.uint8)
         return packed_by_name(buffers, () if names == self.names else names)
@@ -163,7 +173,7 @@ class ScriptModel:
         """
         if not data.numel():
             return
-        buffers = self._buffers()
+        buffers = self._buffers(unsaved=True)
         with torch.no_grad():
             for name, value in unpacked_by_name(data)[0].items():
                 buffer = buffers.get(name)

@@ -56,7 +56,7 @@ class RecordedModel(ScriptModel):
         return layout_of(
             zip(self.names, self._values(), strict=True),
             self._aliases(),
-            self._buffer_layout(),
+            **self._buffer_layout(),
             optimizer=type(self.optimizer).__name__,
             groups=[len(group) for group in self.groups],
             complex=[name for name, is_so in zip(self.names, is_complex, strict=True) if is_so],

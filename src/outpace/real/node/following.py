@@ -62,7 +62,7 @@ class FollowingWorker(WorkerProcess):
 
     async def agree_on_buffers(self) -> None:
         """Send those of worker 0 for the records. The script's own collectives share them."""
-        own = self.trainer.read_buffers()
+        own = self.trainer.read_buffers(unsaved=True)
         await super().agree_on_buffers()
         self.trainer.load_buffers(own)
 

@@ -47,7 +47,7 @@ class TaskTrainer:
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._abort_points = AbortPoints(workload.model)
 
-    def read_buffers(self) -> torch.Tensor:
+    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
 
     def load_buffers(self, data: torch.Tensor) -> None:
@@ -156,12 +156,6 @@ class TaskModels:
 
     def start_from(self, parameters: torch.Tensor) -> None:
         self._initial = parameters
-
-    def unsaved_buffers(self) -> None:
-        return None
-
-    def load_unsaved(self, values: torch.Tensor) -> None:
-        raise AssertionError("a task has none")
 
     def prepare(self) -> None:
         process, strategy = self._process, self._process.strategy

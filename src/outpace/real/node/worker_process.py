@@ -49,8 +49,12 @@ class Trainer(Protocol):
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
     stops: bool  # True if the last computation could be stopped by `must_end`
 
-    def read_buffers(self) -> torch.Tensor:
-        """Return the model buffers as bytes; shape (bytes,), uint8."""
+    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
+        """Return the model buffers as bytes; shape (bytes,), uint8.
+
+        Args:
+            unsaved: also those that are not saved with the model.
+        """
 
     def load_buffers(self, data: torch.Tensor) -> None:
         """Replace the model buffers by those of worker 0."""
@@ -150,7 +154,7 @@ class WorkerProcess(Member, ABC):
         self.join(
             layout=trainer.layout,
             layers=trainer.layers,
-            buffer_bytes=trainer.read_buffers().numel(),
+            buffer_bytes=trainer.read_buffers(unsaved=True).numel(),
             used=trainer.used,
             **what,
         )
@@ -185,15 +189,14 @@ class WorkerProcess(Member, ABC):
 
     async def agree_on_buffers(self) -> None:
         """Load the model buffers of worker 0, which sends them."""
-        buffers = self.trainer.read_buffers()
-        if buffers.numel() and self.worker == 0:
-            self.send_buffers()
+        buffers = self.trainer.read_buffers(unsaved=True)
+        if self.worker == 0:
+            self.send_buffers(buffers)
         elif buffers.numel():
             self.trainer.load_buffers(await self._buffers.get())
 
-    def send_buffers(self) -> None:
+    def send_buffers(self, buffers: torch.Tensor) -> None:
         """Send the model buffers, if there are any, to the coordinator."""
-        buffers = self.trainer.read_buffers()
         if buffers.numel():
             self.coordinator.send(ModelBuffers(head_of(buffers)), buffers)
 
@@ -361,7 +364,7 @@ class WorkerProcess(Member, ABC):
 
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ModelBuffers):
-            return "uint8", self.trainer.read_buffers().numel()
+            return "uint8", self.trainer.read_buffers(unsaved=True).numel()
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:

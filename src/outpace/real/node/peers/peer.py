@@ -121,9 +121,6 @@ class PeerWorker(WorkerProcess):
             await self.reductions.share(parameters)
             models.start_from(parameters)
         await self.agree_on_buffers()
-        if (unsaved := models.unsaved_buffers()) is not None:
-            await self.reductions.share(unsaved)
-            models.load_unsaved(unsaved)
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own

@@ -44,12 +44,6 @@ class PeerModels(Protocol):
     def start_from(self, parameters: torch.Tensor) -> None:
         """Replace the initial parameters."""
 
-    def unsaved_buffers(self) -> torch.Tensor | None:
-        """Return values that start as worker 0's, beside the parameters; None: there are none."""
-
-    def load_unsaved(self, values: torch.Tensor) -> None:
-        """Replace these values."""
-
     def prepare(self) -> None:
         """Create the common and own parameters, before the run starts."""
 

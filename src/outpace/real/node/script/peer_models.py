@@ -72,13 +72,6 @@ class ScriptModels:
     def start_from(self, parameters: torch.Tensor) -> None:
         self._script.load([parameters])
 
-    def unsaved_buffers(self) -> torch.Tensor | None:
-        """Return all averaged buffers if some of them are not in `ModelBuffers`."""
-        return None if self._buffers.are_saved else self._buffers.read(torch.device("cpu"))
-
-    def load_unsaved(self, values: torch.Tensor) -> None:
-        self._buffers.load_all(values)
-
     def begin_iterations(self) -> None:
         """Take the model buffers as those of all workers, before the first iteration."""
         self._buffers.begin()

@@ -175,7 +175,7 @@ class WorkerScript(ScriptWorker):
             self.keeping.end()
         self._script.tell_own_buffers()
         if process.worker == 0:
-            process.send_buffers()
+            process.send_buffers(self._script.read_buffers())
         process.send_result()
         process.flush()
         process.coordinator.send(TrainingDone(process.pushed, ended, HERE.batch_size or 0))

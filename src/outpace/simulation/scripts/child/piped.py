@@ -84,7 +84,7 @@ class PipedScript(ScriptWorker):
                 members=script.members,
                 digest=parameters_digest([flat]),
                 parameters=flat if self._number == 0 else None,
-                buffers=script.read_buffers(),
+                buffers=script.read_buffers(unsaved=True),
                 used=script.used(),
                 is_followed=self._follows,
                 **what,
