@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from outpace.engine.scripts.attached import take_over
 from outpace.engine.scripts.fingerprints import Fingerprints
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -373,6 +373,40 @@ def test_optimizers_are_not_looked_at_after_the_end(workers):
     worker.watched.leave(fetch=False)
     worker.model(torch.ones(4, 6)).sum().backward()
     torch.optim.Adam(worker.model.parameters()).step()
+
+
+# -- the step of the optimizer -------------------------------------------------------------
+
+
+def test_a_step_that_the_script_got_before_attach_is_refused(workers):
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    step = optimizer.step
+    worker = workers(Ssgd(), optimizer, model=model)
+    worker.train()
+    with pytest.raises(ConfigError, match=r"it got before outpace\.attach, so only this worker"):
+        step()
+    worker.train()
+    assert worker.iteration == 2
+
+
+def test_a_step_that_was_replaced_is_refused_and_one_that_calls_the_class_is_not(workers):
+    def clips(self, closure=None):
+        nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 1.0)
+        return type(self).step(self, closure)
+
+    model = net()
+    for wrap in (False, True):
+        optimizer = SGD(model.parameters(), 0.1)
+        optimizer.step = optimizer.step  # as accelerate leaves it
+        if wrap:
+            optimizer.step = MethodType(clips, optimizer)
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        if not wrap:
+            workers(Ssgd(), optimizer, model=model).train()
+            continue
+        with pytest.raises(ConfigError, match="the step of the SGD was replaced by another"):
+            workers(Ssgd(), optimizer, model=model)
 
 
 # -- fingerprints ------------------------------------------------------------------------
