@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias, TypeGuard
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
 from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
@@ -34,8 +34,8 @@ class ParameterBlock(Protocol):
         A gradient may have been narrowed (`blocks.narrowing`).
         """
 
-    def widened(self, gradient: Value) -> Value:
-        """Return a gradient that fits in the precision of the parameters."""
+    def value_of(self, gradient: Block) -> Value:
+        """Return a gradient that fits in the precision of the parameters, computed if deferred."""
 
     def update(
         self,
@@ -102,8 +102,8 @@ class _RealBlock:
             )
         return self._optimizer.refusal(settings)
 
-    def widened(self, gradient: Value) -> Value:
-        return widened(gradient, self._dtype)
+    def value_of(self, gradient: Block) -> Value:
+        return widened(value_of(gradient), self._dtype)
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers) if self._deterministic else ArrivalSum()
@@ -270,7 +270,7 @@ class PhantomBlock(_Stateless):
             return ""
         return f"the gradient has {sent} bytes, the parameters {own}"
 
-    def widened(self, gradient: Value) -> Value:
+    def value_of(self, gradient: Block) -> Phantom:
         return self._block
 
     def update(

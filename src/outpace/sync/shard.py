@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from outpace.blocks.block import Value
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.bookkeeping.gradients import Gradients
 from outpace.sync.bookkeeping.pull_queue import Held, PullQueue
 from outpace.sync.bookkeeping.refusals import (
     is_repeated,
@@ -85,9 +85,18 @@ class Shard:
         self._follow(policy)
         self._observer = observer
         self._view = View(index, workers)
-        self._updates = Updates(index, block, workers, observer, updated)
-        self._gradients = Gradients(self._view, self._updates, policy)
+        self._updates = Updates(self._view, block, policy, observer, updated)
         self._queue = PullQueue()
+        self._handlers: dict[type, Callable[[Any, Time], list[Reply]]] = {
+            Push: self._on_push,
+            Pull: self._on_pull,
+            Leave: self._on_leave,
+            Pause: self._on_pause,
+            Close: self._on_close,
+            Lost: self._on_lost,
+            Rejoin: self._on_rejoin,
+            SetPolicy: self._on_policy,
+        }
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
         self.next_deadline: Time | None = None
 
@@ -125,23 +134,13 @@ class Shard:
 
         Raises ProtocolError, without any change to the shard, and DivergenceError.
         """
-        if isinstance(message, Push):
-            return self._on_push(message, now)
-        if isinstance(message, Pull):
-            return self._on_pull(message, now)
-        if isinstance(message, Leave):
-            return self._on_leave(message, now)
-        if isinstance(message, Pause):
-            return self._on_pause(message, now)
-        if isinstance(message, Close):
-            return self._on_close(message, now)
-        if isinstance(message, Lost):
-            return self._on_lost(message, now)
-        if isinstance(message, Rejoin):
-            return self._on_rejoin(message, now)
-        if isinstance(message, SetPolicy):
-            return self._on_policy(message.policy, now)
-        raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
+        try:
+            handle = self._handlers[type(message)]
+        except KeyError:
+            raise ProtocolError(
+                f"shard {self.index} cannot take a {type(message).__name__}"
+            ) from None
+        return handle(message, now)
 
     def on_time(self, now: Time) -> list[Reply]:
         """Return the replies due at `next_deadline` or later; raises the errors of `receive`."""
@@ -149,7 +148,7 @@ class Shard:
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes never applied and the pulls never answered."""
-        self._gradients.dismiss_all(now)
+        self._updates.dismiss_all(now)
         self._abandon(self._queue.take_all())
 
     def watermark(self, worker: int) -> int:
@@ -169,10 +168,10 @@ class Shard:
             shard=self.index,
             clock=view.clock,
             version=updates.version,
-            watermarks=view.watermarks,
-            gone=view.gone,
-            pushes=self._gradients.pushes,
-            furthest=self._gradients.furthest,
+            watermarks=tuple(view.watermarks),
+            gone=tuple(sorted(view.gone)),
+            pushes=updates.pushes,
+            furthest=updates.furthest,
             mixed=updates.mixed,
             parameters=updates.block.read(),
             optimizer=updates.block.optimizer_state(),
@@ -186,12 +185,11 @@ class Shard:
         more pushes begins anew. Raises ProtocolError if the state is not of a shard with
         as many workers and parameters, or the shard has begun already.
         """
-        view = self._view
-        require_fits(state, view, self._updates)
+        view, updates = self._view, self._updates
+        require_fits(state, view, updates.block, updates.version)
         pushes = [(worker, each.iteration) for each in state.pending for worker, _ in each.pushes]
         view.restore(state.clock, state.watermarks, state.gone, pushes, now)
-        self._updates.restore(state, now)
-        self._gradients.pushes, self._gradients.furthest = state.pushes, state.furthest
+        updates.restore(state, now)
         for worker in state.gone:
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
@@ -215,13 +213,13 @@ class Shard:
     # -- messages --------------------------------------------------------------
 
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
-        if is_repeated(push, self._view, self._updates):
-            self._updates.dismiss(push, now, now, Outcome.REPEATED)
+        view, updates = self._view, self._updates
+        if is_repeated(push, view, updates.block, updates.version):
+            updates.dismiss(push, now, now, Outcome.REPEATED)
             return []
-        view = self._view
         late = push.iteration < view.clock
         view.push(push.worker, push.iteration, now)
-        self._gradients.take(push, late, now)
+        updates.take(push, late, now)
         waits = self._waits_for_all and self._wait is None and view.reached < view.live
         if waits and not self._queue.watched:  # as after most pushes
             return []
@@ -229,23 +227,25 @@ class Shard:
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
-        is_held = pull in self._queue
-        if is_held or pull.iteration < 0 or not self._view.takes_part(pull.worker):
-            require_may_pull(pull, self._view, is_held=is_held)
+        view, worker, iteration = self._view, pull.worker, pull.iteration
+        is_held = (worker, iteration) in self._queue.known
+        if is_held or iteration < 0 or worker in view.absent or not 0 <= worker < view.workers:
+            require_may_pull(pull, view, is_held=is_held)
             return []  # a repetition gets no second answer
-        decision = self._judged(pull)
+        decision = self._policy.may_answer(pull, view)
         if decision.release_clock is not None:
-            self._view.forget_spared(pull.worker)
-            self._queue.add(pull, now, decision)
+            self._hold(pull, now, decision)
+            view.forget_spared(worker)
             return []
         if decision.reason is Reason.SPARED:
-            self._view.spare(pull.worker, decision.lead)
+            view.spare(worker, decision.lead)
         if self.next_deadline is None or now < self.next_deadline:
             return [self._answer(pull, now, now, decision, NO_WORKER)]
         # The deadline has passed but `on_time` has not been called: call it first. (With a global
         # barrier, the scheduler's deadline at the same time may have caused this pull.)
         replies = self.on_time(now)
-        return [*replies, self._answer(pull, now, now, self._judged(pull), NO_WORKER)]
+        again = self._policy.may_answer(pull, view)
+        return [*replies, self._answer(pull, now, now, again, NO_WORKER)]
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
         worker = leave.worker
@@ -287,27 +287,27 @@ class Shard:
         self._view.rejoin(rejoin.worker, rejoin.first, now)
         return self._advance(rejoin.worker, now, at_end=False)
 
-    def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
+    def _on_policy(self, message: SetPolicy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
         self._view.forget_spared()
-        self._follow(policy)
-        self._gradients.follow(policy, now)
+        self._follow(message.policy)
+        self._updates.follow(message.policy, now)
         self._wait = self.next_deadline = None
         self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NO_WORKER, now)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
-        if not self._gradients.is_cut_off:
+        if not self._updates.is_cut_off:
             raise ProtocolError(f"shard {self.index} closes its iterations itself")
-        if iteration < self._view.clock or self._gradients.is_closed(iteration):
+        if iteration < self._view.clock or self._updates.is_closed(iteration):
             raise ProtocolError(f"shard {self.index}: iteration {iteration} was closed before")
         for worker in close.workers:
             if not 0 <= worker < self._view.workers:
                 raise ProtocolError(
                     f"iteration {iteration} counts worker {worker}, which does not exist"
                 )
-        self._gradients.close(close, now)
+        self._updates.close(close, now)
         self._view.close(iteration, close.workers)
         return self._advance(close.by, now)
 
@@ -317,26 +317,24 @@ class Shard:
 
     # -- pulls that wait -----------------------------------------------------------
 
-    def _judged(self, pull: Pull) -> Decision:
-        decision = self._policy.may_answer(pull, self._view)
-        release = decision.release_clock
-        if release is not None and release != ASK_AGAIN and release <= self._view.clock:
+    def _hold(self, pull: Pull, arrived: Time, decision: Decision) -> None:
+        release, clock = decision.release_clock, self._view.clock
+        if release is not None and release != ASK_AGAIN and release <= clock:
             raise PolicyError(
                 f"policy {self._policy.kind!r} holds worker {pull.worker}'s pull of iteration "
-                f"{pull.iteration} until clock {release}, but shard {self.index} is at "
-                f"{self._view.clock}"
+                f"{pull.iteration} until clock {release}, but shard {self.index} is at {clock}"
             )
-        return decision
+        self._queue.add(pull, arrived, decision)
 
     def _judge_again(self, pulls: Iterable[Held], mover: int, now: Time) -> list[Reply]:
         replies = []
         for pull, arrived, before in pulls:
-            decision = self._judged(pull)
+            decision = self._policy.may_answer(pull, self._view)
             if decision.release_clock is None:
                 self._queue.forget(pull)
                 replies.append(self._answer(pull, arrived, now, before, mover))
             else:
-                self._queue.add(pull, arrived, decision)
+                self._hold(pull, arrived, decision)
         return replies
 
     # -- progress --------------------------------------------------------------
@@ -354,7 +352,7 @@ class Shard:
             if self._wait is not None:  # the wait was begun by an earlier message
                 cause = self._wait[1]
                 self._wait = self.next_deadline = None
-            self._gradients.finish(view.clock, cause, now)
+            self._updates.finish(view.clock, cause, now)
             movers += view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
@@ -385,7 +383,7 @@ class Shard:
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
     ) -> Reply:
         view = self._view
-        view.answer(pull.worker, now)
+        view.answered[pull.worker] = now
         if decision.release_clock is not None and released_by == NO_WORKER:
             released_by = pull.worker  # released by a change of policy or by a time-out
         version, held = self._updates.version, now - arrived

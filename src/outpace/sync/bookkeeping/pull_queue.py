@@ -20,10 +20,7 @@ class PullQueue:
     def __init__(self) -> None:
         self._by_clock: dict[int, _Filed] = {}
         self.watched: dict[int, _Filed] = {}  # watched worker, or ANYBODY -> pulls
-        self._known: set[tuple[int, int]] = set()  # worker and iteration of each pull
-
-    def __contains__(self, pull: Pull) -> bool:
-        return bool(self._known) and (pull.worker, pull.iteration) in self._known
+        self.known: set[tuple[int, int]] = set()  # worker and iteration of each pull
 
     def __iter__(self) -> Iterator[Held]:
         """Iterate over all pulls, ordered by worker and iteration."""
@@ -43,7 +40,7 @@ class PullQueue:
             filed = self._by_clock.setdefault(release, {})
         key = pull.worker, pull.iteration
         filed[key] = pull, arrived, decision
-        self._known.add(key)
+        self.known.add(key)
 
     def take_clock(self, clock: int) -> Collection[Held]:
         """Remove and return the pulls that this clock releases."""
@@ -59,7 +56,7 @@ class PullQueue:
         for where in (self._by_clock, self.watched):
             for filed in where.values():
                 for key in [key for key in filed if key[0] == worker]:
-                    self._known.discard(key)
+                    self.known.discard(key)
                     yield filed.pop(key)
 
     def take_all(self) -> list[Held]:
@@ -71,4 +68,4 @@ class PullQueue:
 
     def forget(self, pull: Pull) -> None:
         """Forget an answered pull, so that an equal pull is not treated as a repetition."""
-        self._known.discard((pull.worker, pull.iteration))
+        self.known.discard((pull.worker, pull.iteration))

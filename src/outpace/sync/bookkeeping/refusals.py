@@ -5,55 +5,45 @@ from __future__ import annotations
 from typing import Final
 
 from outpace.errors import ProtocolError
-from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Pull, Push, Rejoin
+from outpace.sync.parameter_block import ParameterBlock
 
 _LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
 
 
-def is_repeated(push: Push, view: View, updates: Updates) -> bool:
-    """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
-    iteration = push.iteration
-    if (
-        view.awaits(push.worker, iteration)
-        and iteration <= view.fastest + _LARGEST_SKIP
-        and 0 <= push.version <= updates.version
-        and (push.gradient is None or not updates.block.refusal(push.gradient, push.settings))
-    ):
-        return False
-    return _is_repeated(push, view, updates)
+def is_repeated(push: Push, view: View, block: ParameterBlock, version: int) -> bool:
+    """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal.
 
-
-def _is_repeated(push: Push, view: View, updates: Updates) -> bool:
-    """Return True; or raise ProtocolError if that is why the push is not one like most."""
-    require_member(view, push.worker, "pushed")
-    seen = view.progress(push.worker)
-    if push.iteration < 0 or push.iteration < seen:
+    version: of the parameters.
+    """
+    worker, iteration, furthest = push.worker, push.iteration, view.fastest
+    if worker in view.gone or not 0 <= worker < view.workers:
+        require_member(view, worker, "pushed")
+    seen = view.watermarks[worker]
+    if iteration < 0 or iteration < seen:
         raise ProtocolError(
-            f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
+            f"worker {worker} pushed iteration {iteration} after {seen}: "
             "a worker's iterations must increase"
         )
-    if push.iteration > seen:
-        require_not_paused(view, push.worker, "pushed")
-    if push.iteration > view.fastest + _LARGEST_SKIP:
+    if iteration > seen and worker in view.absent:
+        require_not_paused(view, worker, "pushed")
+    if iteration > furthest + _LARGEST_SKIP:
         raise ProtocolError(
-            f"worker {push.worker} pushed iteration {push.iteration}, and no worker has pushed "
-            f"any after {view.fastest}"
+            f"worker {worker} pushed iteration {iteration}, and no worker has pushed "
+            f"any after {furthest}"
         )
-    if not 0 <= push.version <= updates.version:
+    if not 0 <= push.version <= version:
         raise ProtocolError(
-            f"worker {push.worker} says that it read version {push.version} of shard "
-            f"{view.shard}, which is at {updates.version}"
+            f"worker {worker} says that it read version {push.version} of shard "
+            f"{view.shard}, which is at {version}"
         )
-    if push.gradient is not None and (
-        refusal := updates.block.refusal(push.gradient, push.settings)
-    ):
+    if push.gradient is not None and (refusal := block.refusal(push.gradient, push.settings)):
         raise ProtocolError(
-            f"worker {push.worker}, iteration {push.iteration}, shard {view.shard}: {refusal}"
+            f"worker {worker}, iteration {iteration}, shard {view.shard}: {refusal}"
         )
-    return push.iteration == seen
+    return iteration == seen
 
 
 def require_member(view: View, worker: int, did: str) -> None:
@@ -93,16 +83,16 @@ def require_may_rejoin(rejoin: Rejoin, view: View) -> None:
         )
 
 
-def require_fits(state: ShardState, view: View, updates: Updates) -> None:
-    """Raise ProtocolError if a shard cannot go on from this state."""
-    if view.clock or view.fastest >= 0 or updates.version:
+def require_fits(state: ShardState, view: View, block: ParameterBlock, version: int) -> None:
+    """Raise ProtocolError if a shard cannot go on from this state. version: of the parameters."""
+    if view.clock or view.fastest >= 0 or version:
         raise ProtocolError(f"shard {view.shard} has begun and cannot take over a state")
     if len(state.watermarks) != view.workers:
         raise ProtocolError(
             f"the state of shard {state.shard} is of {len(state.watermarks)} workers, and the "
             f"run has {view.workers}"
         )
-    size = updates.block.read().nbytes
+    size = block.read().nbytes
     if state.parameters.nbytes != size:
         raise ProtocolError(
             f"the state of shard {state.shard} has {state.parameters.nbytes} bytes of "

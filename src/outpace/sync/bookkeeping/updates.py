@@ -1,7 +1,8 @@
-"""Applies gradients to a shard's parameters and counts the versions."""
+"""The treatment of the gradients of pushes: applied, added to a sum, held back or dropped."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -9,79 +10,111 @@ from outpace.blocks.block import StepSettings, Value
 from outpace.blocks.sums import PartialSum, norm_of
 from outpace.errors import DivergenceError
 from outpace.support.units import Time
+from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.messages import Push
+from outpace.sync.messages import Close, Push
 from outpace.sync.observer import Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
-from outpace.sync.policy import Scale
+from outpace.sync.policy import Apply, Policy, Scale
 
 
 class Updates:
-    """Applies gradients to a block, one by one or an iteration at a time.
+    """Applies gradients to a block as the policy says, one by one or an iteration at a time.
 
-    `version` is the number of updates. `progress` is the progress of training in iterations.
-    `workers` is the number that the run is to have; fewer take part once some are lost for good.
+    With a policy that has cut-offs they are held back until a `Close` says which count.
+
+    Args:
+        view: of the shard. Its `workers` is the number that the run is to have, N in means of
+            gradients that are applied on arrival; fewer take part once some are lost for good.
+        updated: called with each new version.
+
+    Attributes:
+        version: number of updates.
+        pushes: number of pushes taken, as if the run had always had as many workers as now.
+        furthest: the progress of training in iterations, when it was asked for last. On arrival,
+            N pushes count as one.
+        mixed: the last iteration some of whose gradients are applied on arrival.
+        is_cut_off: True if a `Close` says which gradients count.
     """
 
     def __init__(
         self,
-        shard: int,
+        view: View,
         block: ParameterBlock,
-        workers: int,
+        policy: Policy,
         observer: ShardObserver,
         updated: Callable[[int], None] | None,
     ) -> None:
-        self.version = 0
+        self.version, self.pushes, self.furthest, self.mixed = 0, 0, 0.0, -1
         self.block = block
-        self._shard, self._workers, self._observer = shard, workers, observer
-        self._updated = updated  # called with each new version
-        self.workers = workers  # of the run: N in means of gradients that are applied on arrival
+        self._view, self._observer, self._updated = view, observer, updated
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
-        self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
+        self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
+        self._counting: dict[int, frozenset[int]] = {}  # closed iteration -> workers that count
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
+        self._set(policy)
 
-    def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
-        """Take a step along one gradient."""
-        staleness = self.version - push.version
-        divisor = 1  # SUM, and LINEAR of one gradient: its mean at once the rate
-        if scale is Scale.MEAN:
-            divisor = self.workers
-        elif scale is Scale.STALENESS:
-            divisor = max(1, staleness)
-        self._observer.push_settled(self._shard, push, now, now, Outcome.APPLIED, staleness)
-        self.block.update(gradient, divisor, push.settings, progress)
-        self._count(push.worker, push.iteration)
+    def _set(self, policy: Policy) -> None:
+        self._apply, self._scale = policy.apply, policy.scale
+        self._on_arrival = self._apply is Apply.ON_ARRIVAL
+        self._pushes_each = self._view.workers if self._on_arrival else math.inf
+        self._view.weighs = policy.uses_significance
+        self.is_cut_off = policy.cut_off is not None
 
-    def collect(self, push: Push, gradient: Value, scale: Scale, arrived: Time) -> None:
-        """Add a gradient to the sum of its iteration; the first gradient sets the scale."""
-        total = self._sums.get(push.iteration)
-        if total is None:
-            total = _IterationSum(self.block.new_sum(self._workers), scale)
-            self._sums[push.iteration] = total
-        total.gradients.add(push.worker, gradient)
-        kept = Push(push.worker, push.iteration, push.version, None, push.settings)
-        total.pushes.append((kept, arrived))
+    def follow(self, policy: Policy, now: Time) -> None:
+        """Follow another policy; what only a `Close` would have counted counts now.
 
-    def mix(self, last: int) -> None:
-        """Note a change between applying gradients on arrival and an iteration at a time.
-
-        Gradients of the iterations up to `last` may have been applied, or will be applied, one
-        by one, each divided by N. The sum of an iteration is then divided by N too: its mean
-        would give these gradients the weight of all N.
+        Gradients of the iterations that workers have begun may have been applied, or will be
+        applied, one by one, each divided by N. The sum of such an iteration is then divided by N
+        too: its mean would give these gradients the weight of all N.
         """
-        self.mixed = max(self.mixed, last)
+        if policy.apply is not self._apply:
+            self.mixed = max(self.mixed, self._view.fastest)
+        self._set(policy)
+        if not self.is_cut_off:
+            for push, arrived in self._take_held_back():
+                self._add(push, False, arrived)
 
-    def apply_iteration(self, iteration: int, cause: int, progress: float, now: Time) -> None:
+    def take(self, push: Push, late: bool, now: Time) -> None:
+        """Take a push that is not repeated. late: True if its iteration is finished."""
+        if push.gradient is None:
+            outcome = Outcome.SKIPPED if push.skipped else Outcome.ABSTAINED
+            self.dismiss(push, now, now, outcome)
+        elif late and not self._on_arrival:  # a deferred gradient is not computed
+            self.dismiss(push, now, now, Outcome.DROPPED)
+        elif not self.is_cut_off:
+            self._add(push, self._on_arrival, now)
+        elif (counting := self._counting.get(push.iteration)) is None:
+            # A deferred one is not computed until the shard knows whether it counts.
+            self._held_back.setdefault(push.iteration, []).append((push, now))
+        else:
+            self._count(push, now, now, counting)
+        self.pushes += 1
+
+    def is_closed(self, iteration: int) -> bool:
+        """True if an iteration was closed and is not finished."""
+        return iteration in self._counting
+
+    def close(self, close: Close, now: Time) -> None:
+        """Count the gradients of an iteration that were held back, or drop them."""
+        counting = self._counting[close.iteration] = frozenset(close.workers)
+        for push, arrived in self._held_back.pop(close.iteration, []):
+            self._count(push, arrived, now, counting)
+
+    def finish(self, iteration: int, cause: int, now: Time) -> None:
         """Take a step along the sum of an iteration, if it has a gradient.
 
         cause: the worker whose message ended the iteration; -1: none.
         """
+        self.furthest = max(self.furthest, self._view.clock, self.pushes / self._pushes_each)
+        self._counting.pop(iteration, None)  # pushes that come later are dropped without it
         total = self._sums.pop(iteration, None)
         if total is None:
             return
+        shard, version = self._view.shard, self.version
         for push, arrived in total.pushes:
-            staleness = self.version - push.version
-            self._observer.push_settled(self._shard, push, arrived, now, Outcome.APPLIED, staleness)
+            staleness = version - push.version
+            self._observer.push_settled(shard, push, arrived, now, Outcome.APPLIED, staleness)
         gradients = total.gradients
         count, divisor, factor = gradients.count, 1, 1
         if total.scale is Scale.LINEAR:
@@ -89,19 +122,20 @@ class Updates:
         elif total.scale is not Scale.MEAN:
             count = 1
         elif iteration <= self.mixed:
-            count, divisor = 1, self.workers
-        self.block.update(gradients.total(), divisor, total.settings(), progress, factor, count)
-        self._count(cause, iteration)
+            count, divisor = 1, self._view.workers
+        settings = total.settings()
+        self._step(gradients.total(), divisor, settings, cause, iteration, factor, count)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
         """Report the outcome of a push that is not applied."""
-        self._observer.push_settled(self._shard, push, arrived, now, outcome, -1)
+        self._observer.push_settled(self._view.shard, push, arrived, now, outcome, -1)
 
-    def significance(self, gradient: Value) -> float:
-        """Return |g| / |w|; 0 if w is 0 or a `Phantom`."""
-        if self._norm[0] != self.version:
-            self._norm = self.version, norm_of(self.block.read())
-        return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
+    def dismiss_all(self, now: Time) -> None:
+        """End the run: report the pushes whose gradients have not been applied."""
+        pending = [held for _, total in sorted(self._sums.items()) for held in total.pushes]
+        self._sums.clear()
+        for push, arrived in pending + self._take_held_back():
+            self.dismiss(push, arrived, now, Outcome.PENDING)
 
     def pending(self) -> tuple[PendingIteration, ...]:
         """Return copies of the sums of the iterations that are not finished."""
@@ -109,7 +143,7 @@ class Updates:
             PendingIteration(
                 iteration=iteration,
                 scale=total.scale,
-                workers=self._workers,
+                workers=self._view.workers,
                 count=total.gradients.count,
                 parts=tuple(total.gradients.parts()),
                 pushes=tuple((push.worker, push.version) for push, _ in total.pushes),
@@ -123,16 +157,17 @@ class Updates:
         )
 
     def restore(self, state: ShardState, now: Time) -> None:
-        """Take over the parameters, the optimizer's state and the sums of a shard.
+        """Take over the counts, the parameters, the optimizer's state and the sums of a shard.
 
         The pushes of these sums count as arrived now.
         """
         self.version, self.mixed = state.version, state.mixed
+        self.pushes, self.furthest = state.pushes, state.furthest
         self.block.replace(state.parameters)
         if state.optimizer:
             self.block.load_optimizer_state(state.optimizer)
         for each in state.pending:
-            total = _IterationSum(self.block.new_sum(self._workers), each.scale)
+            total = _IterationSum(self.block.new_sum(self._view.workers), each.scale)
             total.gradients.restore(each.parts, each.count)
             sent = dict(each.settings)
             for worker, version in each.pushes:
@@ -140,20 +175,75 @@ class Updates:
                 total.pushes.append((push, now))
             self._sums[each.iteration] = total
 
-    def close(self, now: Time) -> None:
-        """End the run: report the pushes whose iteration was not finished."""
-        for _, total in sorted(self._sums.items()):
-            for push, arrived in total.pushes:
-                self.dismiss(push, arrived, now, Outcome.PENDING)
-        self._sums.clear()
+    def _take_held_back(self) -> list[tuple[Push, Time]]:
+        """Remove and return all pushes: by iteration, then in order of arrival."""
+        found = [held for _, pushes in sorted(self._held_back.items()) for held in pushes]
+        self._held_back.clear()
+        return found
 
-    def _count(self, worker: int, iteration: int) -> None:
-        """Count an update, completed by a push of this worker (-1: by none)."""
+    def _count(self, push: Push, arrived: Time, now: Time, counting: frozenset[int]) -> None:
+        """Add a gradient of a closed iteration to its sum if it is of a worker that counts."""
+        if push.worker in counting:
+            self._add(push, False, arrived)
+        else:
+            self.dismiss(push, arrived, now, Outcome.DROPPED)
+
+    def _add(self, push: Push, on_arrival: bool, now: Time) -> None:
+        """Take a step along a gradient, or add it to the sum of its iteration."""
+        view, scale, version = self._view, self._scale, self.version
+        assert push.gradient is not None
+        gradient = self.block.value_of(push.gradient)
+        if view.weighs:
+            view.weigh(push.worker, self._significance(gradient))
+        if not on_arrival:
+            self._collect(push, gradient, now)
+            return
+        self.furthest = max(self.furthest, view.clock, self.pushes / self._pushes_each)
+        staleness = version - push.version
+        divisor = 1  # SUM, and LINEAR of one gradient: its mean at once the rate
+        if scale is Scale.MEAN:
+            divisor = view.workers
+        elif scale is Scale.STALENESS:
+            divisor = max(1, staleness)
+        self._observer.push_settled(view.shard, push, now, now, Outcome.APPLIED, staleness)
+        self._step(gradient, divisor, push.settings, push.worker, push.iteration)
+
+    def _collect(self, push: Push, gradient: Value, arrived: Time) -> None:
+        """Add a gradient to the sum of its iteration; the first gradient sets the scale."""
+        total = self._sums.get(push.iteration)
+        if total is None:
+            total = _IterationSum(self.block.new_sum(self._view.workers), self._scale)
+            self._sums[push.iteration] = total
+        total.gradients.add(push.worker, gradient)
+        kept = Push(push.worker, push.iteration, push.version, None, push.settings)
+        total.pushes.append((kept, arrived))
+
+    def _significance(self, gradient: Value) -> float:
+        """Return |g| / |w|; 0 if w is 0 or a `Phantom`."""
+        if self._norm[0] != self.version:
+            self._norm = self.version, norm_of(self.block.read())
+        return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
+
+    def _step(
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        worker: int,
+        iteration: int,
+        factor: float = 1.0,
+        count: int = 1,
+    ) -> None:
+        """Take a step, completed by a push of this worker (-1: by none), and count it.
+
+        The other arguments are as for `ParameterBlock.update`.
+        """
+        self.block.update(gradient, divisor, settings, self.furthest, factor, count)
         self.version += 1
         if not self.block.is_finite():
             by = f", which worker {worker}'s push completed" if worker >= 0 else ""
             raise DivergenceError(
-                f"the parameters of shard {self._shard} stopped being finite at update "
+                f"the parameters of shard {self._view.shard} stopped being finite at update "
                 f"{self.version}, in iteration {iteration}{by}; try a smaller learning rate"
             )
         if self._updated is not None:

@@ -18,26 +18,26 @@ class View:
     """Implements `ShardView`; the other methods are for the shard alone."""
 
     __slots__ = (
-        "_answered",
         "_at",
         "_closed",
-        "_gone",
         "_laggard",
         "_left_out",
         "_own",
-        "_paused",
-        "_progress",
         "_pushed",
         "_significance",
         "_spared",
         "_steps",
+        "absent",
+        "answered",
         "clock",
         "fastest",
+        "gone",
         "live",
         "members",
         "reached",
         "shard",
         "slowest",
+        "watermarks",
         "weighs",
         "workers",
     )
@@ -47,11 +47,11 @@ class View:
         self.workers = self.live = self.members = workers
         self.reached = 0
         self.slowest = self.fastest = -1
-        self._progress = [-1] * workers  # watermarks
-        self._own: dict[int, int] = {}  # iteration from V on -> its pushes
-        self._at = {-1: workers}  # watermark -> number of live workers
-        self._gone: set[int] = set()
-        self._paused: set[int] = set()
+        self.watermarks = [-1] * workers  # the progress of all workers
+        self._own: Counter[int] = Counter()  # iteration from V on -> its pushes
+        self._at = Counter({-1: workers})  # watermark -> number of live workers
+        self.gone: set[int] = set()  # workers that have left
+        self.absent: set[int] = set()  # workers that have left or paused
         self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
         self.weighs = False  # True: gradients are weighed as they arrive
@@ -59,12 +59,12 @@ class View:
         self._spared: dict[int, int] = {}  # worker -> lead
         # Arrays, since a list of times keeps an object for each: they take the cache of others.
         self._pushed = _times(0, workers)  # of the last push
-        self._answered = _times(0, workers)
+        self.answered = _times(0, workers)  # of the last answer
         self._steps = _times(0, workers)
         self._laggard = 0
 
     def progress(self, worker: int) -> int:
-        return self._progress[worker]
+        return self.watermarks[worker]
 
     def is_live(self, worker: int) -> bool:
         return self.is_member(worker) and worker not in self._left_out
@@ -74,12 +74,12 @@ class View:
 
     @property
     def pushed(self) -> int:
-        return self._own.get(self.clock, 0)
+        return self._own[self.clock]
 
     @property
     def awaited(self) -> int | None:
         closed = self._closed.get(self.clock)
-        return None if closed is None else len(closed - self._gone if self._gone else closed)
+        return None if closed is None else len(closed - self.gone)
 
     def significance(self, worker: int) -> float:
         if not self.weighs:
@@ -100,7 +100,7 @@ class View:
 
     def laggard(self) -> int:
         for _ in range(self.workers):  # the laggard found stays the same until it pushes
-            if self._progress[self._laggard] < self.clock and self.is_live(self._laggard):
+            if self.watermarks[self._laggard] < self.clock and self.is_live(self._laggard):
                 break
             self._laggard = (self._laggard + 1) % self.workers
         return self._laggard
@@ -109,35 +109,10 @@ class View:
 
     def is_member(self, worker: int) -> bool:
         """True if there is this worker and it has not left."""
-        return 0 <= worker < self.workers and worker not in self._gone
-
-    def takes_part(self, worker: int) -> bool:
-        """True if there is this worker, and it has neither left nor paused."""
-        return (
-            0 <= worker < self.workers and worker not in self._gone and worker not in self._paused
-        )
-
-    def awaits(self, worker: int, iteration: int) -> bool:
-        """True if this worker takes part and has pushed no iteration from this one on."""
-        return (
-            0 <= worker < self.workers
-            and self._progress[worker] < iteration
-            and worker not in self._gone
-            and worker not in self._paused
-        )
+        return 0 <= worker < self.workers and worker not in self.gone
 
     def is_paused(self, worker: int) -> bool:
-        return worker in self._paused
-
-    @property
-    def watermarks(self) -> tuple[int, ...]:
-        """The progress of all workers."""
-        return tuple(self._progress)
-
-    @property
-    def gone(self) -> tuple[int, ...]:
-        """The workers that have left, ascending."""
-        return tuple(sorted(self._gone))
+        return worker in self.absent and worker not in self.gone
 
     def restore(
         self,
@@ -152,17 +127,18 @@ class View:
         No worker is paused. Policies that look at times see no step before now. pushes: worker
         and iteration of the gradients that wait for the end of their iteration.
         """
-        self.clock, self._progress, self._gone = clock, list(watermarks), set(gone)
-        there = [mark for worker, mark in enumerate(self._progress) if worker not in gone]
-        self._at = dict(Counter(there))
+        self.clock, self.watermarks = clock, list(watermarks)
+        self.gone, self.absent = set(gone), set(gone)
+        there = [mark for worker, mark in enumerate(self.watermarks) if worker not in gone]
+        self._at = Counter(there)
         self.live = self.members = len(there)
         self.reached = sum(mark >= clock for mark in there)
-        self.slowest, self.fastest = min(there, default=-1), max(self._progress)
-        self._pushed, self._answered = _times(now, self.workers), _times(now, self.workers)
+        self.slowest, self.fastest = min(there, default=-1), max(self.watermarks)
+        self._pushed, self.answered = _times(now, self.workers), _times(now, self.workers)
         # A push without gradient, or applied on arrival, is seen if it is its worker's last one.
-        last = {(n, mark) for n, mark in enumerate(self._progress) if n not in self._gone}
+        last = {(n, mark) for n, mark in enumerate(self.watermarks) if n not in self.gone}
         pushed = last.union(pushes)
-        self._own = dict(Counter(iteration for _, iteration in pushed if iteration >= clock))
+        self._own = Counter(iteration for _, iteration in pushed if iteration >= clock)
 
     def rejoin(self, worker: int, first: int, now: Time) -> None:
         """Count a worker that begins with iteration `first` in a new process.
@@ -171,36 +147,34 @@ class View:
         """
         self.resume(worker)
         before = first - 1
-        if worker in self._gone:
-            self._gone.discard(worker)
-            mark = self._progress[worker]
-            self._at[mark] = self._at.get(mark, 0) + 1
-            self.slowest = min(self.slowest, mark) if self.live else mark
-            self.live += 1
+        if worker in self.gone:
+            self.gone.discard(worker)
+            self.absent.discard(worker)
             self.members += 1
-            self.reached += mark >= self.clock
+            self.reached += self.watermarks[worker] >= self.clock
+            self._count_in(worker)
             before = max(before, self.clock - 1)
-        if before > self._progress[worker]:
-            self._move(worker, before, now)
+        if before > self.watermarks[worker]:
+            self.push(worker, before, now, is_own=False)
         self._steps[worker] = 0
 
-    def push(self, worker: int, iteration: int, now: Time) -> None:
-        """Count the push of an iteration, which the worker has not pushed yet."""
-        if iteration >= self.clock:
-            self._own[iteration] = self._own.get(iteration, 0) + 1
-        self._move(worker, iteration, now)
+    def push(self, worker: int, iteration: int, now: Time, *, is_own: bool = True) -> None:
+        """Raise the watermark of a worker.
 
-    def _move(self, worker: int, iteration: int, now: Time) -> None:
-        """Raise the watermark of a worker."""
-        at, before = self._at, self._progress[worker]
-        self._progress[worker] = iteration
+        is_own: True if it has pushed this very iteration, False if it counts as pushed.
+        """
+        at, before = self._at, self.watermarks[worker]
+        self.watermarks[worker] = iteration
         self._pushed[worker] = now
-        self._steps[worker] = now - self._answered[worker]
-        if before < self.clock <= iteration:
-            self.reached += 1
+        self._steps[worker] = now - self.answered[worker]
+        if iteration >= self.clock:
+            if is_own:
+                self._own[iteration] += 1
+            if before < self.clock:
+                self.reached += 1
         if iteration > self.fastest:
             self.fastest = iteration
-        at[iteration] = at.get(iteration, 0) + 1
+        at[iteration] += 1
         if at[before] > 1:
             at[before] -= 1
         else:
@@ -212,11 +186,8 @@ class View:
 
     def close(self, iteration: int, workers: Iterable[int]) -> None:
         self._closed[iteration] = {
-            worker for worker in workers if self._progress[worker] < iteration
+            worker for worker in workers if self.watermarks[worker] < iteration
         }
-
-    def answer(self, worker: int, now: Time) -> None:
-        self._answered[worker] = now
 
     def spare(self, worker: int, lead: int) -> None:
         """Note that a coin has let a worker with this lead pass."""
@@ -234,33 +205,38 @@ class View:
 
     def leave(self, worker: int) -> None:
         self.members -= 1
-        self.reached -= self._progress[worker] >= self.clock
+        self.reached -= self.watermarks[worker] >= self.clock
         if worker not in self._left_out:
             self._leave_out(worker)
-        self._gone.add(worker)
-        self._paused.discard(worker)
+        self.gone.add(worker)
+        self.absent.add(worker)
         self._left_out.discard(worker)
 
     def pause(self, worker: int) -> None:
         """Leave a worker out of the iterations that it has not pushed."""
-        self._paused.add(worker)
-        if self._progress[worker] < self.clock:
+        self.absent.add(worker)
+        if self.watermarks[worker] < self.clock:
             self._left_out.add(worker)
             self._leave_out(worker)
 
     def resume(self, worker: int) -> None:
         """Count a worker again, at its watermark."""
-        self._paused.discard(worker)
+        if worker not in self.gone:
+            self.absent.discard(worker)
         if worker in self._left_out:
             self._left_out.discard(worker)
-            watermark = self._progress[worker]
-            self._at[watermark] = self._at.get(watermark, 0) + 1
-            self.slowest = min(self.slowest, watermark) if self.live else watermark
-            self.live += 1
+            self._count_in(worker)
+
+    def _count_in(self, worker: int) -> None:
+        """Count a worker among the live ones."""
+        watermark = self.watermarks[worker]
+        self._at[watermark] += 1
+        self.slowest = min(self.slowest, watermark) if self.live else watermark
+        self.live += 1
 
     def _leave_out(self, worker: int) -> None:
         self.live -= 1
-        self._uncount(self._progress[worker])
+        self._uncount(self.watermarks[worker])
 
     def _uncount(self, watermark: int) -> None:
         """Remove one live worker from this watermark, and update `slowest`."""
@@ -274,14 +250,13 @@ class View:
 
     def advance(self) -> list[int]:
         """Go on to the next iteration; return the paused workers that it leaves out."""
-        self.reached -= self._at.get(self.clock, 0)
+        self.reached -= self._at[self.clock]
         if self._closed:
             self._closed.pop(self.clock, None)
         self._own.pop(self.clock, None)
         self.clock += 1
-        if not self._paused:
-            return []
-        behind = [n for n in self._paused - self._left_out if self._progress[n] < self.clock]
+        paused = self.absent - self.gone - self._left_out
+        behind = [n for n in paused if self.watermarks[n] < self.clock]
         for worker in behind:
             self._left_out.add(worker)
             self._leave_out(worker)

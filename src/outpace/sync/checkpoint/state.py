@@ -57,7 +57,7 @@ class ShardState:
         gone: workers that had left.
         pushes: pushes taken.
         furthest: progress of training in iterations, for schedules of the learning rate.
-        mixed: last iteration with gradients applied one by one (`Updates.mix`); -1: none.
+        mixed: last iteration with gradients applied one by one (`Updates.follow`); -1: none.
         parameters: 1-D, of the shard; never changed afterwards.
         optimizer: what the optimizer remembers between steps; a copy.
         pending: iterations that are not finished, ascending. Empty where gradients are applied on

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from outpace.blocks.block import Block, Pieces, StepSettings, Value, whole
+from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.sums import PartialSum, TreeSum, all_finite
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.tail import Settings, Tail
@@ -145,8 +145,8 @@ class ScriptBlock:
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         return ""
 
-    def widened(self, gradient: Value) -> Value:
-        return gradient
+    def value_of(self, gradient: Block) -> Value:
+        return value_of(gradient)
 
     def update(
         self,
