@@ -2,7 +2,11 @@
 
 What a script keeps it writes when it begins the first forward pass of an iteration
 (`engine.scripts.kept`). Between the place where its program can be saved and that forward pass
-nothing changes its model.
+nothing changes its model. Once a script has left the run no checkpoint is taken any more, because
+what it kept would be missing.
+
+A script for DistributedDataParallel also writes its model. All have the same one between two steps:
+that of worker 0 is read back when all have written.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from outpace.tasks import Workload
 if TYPE_CHECKING:
     from outpace.simulation.faults.saving import Kept
     from outpace.simulation.peers import PeerSimulation
+    from outpace.simulation.scripts.collectives.run import FollowedSimulation
 
 
 class PeerSaving(Saving):
@@ -34,21 +39,24 @@ class PeerSaving(Saving):
     what the optimizers of the workers' own models remember. Where workers accumulate gradients
     meanwhile, each is saved when it has the result; none can have the next one before all have.
     Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
-    iteration of one of them; what others compute then is computed again.
+    iteration of one of them; what others compute then is computed again. All scripts but one are in
+    the middle of an iteration then. So from the time when a checkpoint is due each writes whenever
+    it begins an iteration, until all have written in the iteration that they are in.
     Workers that have left the run are not waited for. If it goes on from here, one that was lost
     begins with the others again, and one that had finished has nothing more to do.
 
     Args:
-        initial: what the workers have in common at the start of the run.
+        initial: what the workers have in common at the start of the run; None: their scripts have
+            the models.
     """
 
     def __init__(
         self,
-        run: PeerSimulation,
+        run: PeerSimulation | FollowedSimulation,
         workload: Workload,
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
-        initial: Value,
+        initial: Value | None,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
         self._run, self._initial = run, initial
@@ -59,15 +67,19 @@ class PeerSaving(Saving):
         self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
         # By worker that has left: the iteration after its last one; None: it was lost.
         self._gone: dict[int, int | None] = {}
+        # Scripts with models of their own: the iteration in which each has written; None: they
+        # write in no iteration now.
+        self._written_in: dict[int, int] | None = None
 
     def begin(self) -> None:
-        if not self._number:
-            self._write(self._run.state(dict.fromkeys(self._workers, 0), self._initial))
-        elif self._life.keeps_in_memory:  # the run was resumed from this one
-            resume = self._run.resume
-            assert resume is not None
-            own = [state for state in resume.own_states() if state is not None]
-            self._life.last_checkpoint = self._life.kept(self._number, [resume.state(0)], own)
+        run = self._run
+        if not self._number and self._initial is None:
+            self._ask_for_models(0)
+        elif not self._number and self._initial is not None:
+            self._write(run.state(dict.fromkeys(self._workers, 0), self._initial))
+        elif self._life.keeps_in_memory and run.resume is not None:  # from this checkpoint
+            own = [state for state in run.resume.own_states() if state is not None]
+            self._life.last_checkpoint = self._life.kept(self._number, [run.resume.state(0)], own)
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""
@@ -81,17 +93,28 @@ class PeerSaving(Saving):
         """Save the run if it is time to: a worker begins this iteration, as all others will."""
         if not self._is_time(results):
             return
-        run = self._run
+        if self._initial is None:
+            self._ask_for_models(iteration)
+            return
         iterations = dict.fromkeys(self._workers, iteration)
-        own = run.own_states(self._without_lost(iterations))
-        self._write(run.state(iterations, run.parameters_of(worker)), own)
+        own = self._run.own_states(self._without_lost(iterations))
+        self._write(self._run.state(iterations, self._run.parameters_of(worker)), own)
+
+    def _ask_for_models(self, iteration: int) -> None:
+        """Have each script write its model when it begins this iteration."""
+        if self._begin_next():
+            self._begins = dict.fromkeys(self._workers, iteration)
+            self._open.ask(self._workers)
 
     def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
         """Save a worker if it is time to: others say at other times that they can be saved.
 
         state: returns what it has beside the model.
         """
-        if self._results is None and self._is_time(results) and self._can_gather():
+        if self._results is None and self._is_time(results):
+            # The first script may write before all models are known.
+            if self._has_scripts and not self._begin_next():
+                return
             self._results, self._saved = results, {}
         if results != self._results:
             return
@@ -99,10 +122,6 @@ class PeerSaving(Saving):
         if self._open.is_open:
             self._open.ask([worker])
         self._write_gathered()
-
-    def _can_gather(self) -> bool:
-        """Begin the checkpoint now if the first script may write before all models are known."""
-        return not self._run.script_processes or self._begin_next()
 
     def _write_gathered(self) -> None:
         """Write the checkpoint of workers that are saved one after the other, if it has all."""
@@ -117,14 +136,30 @@ class PeerSaving(Saving):
     def apart(self, worker: int, iteration: int) -> None:
         """Save the run if it is time to: a worker with a model of its own begins an iteration."""
         self._begins[worker] = iteration
-        if self._is_due:
+        if self._written_in is not None:
+            self._end_writing(self._written_in, worker)
+        elif self._is_due and self._can_begin and not self._has_scripts:
             self._is_due = False
             self._write_apart()
+        elif self._is_due and self._can_begin and self._begin_next():
+            self._is_due, self._written_in = False, {}
+            self._open.ask(self._workers)
+
+    def _end_writing(self, written_in: Mapping[int, int], worker: int) -> None:
+        """Save all models when this worker begins an iteration, if all others have written."""
+        others = set(self._workers) - {worker}
+        if any(written_in.get(each) != self._begins[each] for each in others):
+            return
+        self._written_in = None
+        self._open.stop_asking(others)
+        self._open.ask([worker])
+        self._open.await_again(worker)
+        self._write_apart()
 
     def _write_apart(self) -> None:
         run, begins = self._run, self._of_all(self._without_lost(self._begins))
         own = run.own_states(self._without_lost(begins))
-        self._write(run.state(begins, run.mean()), own)
+        self._write(run.state(begins, run.parameters_of(None)), own)
 
     def leave(self, worker: int, after: int | None, results: int) -> None:
         """A worker leaves the run, and is not waited for any more.
@@ -134,12 +169,37 @@ class PeerSaving(Saving):
             results: of all-reduces that have ended.
         """
         self._gone[worker] = after
+        if self._has_scripts:
+            self._give_up()
         if self._results is None or worker in self._saved:
             return
         if results == self._results:
             self._write_gathered()
         else:  # it had later results, and was not saved before, because it was about to finish
             self._results, self._is_due = None, True
+
+    # -- scripts ----------------------------------------------------------------------
+
+    @property
+    def _has_scripts(self) -> bool:
+        return bool(self._run.script_processes)
+
+    def script_saved(self, worker: int, saved: Part | str) -> None:
+        if self._written_in is not None and isinstance(saved, Part):
+            self._written_in[worker] = self._begins[worker]
+            self._open.ask([worker])
+        super().script_saved(worker, saved)
+        if isinstance(saved, str):
+            self._give_up()
+        elif self._initial is None and self._open.lacks_models_only:
+            self._write(self._run.state(self._begins, self._run.parameters_of(0)))
+
+    def _give_up(self) -> None:
+        self._results = self._written_in = None
+        self._saved.clear()
+        self._open.abandon()
+
+    # ---------------------------------------------------------------------------------
 
     def _without_lost(self, iterations: Mapping[int, int]) -> dict[int, int]:
         lost = {worker for worker, after in self._gone.items() if after is None}
@@ -162,7 +222,7 @@ class PeerSaving(Saving):
     @property
     def _can_begin(self) -> bool:
         """True if a checkpoint may begin now."""
-        return not self._open.is_open
+        return not (self._open.is_open or (self._has_scripts and self._gone))
 
     def _begin_next(self) -> bool:
         """Begin the next checkpoint; return False if it has no folder."""
@@ -174,7 +234,8 @@ class PeerSaving(Saving):
 
         def put(folder: Path) -> Written:
             record, part = write_shard(folder, state, name="common")
-            found = [write_shard(folder, each, name=self._name_of(each.shard)) for each in own]
+            name = model_of if self._has_scripts else worker_name
+            found = [write_shard(folder, each, name=name(each.shard)) for each in own]
             return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
 
         if not self._open.is_open and self._begin_next():
@@ -187,65 +248,6 @@ class PeerSaving(Saving):
         if taken is not None:
             count_until(state.watermarks, taken.totals.iterations)
             self._open.add_models(taken)
-
-    def _name_of(self, worker: int) -> str:
-        """Return the name of the file of a worker's own model, without its suffix."""
-        return worker_name(worker)
-
-
-class ScriptPeerSaving(PeerSaving):
-    """Takes the checkpoints of a run of scripts. Once a script has left it takes none any more.
-
-    Workers that average in pairs, or never, are saved together, when all but one are in the middle
-    of an iteration. So from the time when a checkpoint is due each script writes whenever it begins
-    an iteration, until all have written in the iteration that they are in.
-    """
-
-    _has_left = False
-    # Workers are saved apart, and each has written in this iteration; None: no script writes in
-    # each iteration now.
-    _written_in: dict[int, int] | None = None
-
-    @property
-    def _can_begin(self) -> bool:
-        return super()._can_begin and not self._has_left
-
-    def apart(self, worker: int, iteration: int) -> None:
-        self._begins[worker] = iteration
-        if self._written_in is None:
-            if self._is_due and self._can_begin and self._begin_next():
-                self._is_due, self._written_in = False, {}
-                self._open.ask(self._workers)
-            return
-        others = set(self._workers) - {worker}
-        if any(self._written_in.get(each) != self._begins[each] for each in others):
-            return
-        self._written_in = None
-        self._open.stop_asking(others)
-        self._open.ask([worker])
-        self._open.await_again(worker)
-        self._write_apart()
-
-    def script_saved(self, worker: int, saved: Part | str) -> None:
-        if self._written_in is not None and isinstance(saved, Part):
-            self._written_in[worker] = self._begins[worker]
-            self._open.ask([worker])
-        super().script_saved(worker, saved)
-        if isinstance(saved, str):
-            self._give_up()
-
-    def leave(self, worker: int, after: int | None, results: int) -> None:
-        """A script takes no more part in the training, so what it kept would be missing."""
-        self._has_left = True
-        self._give_up()
-
-    def _give_up(self) -> None:
-        self._results = self._written_in = None
-        self._saved.clear()
-        self._open.abandon()
-
-    def _name_of(self, worker: int) -> str:
-        return model_of(worker)
 
 
 def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:

@@ -149,13 +149,14 @@ class PeerSimulation(VirtualRun):
             return []
         return [self.own_state(each, iterations[each], (), differs=apart) for each in workers]
 
-    def mean(self) -> Value:
-        """Return the mean of the own models of workers that are not lost."""
-        gone = self.life.gone
-        return average([block for n, block in sorted(self._own.items()) if n not in gone])
+    def parameters_of(self, worker: int | None) -> Value:
+        """Return the parameters of a worker's own model; of the common one if it has none.
 
-    def parameters_of(self, worker: int) -> Value:
-        """Return the parameters of a worker's own model; of the common one if it has none."""
+        worker: None: return the mean of the own models of workers that are not lost.
+        """
+        if worker is None:
+            gone = self.life.gone
+            return average([block for n, block in sorted(self._own.items()) if n not in gone])
         has_own = self._strategy.has_own
         return self.own_block(worker).read() if has_own else self.model.newest.value
 
@@ -237,7 +238,7 @@ class PeerSimulation(VirtualRun):
     def parameters(self) -> list[Block]:
         if self._strategy.has_common or not self._own:
             return [self.model.newest.value]
-        return [self.mean()]
+        return [self.parameters_of(None)]
 
     @property
     def updates(self) -> int:

@@ -130,6 +130,7 @@ class ScriptProcess:
         self.redivided: Redivided | None = None  # if it goes on with another number of workers
         self.had_ended = False  # before that checkpoint, so that it leaves at once
         self.save: Path | None = None  # where it is to write what it keeps, until it has
+        self.saved: Path | None = None  # where it has written it last
         self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
@@ -193,7 +194,7 @@ class ScriptProcess:
     def computes(self, message: Computes) -> None:
         """Take what the script has written at the beginning of its iteration."""
         if message.saved is not None:
-            self.save, self.begins_anew = None, message.begins_anew
+            self.save, self.saved, self.begins_anew = None, self.save, message.begins_anew
             self.host.script_saved(self.worker, message.saved)
 
     async def finish_step(self) -> Step | None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from outpace.blocks.block import Block
+from collections.abc import Mapping
+
+import torch
+
+from outpace.blocks.block import Block, Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
+from outpace.record.checkpoints.trees import read_tree
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.scripts.collectives.saving import FollowedSaving
+from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.collectives.worker import FollowedWorker
 from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.runs import ScriptRun
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
@@ -20,7 +27,7 @@ from outpace.tasks import Workload
 class FollowedSimulation(ScriptRun):
     """A run of a script with DistributedDataParallel and `sync.kind=ssgd`."""
 
-    _saving: FollowedSaving | None
+    _saving: PeerSaving | None
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         require_followable(experiment)
@@ -38,8 +45,23 @@ class FollowedSimulation(ScriptRun):
 
     # -- checkpoints --------------------------------------------------------------------
 
-    def _new_saving(self, settings: Checkpoint) -> FollowedSaving:
-        return FollowedSaving(self, self._workload, self._keeper, settings)
+    def _new_saving(self, settings: Checkpoint) -> PeerSaving:
+        return PeerSaving(self, self._workload, self._keeper, settings, None)
+
+    def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
+        """Return the state of the model that all workers have when they begin these iterations."""
+        return common_state(iterations, iterations[0], self.totals.applied, parameters, {})
+
+    def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
+        """Return nothing: what a worker has beside the model is in the file of its script."""
+        return []
+
+    def parameters_of(self, worker: int | None) -> Value:
+        """Return the parameters that the script of a worker has written for the checkpoint."""
+        path = self.script_processes[worker or 0].saved
+        assert path is not None
+        parameters: torch.Tensor = read_tree(path)["model"]
+        return parameters
 
     def goes_on(self, worker: int) -> None:
         """A worker may begin its next iteration."""
@@ -47,14 +69,14 @@ class FollowedSimulation(ScriptRun):
             return
         steps = self._steps[worker]
         if self._saving is not None:
-            self._saving.look(steps)
+            self._saving.look(worker, steps, steps)
         if steps != self.experiment.stop.iterations:  # its script waits for this
             self.script_processes[worker].go_on(steps)
 
     def left(self, worker: int) -> None:
         super().left(worker)
         if self._saving is not None:
-            self._saving.leave()
+            self._saving.leave(worker, None, self._steps[worker])
 
     # ---------------------------------------------------------------------------------
 
@@ -81,9 +103,9 @@ class FollowedSimulation(ScriptRun):
 
     def stepped(self, worker: int, step: Stepped) -> None:
         """Count a step of a worker's optimizer."""
-        before = self.updates
+        before = max(self._steps)
         self._steps[worker] += 1
         self.recorder.gradients_applied(1, [0])
         self.note_step(worker, step)
-        if self.updates > before:
-            self._on_update(self.updates)
+        if max(self._steps) > before:  # the first worker that has taken this step
+            self._on_update(before + 1)

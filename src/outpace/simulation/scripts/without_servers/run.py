@@ -16,7 +16,7 @@ from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.simulation.peer_checkpoints import PeerSaving, ScriptPeerSaving
+from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.messages import Attached, Stepped
@@ -67,7 +67,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             raise ConfigError(f"{self.resume.path}: {error}") from error
 
     def _new_saving(self, settings: Checkpoint) -> PeerSaving:
-        return ScriptPeerSaving(self, self._workload, self._keeper, settings, self._first_value)
+        return PeerSaving(self, self._workload, self._keeper, settings, self._first_value)
 
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
