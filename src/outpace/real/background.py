@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import torch
 
 from outpace.errors import OutpaceError
-from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.clock import RealClock
+from outpace.real.net.waker import Waker
 
 T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]

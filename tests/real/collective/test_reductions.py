@@ -16,11 +16,12 @@ from outpace.blocks.block import Phantom, Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.buffers import AccumulatedInBuffer, Digests
-from outpace.real.collective.communication_thread import CommunicationThread, Waker
+from outpace.real.collective.communication_thread import CommunicationThread
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import GroupBroken, TakePart
+from outpace.real.net.waker import Waker
 
 HOST = "127.0.0.1"
 

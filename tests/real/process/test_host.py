@@ -21,8 +21,7 @@ from outpace.real.process.ray.host import Host
 host = Host("worker-0", "127.0.0.1", ".")
 role = Role("worker-0", exec, ("import os, time; print(os.getpid()); time.sleep(600)", {}))
 threading.Thread(target=host.order, args=("start", pickle.dumps(role)), daemon=True).start()
-events = host.events()
-((_, line),) = next(events)
+((_, line),) = host.events()
 host._launcher.suspend()
 print(line, flush=True)
 os._exit(0)  # as if it were killed: nothing is ended in order

@@ -29,9 +29,6 @@ class Host:
             self.hear(self, [(STOPPED, "")])
         return Future()
 
-    def end(self) -> None:
-        pass
-
 
 def noted(did: list[str]) -> Any:
     """Return hosts that add to `did` what is done with the places of roles."""

@@ -7,7 +7,6 @@ abandoned: it ends when its current operation fails, and the training does not w
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import TypeAlias
 import torch
 
 from outpace.real.collective.group import Group
-from outpace.real.net.clock import RealClock
+from outpace.real.net.waker import Waker
 from outpace.support.gpu_errors import is_gpu_error
 
 Done: TypeAlias = Callable[[], None]  # called in the training thread
@@ -81,46 +80,3 @@ class CommunicationThread:
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-class Waker:
-    """Runs actions of other threads in the clock's thread. Other threads may only use `call`."""
-
-    def __init__(self, clock: RealClock) -> None:
-        self._clock = clock
-        self._actions: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._read_end, self._write_end = os.pipe()
-        clock.watch(self._read_end, self.run_next)
-
-    def move_to(self, clock: RealClock) -> None:
-        """Run the actions in the thread of another clock from now on."""
-        self._clock.forget(self._read_end)
-        self._clock = clock
-        clock.watch(self._read_end, self.run_next)
-
-    def call(self, action: Callable[[], None]) -> None:
-        """Run an action in the clock's thread, after the earlier ones."""
-        self._actions.put(action)
-        os.write(self._write_end, b".")
-
-    def run_next(self) -> None:
-        """Wait for the next action and run it."""
-        os.read(self._read_end, 1)
-        self._actions.get()()
-
-    def stop(self) -> None:
-        """Run no more actions."""
-        self._clock.forget(self._read_end)
-
-    @property
-    def left(self) -> list[Callable[[], None]]:
-        """The actions that were not run before `stop`."""
-        found = []
-        while not self._actions.empty():
-            found.append(self._actions.get())
-        return found
-
-    def close(self) -> None:
-        """Close the pipe, after `stop`, once no thread can use `call` any more."""
-        os.close(self._read_end)
-        os.close(self._write_end)

@@ -19,7 +19,7 @@ import torch
 
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
+from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
@@ -29,6 +29,7 @@ from outpace.real.net.peer_messages import (
     StartAverage,
     TakePart,
 )
+from outpace.real.net.waker import Waker
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
 

@@ -25,10 +25,11 @@ from outpace.real.collective.buffers import (
     WireBuffer,
     WireSum,
 )
-from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
+from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import GroupBroken, TakePart
+from outpace.real.net.waker import Waker
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -40,18 +39,11 @@ from outpace.real.process.ray.connecting import (
     nodes_of,
     staying_connected,
 )
-from outpace.real.process.ray.host import Host, Survey, survey_here
+from outpace.real.process.ray.host import Event, Host, Survey, survey_here
 from outpace.real.process.ray.launcher import Hear
 from outpace.real.process.ray.placing import Group, lacking, no_room
 
 _EVENTS: Final = "events"  # a thread of its own in each actor
-# As many lists of events may be on their way; then the processes must wait.
-_STREAM: Final[Mapping[str, Any]] = {
-    "num_returns": "streaming",
-    "concurrency_group": _EVENTS,
-    "_generator_backpressure_num_objects": 64,
-}
-_CLOSE_S: Final = 5.0
 _SAY_AFTER_S: Final = 3.0
 
 
@@ -78,10 +70,7 @@ class RayHost:
         self.node = ""  # its name, once it is known
         self._actor = actor
         self._hear: Hear = lambda *_: None
-        self._error: BaseException | None = None  # with which it was lost
-        self._hearing = threading.Lock()
-        self._stream = threading.Thread(target=self._listen, name=f"host of {name}", daemon=True)
-        self._stream.start()
+        self._is_asked = False  # for the next events
 
     def survey(self, paths: Sequence[str]) -> tuple[Any, Any]:
         """Return references to the survey and to the id of the node."""
@@ -92,34 +81,20 @@ class RayHost:
         return _future(self._actor.order.remote(method, *arguments))
 
     def listen(self, hear: Hear) -> None:
-        """Call `hear` from now on, in another thread, with what happens."""
-        with self._hearing:
-            self._hear = hear
-            if self._error is not None:
-                hear(self, self._error)
+        """Call `hear` once, in another thread, with what happens next.
 
-    def _listen(self) -> None:
-        """Hear what happens until the actor is lost. In a thread of its own."""
-        try:
-            with staying_connected():
-                self._hear_all()
-        except BaseException as error:
-            error.__traceback__ = None  # which would keep the stream
-            with self._hearing:
-                self._error = error
-                self._hear(self, error)
+        It takes the place of one that waits already.
+        """
+        self._hear = hear
+        if not self._is_asked:
+            self._is_asked = True
+            events = self._actor.events.options(concurrency_group=_EVENTS).remote()
+            _future(events).add_done_callback(self._has_come)
 
-    def _hear_all(self) -> None:
-        # A function of its own: the stream is gone when it returns, while Ray is still connected.
-        for reference in self._actor.events.options(**_STREAM).remote():
-            come = ray.get(reference)
-            with self._hearing:
-                self._hear(self, come)
-
-    def close(self) -> None:
-        """End this host, and hear nothing more."""
-        self.end()
-        self._stream.join(_CLOSE_S)
+    def _has_come(self, events: Future[list[Event]]) -> None:
+        """In another thread."""
+        self._is_asked = False
+        self._hear(self, events.exception() or events.result())
 
     def end(self) -> None:
         """End this host at once, with its process."""
@@ -312,7 +287,6 @@ class RayCluster:
         kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
         actor = kind.options(**options).remote(name, self._folder)
         host = RayHost(name, actor)
-        self._closing.callback(host.close)  # before the connection: the stream is in use
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
         return host
 

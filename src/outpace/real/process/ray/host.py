@@ -1,25 +1,24 @@
 """The parent of one role's process on a node of a cluster, called from far.
 
-A cluster manager runs a `Host` as an actor. `events` is the only thread that starts, watches and
-ends the role's process, and what it yields is a stream to the command; the other methods give it
-orders. The process is a new Python, since the threads of an actor must not be forked, and it dies
-with the actor. The actor itself does not import torch.
+A cluster manager runs a `Host` as an actor. The thread of `events` alone starts, watches and ends
+the role's process; the other methods give it orders, which it carries out while the command asks
+for events. The process is a new Python, since the threads of an actor must not be forked, and it
+dies with the actor. The actor itself does not import torch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import platform
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from outpace.real.net.clock import RealClock
+from outpace.real.net.waker import Waker
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.support.processes import forking
@@ -63,11 +62,10 @@ class Host:
             os.chdir(folder)
         forking.start_new_pythons()
         self._name, self._address = name, address
-        self._orders = deque[tuple[str, tuple[Any, ...], threading.Event]]()
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
         self._come: list[Event] = []
-        self._launcher: LocalLauncher  # in the thread of `events`
+        self._clock = RealClock()  # of the thread of `events`
+        self._waker = Waker(self._clock)
+        self._launcher = LocalLauncher(self._clock, self._ended, self._printed, address)
 
     # -- called from far -----------------------------------------------------------------
 
@@ -78,20 +76,25 @@ class Host:
     def order(self, method: str, *arguments: Any) -> None:
         """Have the thread of `events` call a method of this object; return when it has."""
         done = threading.Event()
-        self._orders.append((method, arguments, done))
-        os.write(self._wake, b"x")
+
+        def carry_out() -> None:
+            try:
+                getattr(self, method)(*arguments)
+            finally:
+                done.set()
+
+        self._waker.call(carry_out)
         done.wait(_ANSWER_S)
 
-    def events(self) -> Iterator[list[Event]]:
-        """Yield what happens as it does, without end. A process that prints more must wait."""
-        clock = RealClock()
-        self._launcher = LocalLauncher(clock, self._ended, self._printed, self._address)
-        clock.watch(self._woken, self._carry_out)
-        while True:
-            clock(clock.now + _LOOK_NS)
-            if self._come:
-                taken, self._come = self._come, []
-                yield taken
+    def events(self) -> list[Event]:
+        """Wait until something happens; return what has happened since the last call.
+
+        A process that prints more before the next call must wait.
+        """
+        while not self._come:
+            self._clock(self._clock.now + _LOOK_NS)
+        taken, self._come = self._come, []
+        return taken
 
     # -- the orders ----------------------------------------------------------------------
 
@@ -115,16 +118,6 @@ class Host:
         self._come.append((STOPPED, ""))
 
     # ------------------------------------------------------------------------------------
-
-    def _carry_out(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 4096)
-        while self._orders:
-            method, arguments, done = self._orders.popleft()
-            try:
-                getattr(self, method)(*arguments)
-            finally:
-                done.set()
 
     def _printed(self, _: str, line: str, error: bool) -> None:
         self._come.append((ERROR if error else OUTPUT, line))

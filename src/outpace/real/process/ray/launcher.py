@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import select
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import wait
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
+from outpace.real.net.waker import Waker
 from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 _ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
-
+_LOOK_S: Final = 0.05
 
 Hear: TypeAlias = "Callable[[RayHost, list[Event] | BaseException], None]"
 """Takes events of a host, or the error with which it is lost."""
@@ -32,8 +31,7 @@ Hear: TypeAlias = "Callable[[RayHost, list[Event] | BaseException], None]"
 class HostsLauncher(Launcher):
     """A launcher whose processes are started by hosts elsewhere.
 
-    Threads of the cluster's library put what the hosts tell into a queue; the clock is woken, and
-    its thread takes it from there.
+    Threads of the cluster's library tell what happens, and the clock's thread takes it.
     """
 
     def __init__(
@@ -43,18 +41,15 @@ class HostsLauncher(Launcher):
         on_exit: OnExit,
         on_output: OnOutput | None = None,
     ) -> None:
-        self._hosts, self._clock = hosts, clock
+        self._hosts = hosts
         self.nodes, self.room_s = hosts.nodes, hosts.room_s
         self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
         self._running: dict[str, RayHost] = {}
+        self._ending: set[RayHost] = set()  # whose process has ended, which is not told yet
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
-        self._arrived: deque[tuple[RayHost, list[Event] | BaseException]] = deque()
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(self._wake, False)
-        clock.watch(self._woken, self._take)
-        self._is_open = True
-        self._waking = threading.Lock()  # of the pipe, which other threads write to
+        self._is_open = True  # until `stop`
+        self._stopping: set[RayHost] = set()  # hosts that have not stopped yet
+        self._waker = Waker(clock)
 
     def reserve(self, names: Sequence[str]) -> None:
         self._hosts.reserve(names)
@@ -76,21 +71,19 @@ class HostsLauncher(Launcher):
         self._leaving.discard(role.name)
         before = self._running.pop(role.name, None)
         if before is not None:  # its process should have ended, and that was not told
-            self._give_up(before)
+            self._hosts.lost(before)
             if is_leaving:  # it may never have had room: this one asks for it anew
                 self._hosts.release(role.name)
         host = self._running[role.name] = self._hosts.host(role.name)
-        host.listen(self._has_come)
-        host.order("start", pickle.dumps(role))
+        self._order(host, "start", pickle.dumps(role))
 
     def is_ending(self, name: str) -> bool:
-        host = self._running.get(name)
-        return any(who is host and _has_end(come) for who, come in list(self._arrived))
+        return self._running.get(name) in self._ending
 
     def kill(self, name: str) -> None:
         host = self._running.get(name)
         if host is not None:
-            answer = host.order("kill")
+            answer = self._order(host, "kill")
             # A host that does not answer is ended, and lost.
             after = threading.Timer(_ANSWER_S, lambda: None if answer.done() else host.end())
             after.daemon = True
@@ -106,71 +99,68 @@ class HostsLauncher(Launcher):
         self._hosts.keep_only(names)
 
     def suspend(self) -> None:
-        wait([host.order("suspend") for host in self._running.values()], _ANSWER_S)
+        self._order_all("suspend")
 
     def resume(self) -> None:
-        wait([host.order("resume") for host in self._running.values()], _ANSWER_S)
+        self._order_all("resume")
 
     def stop(self, *, at_once: bool = True) -> None:
         if not self._is_open:
             return
-        stopping = set(self._running.values())
-        for host in stopping:
-            host.order("stop", at_once)
+        self._is_open, self._stopping = False, set(self._running.values())
+        for host in self._stopping:
+            self._order(host, "stop", at_once)
         deadline = time.monotonic() + _STOP_S
-        while stopping and (left_s := deadline - time.monotonic()) > 0:
-            select.select([self._woken], [], [], left_s)
-            for host, come in self._taken():
-                if isinstance(come, BaseException):
-                    self._give_up(host)
-                    stopping.discard(host)
-                elif self._running.get(host.name) is host:
-                    self._tell_output(host, come)
-                    stopping -= {host} if any(kind == STOPPED for kind, _ in come) else set()
-        self._clock.forget(self._woken)
-        with self._waking:
-            self._is_open = False
-            os.close(self._woken)
-            os.close(self._wake)
-        for host in stopping:
-            self._give_up(host)
+        while self._stopping and (left_s := deadline - time.monotonic()) > 0:
+            self._waker.run_within(left_s)
+        self._waker.stop()
+        self._waker.close()
+        for host in self._stopping:
+            self._hosts.lost(host)
         self._running.clear()
 
     # ----------------------------------------------------------------------------------
 
-    def _give_up(self, host: RayHost) -> None:
-        host.end()
-        self._hosts.lost(host)
+    def _order(self, host: RayHost, method: str, *arguments: Any) -> Future[Any]:
+        """Give an order to a host, which carries it out while it is listened to."""
+        host.listen(self._has_come)
+        return host.order(method, *arguments)
+
+    def _order_all(self, method: str) -> None:
+        """Give an order to all hosts, and wait until they have carried it out."""
+        orders = [self._order(host, method) for host in self._running.values()]
+        until = time.monotonic() + _ANSWER_S
+        while wait(orders, _LOOK_S).not_done and time.monotonic() < until:
+            for host in self._running.values():  # what comes meanwhile is taken later
+                host.listen(self._has_come)
 
     def _has_come(self, host: RayHost, come: list[Event] | BaseException) -> None:
         """In another thread."""
-        self._arrived.append((host, come))
-        with self._waking, contextlib.suppress(BlockingIOError):  # then it is awake
-            if self._is_open:
-                os.write(self._wake, b"x")
+        if _has_end(come):
+            self._ending.add(host)
+        self._waker.call(partial(self._take, host, come))
 
-    def _taken(self) -> Iterator[tuple[RayHost, list[Event] | BaseException]]:
-        """Yield what has arrived."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 4096)
-        while self._arrived:
-            yield self._arrived.popleft()
-
-    def _take(self) -> None:
-        for host, come in self._taken():
-            if self._running.get(host.name) is host:
-                self._tell(host, come)
-
-    def _tell(self, host: RayHost, come: list[Event] | BaseException) -> None:
-        how = ""
+    def _take(self, host: RayHost, come: list[Event] | BaseException) -> None:
+        if _has_end(come):
+            self._ending.discard(host)
+        if self._running.get(host.name) is not host:
+            return
+        how, has_stopped = "", False
         if isinstance(come, BaseException):
             self._hosts.lost(host)
-            how = host.why_lost(come)
+            how, has_stopped = host.why_lost(come), True
         else:
             self._tell_output(host, come)
             how = next((text for kind, text in come if kind == EXIT), "")
-        if not how:
-            return
+            has_stopped = any(kind == STOPPED for kind, _ in come)
+        if has_stopped and not self._is_open:
+            self._stopping.discard(host)
+        elif how and self._is_open:
+            self._ended(host, how)
+        else:
+            host.listen(self._has_come)
+
+    def _ended(self, host: RayHost, how: str) -> None:
         del self._running[host.name]
         if host.name in self._leaving:
             self._leaving.remove(host.name)
