@@ -12,11 +12,12 @@ from functools import partial
 from outpace.blocks.block import Block, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
+from outpace.engine.peers import PendingExchange
 from outpace.optim import Optimizer, OptimizerState
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
-from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
+from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.meetings import SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
@@ -31,7 +32,7 @@ from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.gossip import partner_of
+from outpace.sync.peers.gossip import Pairing
 from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
 from outpace.tasks import Workload
 
@@ -78,7 +79,6 @@ class PeerSimulation(VirtualRun):
         experiment, sync = self.experiment, self._strategy
         self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
         self._steps = before.steps  # of workers on parameters of their own
-        self._left: set[int] = set()
         law = experiment.network
         is_fair = law is not None and law.contention == "fair"
         has_own_cost = law is not None and law.all_reduce is not None
@@ -96,13 +96,17 @@ class PeerSimulation(VirtualRun):
             sync.wire,
             experiment.workers,
             partial(self.model.new_sum, experiment.workers),
-            self._averaged,
+            lambda part: self._averaged(part.worker, part),
             self._exact,
             before.averages,
         )
-        size_bytes, averages = self.initial.nbytes, before.averages
         self._exchanges = SimulatedExchanges(
-            self.kernel, self._routes[0], size_bytes, self._average, self._averaged, averages
+            self.kernel,
+            self._routes[0],
+            self.initial.nbytes,
+            Pairing(experiment.workers, experiment.seed, before.averages),
+            self._average,
+            lambda pair: self._averaged(pair.members[0], pair),
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
@@ -274,24 +278,17 @@ class PeerSimulation(VirtualRun):
             self._computed_at.setdefault(part.number, []).extend(versions)
         return part
 
-    def exchange(self, worker: int, iteration: int) -> SimulatedExchange:
+    def exchange(self, worker: int, iteration: int) -> PendingExchange:
         """Let this worker average with another worker that has not left."""
-        return self._exchanges.begin(worker, self._partner(worker, iteration))
-
-    def _partner(self, worker: int, iteration: int) -> int | None:
-        others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
-        return partner_of(worker, iteration, others, self.experiment.seed)
+        return self._exchanges.begin(worker, iteration)
 
     def _leave(self, worker: int, after: int | None) -> None:
         """Let the others go on without a worker. after: see `PeerSaving.leave`."""
         if self._saving is not None:
             self._saving.leave(worker, after, self._all_reduces.ended)
-        self._left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)
-        self._exchanges.leave(
-            worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
-        )
+        self._exchanges.leave(worker)
 
     def _average(self, one: int, other: int) -> None:
         blocks = [self._own[one], self._own[other]]
@@ -313,8 +310,7 @@ class PeerSimulation(VirtualRun):
         if self._steps % self.experiment.workers == 0:
             self._on_update(self.updates)
 
-    def _averaged(self, average: SimulatedReduction | SimulatedExchange) -> None:
-        context = self.contexts[average.worker]
-        self.recorder.averaged(
-            average.worker, context.joined_after, average, context.computed_since_joining
-        )
+    def _averaged(self, worker: int, average: SimulatedReduction | PendingExchange) -> None:
+        computed = self.contexts[worker].computed
+        computing = computed.computing_between(average.joined, average.ended)
+        self.recorder.averaged(worker, computed.joined_after, average, computing)

@@ -41,7 +41,7 @@ class Worker:
             read=lambda: self.parameters.clone(),
             change=self.change,
             tell=self.said.append,
-            ended=self.ended.append,
+            ended=lambda *told: self.ended.append(told),
         )
 
     def change(self, by):
@@ -84,9 +84,10 @@ def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
     assert other.parameters.tolist() == [18, 2, 2, 2, 2]
     assert third.parameters.tolist() == [8] * 5
     assert (one.said, other.said) == ([TakePart("pair", 3), AverageEnded(0)], [AverageEnded(0)])
-    assert (one.ended, other.ended) == ([pair], [])
+    ((told, nbytes, (begun, ended)),) = one.ended
+    assert (told, other.ended, nbytes) == (pair, [], 40)
     assert pair.joined <= pair.began <= pair.ended
-    assert pair.nbytes == 40
+    assert begun <= ended == pair.ended
 
 
 def test_one_after_the_other_with_different_partners(three):

@@ -63,7 +63,7 @@ def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
     assert team.hear((1, Leave(1))) == []
     assert team.joins(1, 0) == regroup(1, [0, 2], 0, 1, 2)
     assert team.joins(1, 2) == []
-    assert team.membership.roster.here == ["worker-0", "worker-2"]
+    assert team.membership.here == ["worker-0", "worker-2"]
 
 
 def test_who_leaves_while_others_wait_is_missed_at_once():
@@ -82,7 +82,7 @@ def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
     team.told.clear()
     team.membership.lose(NAMES[1])
     assert team.told == []
-    assert team.membership.roster.here == []
+    assert team.membership.here == []
 
 
 @pytest.mark.parametrize("first", ["the break", "the end"])

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
 from outpace.blocks.block import Phantom, Value, whole
+from outpace.engine.peers import PendingExchange
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.communication_thread import CommunicationThread, Done
 from outpace.real.collective.group import Group, GroupSettings
@@ -45,7 +46,8 @@ class PairwiseExchanges:
         read: returns a copy of the worker's parameters.
         change: adds a tensor to the worker's parameters.
         tell: sends a message to the coordinator.
-        ended: called with each finished average that this worker asked for.
+        ended: called with each finished average that this worker asked for, the bytes that each
+            partner sent, and when the communication thread was at it.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class PairwiseExchanges:
         read: Callable[[], Value],
         change: Callable[[torch.Tensor], None],
         tell: Callable[[WireMessage], None],
-        ended: Callable[[PendingExchange], None],
+        ended: Callable[[PendingExchange, int, tuple[Time, Time]], None],
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
         self._read, self._change, self._tell, self._on_ended = read, change, tell, ended
@@ -83,7 +85,8 @@ class PairwiseExchanges:
     def begin(self, iteration: int) -> PendingExchange:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
-        pair = self._sought = PendingExchange(self._kernel, iteration, self._clock.now)
+        arrived = Future[None](self._kernel, f"the average beside iteration {iteration}")
+        pair = self._sought = PendingExchange(iteration, self._clock.now, arrived)
         self._tell(TakePart("pair", iteration))
         return pair
 
@@ -143,16 +146,14 @@ class PairwiseExchanges:
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
             pair = self._end(meet.began, span[1])
-            pair.number, pair.nbytes, pair.span = meet.number, nbytes, span
-            pair.members = [self._me, meet.partner]
-            self._on_ended(pair)
+            pair.number, pair.members = meet.number, [self._me, meet.partner]
+            self._on_ended(pair, nbytes, span)
 
     def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None
         assert pair is not None
-        pair.began = min(max(pair.joined, began), ended)  # another machine's clock may differ
-        pair.ended = ended
-        pair.arrived.set(None)
+        # Another machine's clock may differ.
+        pair.end(min(max(pair.joined, began), ended), ended)
         return pair
 
     def _give_up(self, meet: StartAverage) -> None:
@@ -172,22 +173,3 @@ class PairwiseExchanges:
 
 def _tell_that(met: Future[None], _: Group) -> Done:
     return partial(met.set, None)
-
-
-class PendingExchange:
-    """An average that this worker has asked for. Implements `Exchange`."""
-
-    weight: ClassVar[int] = 1  # iterations in it
-
-    def __init__(self, kernel: Kernel, iteration: int, joined: Time) -> None:
-        self.iteration, self.joined = iteration, joined
-        self.began: Time
-        self.ended: Time
-        self.number: int
-        self.members: list[int]
-        self.nbytes: int  # bytes that each partner sent
-        self.span: tuple[Time, Time]  # when the communication thread was at it
-        self.arrived = Future[None](kernel, f"the average beside iteration {iteration}")
-
-    async def over(self) -> None:
-        await self.arrived

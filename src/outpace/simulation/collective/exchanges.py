@@ -10,47 +10,17 @@ workers in lockstep average parameters of the same iteration, also where message
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar
 
+from outpace.engine.peers import PendingExchange
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
-from outpace.support.units import Time
-
-
-@dataclass(slots=True, eq=False)
-class SimulatedExchange:
-    """An average that `worker` began. Implements `Exchange`."""
-
-    weight: ClassVar[int] = 1  # it belongs to one iteration
-
-    worker: int
-    other: int | None  # None: no worker is left
-    joined: Time
-    _over: Future[None]
-    began: Time = field(init=False)
-    ended: Time = field(init=False)
-    number: int = field(init=False)
-
-    @property
-    def members(self) -> list[int]:
-        assert self.other is not None
-        return [self.worker, self.other]
-
-    async def over(self) -> None:
-        await self._over
-
-    def end(self, now: Time) -> None:
-        """Note that it is over: both have the mean, or no worker is left to average with."""
-        self.ended = now
-        self._over.set(None)
+from outpace.sync.peers.gossip import Pairing
 
 
 class SimulatedExchanges:
     """The averages of a run.
 
     `average` gives two workers their mean; `ended` is called with each average that is over.
-    `first` is the number of the first one.
     """
 
     def __init__(
@@ -58,62 +28,58 @@ class SimulatedExchanges:
         kernel: Kernel,
         route: Route,
         size_bytes: int,
+        pairing: Pairing,
         average: Callable[[int, int], None],
-        ended: Callable[[SimulatedExchange], None],
-        first: int = 0,
+        ended: Callable[[PendingExchange], None],
     ) -> None:
         self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
-        self._average, self._ended = average, ended
-        self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
-        self._busy: set[int] = set()
+        self._pairing, self._average, self._ended = pairing, average, ended
+        self._sought: dict[int, PendingExchange] = {}  # by the worker that waits for it
         self._is_to_start = False  # at the end of this instant
-        self.count = first  # that have started
 
-    def begin(self, worker: int, other: int | None) -> SimulatedExchange:
-        """Begin an average of these two, which starts when both are free.
+    @property
+    def count(self) -> int:
+        """Averages that have started since the run began."""
+        return self._pairing.count
+
+    def begin(self, worker: int, iteration: int) -> PendingExchange:
+        """Let a worker ask for an average, which starts when both are free.
 
         Steps of this instant come first.
         """
         kernel = self._kernel
-        over: Future[None] = Future(kernel, f"the average with worker {other}")
-        pair = SimulatedExchange(worker, other, kernel.now, over)
-        self._waiting.append(pair)
-        if not self._is_to_start:
+        arrived = Future[None](kernel, f"the average beside iteration {iteration}")
+        pair = self._sought[worker] = PendingExchange(iteration, kernel.now, arrived)
+        if not self._pairing.ask(worker, iteration):
+            self._end_alone(worker)
+        elif not self._is_to_start:
             self._is_to_start = True
             kernel.call_at(kernel.now, self._start, late=True)
         return pair
 
-    def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
-        """Take this worker out of the averages that have not started.
-
-        `instead` returns another partner for a worker that waits for this one; None: none is left.
-        """
-        for pair in self._waiting:
-            if pair.other == worker:
-                pair.other = instead(pair.worker)
+    def leave(self, worker: int) -> None:
+        """Take this worker out of the averages that have not started."""
+        for seeker in self._pairing.leave(worker):
+            self._end_alone(seeker)
         self._start()
 
     def abandon(self) -> None:
         """Start no more averages: all workers begin again."""
-        self._waiting.clear()
+        self._pairing = Pairing(0, 0)
+
+    def _end_alone(self, seeker: int) -> None:
+        """End the wait of a worker because no other is left."""
+        self._sought.pop(seeker).end(self._kernel.now, self._kernel.now)
 
     def _start(self, _: object = None) -> None:
-        """Start the averages whose workers are free; end those without another worker."""
+        """Start the averages whose workers are free."""
         self._is_to_start = False
-        waiting, self._waiting = self._waiting, []
-        for pair in waiting:
-            pair.began = self._kernel.now
-            if pair.other is None:
-                pair.end(self._kernel.now)
-            elif self._busy.isdisjoint(pair.members):
-                self._busy.update(pair.members)
-                pair.number = self.count
-                self.count += 1
-                self._send(pair)
-            else:
-                self._waiting.append(pair)
+        for number, *members in self._pairing.begin():
+            pair = self._sought.pop(members[0])
+            pair.number, pair.members, pair.began = number, members, self._kernel.now
+            self._send(pair)
 
-    def _send(self, pair: SimulatedExchange) -> None:
+    def _send(self, pair: PendingExchange) -> None:
         members, missing = pair.members, set(pair.members)
 
         def finished(worker: int) -> None:
@@ -121,8 +87,9 @@ class SimulatedExchanges:
             if missing:
                 return
             self._average(*members)
-            self._busy.difference_update(members)
-            pair.end(self._kernel.now)
+            for member in members:
+                del self._pairing.busy[member]
+            pair.end(pair.began, self._kernel.now)
             self._ended(pair)
             self._start()
 

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
+from outpace.engine.peers import PendingMeeting
 from outpace.kernel import Future, Kernel
-from outpace.support.units import Time
 from outpace.sync.peers.meetings import Meetings
-
-
-class SimulatedMeeting(Future[None]):
-    """One worker's part in a meeting. Implements `Meeting`.
-
-    Attributes:
-        ended: the time when all workers had come; known then.
-    """
-
-    ended: Time
-
-    async def over(self) -> None:
-        await self
 
 
 class SimulatedMeetings:
@@ -25,12 +12,12 @@ class SimulatedMeetings:
 
     def __init__(self, kernel: Kernel, workers: int) -> None:
         self._kernel, self._meetings = kernel, Meetings(range(workers))
-        self._parts: dict[int, SimulatedMeeting] = {}  # by worker
+        self._parts: dict[int, PendingMeeting] = {}  # by worker
 
-    def come(self, worker: int, *, last: bool) -> SimulatedMeeting:
+    def come(self, worker: int, *, last: bool) -> PendingMeeting:
         """See `PeerContext.meet`."""
-        missing = "the workers that are not at the meeting"
-        part = self._parts[worker] = SimulatedMeeting(self._kernel, missing)
+        all_here = Future[None](self._kernel, "the workers that are not at the meeting")
+        part = self._parts[worker] = PendingMeeting(self._kernel.now, all_here)
         self._end(self._meetings.come(worker, last=last))
         return part
 
@@ -40,5 +27,4 @@ class SimulatedMeetings:
 
     def _end(self, workers: list[int]) -> None:
         for worker in workers:
-            self._parts[worker].ended = self._kernel.now
-            self._parts[worker].set(None)
+            self._parts[worker].end(self._kernel.now)

@@ -10,7 +10,7 @@ from outpace.blocks.sums import ArrivalSum
 from outpace.optim import OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.parameter_block import ParameterBlock
-from outpace.sync.peers.context import Unsent
+from outpace.sync.peers.context import AccumulatedGradient, PeerContext, Unsent
 from outpace.sync.policy import Scale
 
 
@@ -100,23 +100,32 @@ def joined(sums: Sequence[PendingIteration]) -> tuple[PendingIteration, ...]:
     return (replace(first, count=count, parts=tuple(total.parts()), pushes=tuple(pushes)),)
 
 
-def unsent_steps(begins: int, steps: Unsent, workers: int) -> PendingIteration:
-    """Return steps that are in the model of one worker only, as what it has not finished.
+def unfinished(
+    me: PeerContext,
+    begins: int,
+    accumulated: AccumulatedGradient | None,
+    unsent: Unsent | None,
+    versions: Sequence[int],
+) -> PendingIteration | None:
+    """Return a copy of what a worker has in no all-reduce yet, or how much; None: nothing.
 
-    begins: the iteration with which the worker goes on.
+    Args:
+        begins: the iteration with which the worker goes on.
+        accumulated, unsent: see `PeerContext.may_save`.
+        versions: of the common model at which the accumulated gradients were computed.
     """
-    return PendingIteration(
-        iteration=begins - steps.steps,
-        scale=Scale.SUM,
-        workers=workers,
-        count=steps.gradients,
-        parts=(),
-        pushes=(),
-    )
+    if unsent is not None:
+        begun, gradients = begins - unsent.steps, unsent.gradients
+        return PendingIteration(begun, Scale.SUM, me.workers, gradients, parts=(), pushes=())
+    if accumulated is None:
+        return None
+    parts, pushes = accumulated.parts(), [(me.worker, version) for version in versions]
+    count = accumulated.count
+    return PendingIteration(begins, Scale.SUM, me.workers, count, tuple(parts), tuple(pushes))
 
 
 def unsent_in(kept: ShardState | None) -> Unsent:
-    """Return the steps that `unsent_steps` has put into a state."""
+    """Return the steps that `unfinished` has put into a state."""
     if kept is None or not kept.pending:
         return Unsent(0, 0)
     (pending,) = kept.pending

@@ -5,6 +5,7 @@ A program knows only these methods, in virtual time and for real.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -181,6 +182,12 @@ class AccumulatedGradient(Protocol):
 
     def take(self) -> tuple[Block, int]:
         """Return the sum and its count, for an all-reduce, and begin an empty one."""
+
+    def parts(self) -> list[tuple[int, Value]]:
+        """Return a copy of the sum, for `restore`."""
+
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        """Begin with a copy of the `parts` of another sum of `count` gradients."""
 
 
 class OwnParameters(Parameters, Protocol):

@@ -47,6 +47,63 @@ class Gossip(PeerStrategy):
             me.may_save(iteration.number + 1)
 
 
+class Pairing:
+    """Which two workers average next, in virtual time and for real.
+
+    A worker that asks gets a partner, drawn from the workers that are still there. An average
+    begins once both are free, first come, first served.
+
+    Args:
+        first: number of the first average.
+
+    Attributes:
+        here: the workers that are still there.
+        busy: the number of the average that a worker is in, by worker.
+        count: averages that have begun since the run began.
+    """
+
+    def __init__(self, workers: int, seed: int, first: int = 0) -> None:
+        self.here, self.busy, self.count = list(range(workers)), dict[int, int](), first
+        self._seed = seed
+        self._waiting: dict[int, tuple[int, int]] = {}  # seeker: its iteration, its partner
+
+    def ask(self, seeker: int, iteration: int) -> bool:
+        """Draw a partner; a worker that waits already keeps its place. False: nobody is left."""
+        others = [worker for worker in self.here if worker != seeker]
+        partner = partner_of(seeker, iteration, others, self._seed)
+        if partner is None:
+            self._waiting.pop(seeker, None)
+        else:
+            self._waiting[seeker] = iteration, partner
+        return partner is not None
+
+    def begin(self) -> list[tuple[int, int, int]]:
+        """Begin the averages whose two workers are free; return number, seeker and partner."""
+        begun = []
+        for seeker, (_, partner) in list(self._waiting.items()):
+            if self.busy.keys().isdisjoint((seeker, partner)):
+                del self._waiting[seeker]
+                self.busy[seeker] = self.busy[partner] = self.count
+                begun.append((self.count, seeker, partner))
+                self.count += 1
+        return begun
+
+    def leave(self, worker: int) -> list[int]:
+        """Let a worker take part in no further average; who waits for it gets another partner.
+
+        Returns:
+            Workers that waited for it and for which nobody is left.
+        """
+        self.here = [other for other in self.here if other != worker]
+        self._waiting.pop(worker, None)
+        waiting = [
+            (seeker, iteration)
+            for seeker, (iteration, partner) in self._waiting.items()
+            if partner == worker
+        ]
+        return [seeker for seeker, iteration in waiting if not self.ask(seeker, iteration)]
+
+
 def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:
     """Return the random worker of `others` to average with in an iteration; None: no others."""
     if not others:

@@ -22,25 +22,6 @@ Tell: TypeAlias = Callable[[str, WireMessage], None]
 _FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
 
 
-class Roster:
-    """The numbered workers of a run without servers, and which of them still take part."""
-
-    def __init__(self, workers: Iterable[str]) -> None:
-        self.numbers = {name: number for number, name in enumerate(workers)}
-        self.changes = 0  # so far
-        self._gone: set[str] = set()
-
-    @property
-    def here(self) -> list[str]:
-        """The workers that still take part."""
-        return [name for name in self.numbers if name not in self._gone]
-
-    def remove(self, name: str) -> None:
-        """Leave out a worker that has left or is lost."""
-        self._gone.add(name)
-        self.changes += 1
-
-
 def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
     """End the run with this error if `still()` once a lost worker would be known."""
 
@@ -58,6 +39,9 @@ class Membership:
         timeout_s: for all of them to enter an all-reduce.
         tell: sends a message to a worker.
         first: number of the first all-reduce.
+
+    Attributes:
+        here: the workers that still take part.
     """
 
     def __init__(
@@ -69,10 +53,11 @@ class Membership:
         first: int = 0,
     ) -> None:
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
-        self.roster = Roster(workers)
-        self._entered = dict.fromkeys(self.roster.numbers, first)  # all-reduces
+        self.here = list(workers)
+        self._numbers = {name: number for number, name in enumerate(self.here)}
+        self._entered = dict.fromkeys(self.here, first)  # all-reduces
         self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
-        self._group = self.roster.here
+        self._group = self.here
         self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
 
     @property
@@ -94,7 +79,7 @@ class Membership:
                 why = f"{name} cannot reach the other workers: {message.reason}"
                 end_if_still(self._kernel, lambda: self._generation == message.generation, why)
         elif isinstance(message, Leave):
-            self.roster.remove(name)
+            self._remove(name)
             self._regroup_if_missed()
         else:
             return False
@@ -102,8 +87,11 @@ class Membership:
 
     def lose(self, name: str) -> None:
         """This worker is gone without having left."""
-        self.roster.remove(name)
+        self._remove(name)
         self._regroup()
+
+    def _remove(self, name: str) -> None:
+        self.here = [other for other in self.here if other != name]
 
     def _enter(self, name: str, number: int) -> None:
         # A worker that enters the next one has the result of the last, so all had entered that.
@@ -116,19 +104,19 @@ class Membership:
         self._regroup_if_missed()
 
     def _regroup_if_missed(self) -> None:
-        here = self.roster.here
-        furthest = max((self._entered[name] for name in here), default=0)
-        missed = any(name not in here and self._entered[name] < furthest for name in self._group)
+        furthest = max((self._entered[name] for name in self.here), default=0)
+        gone = [name for name in self._group if name not in self.here]
+        missed = any(self._entered[name] < furthest for name in gone)
         if missed or self._broken == self._generation:
             self._regroup()
 
     def _regroup(self) -> bool:
         """Form a group of the workers that are here; True if there was one to form."""
-        here = self.roster.here
+        here = self.here
         if here == self._group or not here:
             return False
         self._generation += 1
-        members = [self.roster.numbers[name] for name in here]
+        members = [self._numbers[name] for name in here]
         for name in dict.fromkeys([*self._group, *here]):
             self._tell(name, Regroup(self._generation, members))
         self._group = here
@@ -136,10 +124,9 @@ class Membership:
 
     def _require_all(self, number: int) -> None:
         self._alarm = None
-        here = self.roster.here
-        late = [name for name in here if self._entered[name] <= number]
-        if late and len(late) < len(here):
-            waiting = ", ".join(name for name in here if name not in late)
+        late = [name for name in self.here if self._entered[name] <= number]
+        if late and len(late) < len(self.here):
+            waiting = ", ".join(name for name in self.here if name not in late)
             raise RunError(
                 f"{', '.join(late)} did not come to all-reduce {number} within "
                 f"{self._timeout_s:g} s (sync.timeout_s); {waiting} waited"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from outpace.kernel import Kernel
-from outpace.real.coordinator.averaging.membership import Roster, Tell, end_if_still
+from outpace.real.coordinator.averaging.membership import Tell, end_if_still
 from outpace.real.net.peer_messages import (
     AverageEnded,
     CancelAverage,
@@ -25,7 +25,7 @@ from outpace.real.net.peer_messages import (
     TakePart,
 )
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.gossip import partner_of
+from outpace.sync.peers.gossip import Pairing
 
 
 class Pairs:
@@ -37,18 +37,15 @@ class Pairs:
     def __init__(
         self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Tell, first: int = 0
     ) -> None:
-        self._kernel, self._seed, self._tell = kernel, seed, tell
-        self._roster = Roster(workers)
-        self._names = list(self._roster.numbers)
-        self._waiting: dict[str, tuple[int, str]] = {}  # seeker: its iteration, its partner
-        self._busy: dict[str, int] = {}  # worker: its average
-        self._count = first
+        self._kernel, self._tell = kernel, tell
+        self._names = list(workers)
+        self._pairing = Pairing(len(self._names), seed, first)
         self._when_idle: list[Callable[[], None]] = []
 
     @property
     def averages(self) -> int:
         """Averages that have begun since the run began."""
-        return self._count
+        return self._pairing.count
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Call this as soon as no average is under way; until then none begins.
@@ -57,24 +54,26 @@ class Pairs:
         models, and before the next one.
         """
         self._when_idle.append(action)
-        self._start()
+        self._begin()
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about averages."""
+        pairing, worker = self._pairing, self._names.index(name)
         if isinstance(message, TakePart) and message.what == "pair":
-            if name in self._roster.here:
-                self._draw(name, message.number)
-                self._start()
+            if worker in pairing.here:
+                if not pairing.ask(worker, message.number):
+                    self._tell(name, CancelAverage(None))
+                self._begin()
         elif isinstance(message, AverageEnded):
-            if self._busy.get(name) == message.number:
-                del self._busy[name]
-                self._start()
+            if pairing.busy.get(worker) == message.number:
+                del pairing.busy[worker]
+                self._begin()
         elif isinstance(message, GroupBroken):
-            changes, why = self._roster.changes, f"{name} cannot reach {message.reason}"
+            left, why = len(pairing.here), f"{name} cannot reach {message.reason}"
             if message.average is not None:
-                end_if_still(self._kernel, lambda: self._busy.get(name) == message.average, why)
+                end_if_still(self._kernel, lambda: pairing.busy.get(worker) == message.average, why)
             else:  # while it connects to the others
-                end_if_still(self._kernel, lambda: self._roster.changes == changes, why)
+                end_if_still(self._kernel, lambda: len(pairing.here) == left, why)
         elif isinstance(message, Leave):
             self.lose(name)
         else:
@@ -83,46 +82,24 @@ class Pairs:
 
     def lose(self, name: str) -> None:
         """This worker has left or is gone: it takes part in no further average."""
-        self._roster.remove(name)
-        number = self._busy.pop(name, None)
-        self._waiting.pop(name, None)
-        for other, busy_with in self._busy.items():
+        worker, busy = self._names.index(name), self._pairing.busy
+        number = busy.pop(worker, None)
+        for other, busy_with in busy.items():
             if busy_with == number:
-                self._tell(other, CancelAverage(busy_with))
-        for seeker, (iteration, partner) in list(self._waiting.items()):
-            if partner == name:
-                self._draw(seeker, iteration)
-        self._start()
+                self._tell(self._names[other], CancelAverage(busy_with))
+        for seeker in self._pairing.leave(worker):
+            self._tell(self._names[seeker], CancelAverage(None))
+        self._begin()
 
-    def _draw(self, seeker: str, iteration: int) -> None:
-        """Draw a partner for it; a seeker that waits already keeps its place."""
-        numbers = self._roster.numbers
-        others = [numbers[name] for name in self._roster.here if name != seeker]
-        partner = partner_of(numbers[seeker], iteration, others, self._seed)
-        if partner is not None:
-            self._waiting[seeker] = iteration, self._names[partner]
-        else:
-            self._waiting.pop(seeker, None)
-            self._tell(seeker, CancelAverage(None))
-
-    def _start(self) -> None:
-        """Start the averages whose two workers are free."""
+    def _begin(self) -> None:
+        """Begin the averages whose two workers are free."""
         if self._when_idle:
-            if self._busy:
+            if self._pairing.busy:
                 return
             actions, self._when_idle = self._when_idle, []
             for action in actions:
                 action()
-        for seeker, (_, partner) in list(self._waiting.items()):
-            if not self._busy.keys().isdisjoint((seeker, partner)):
-                continue
-            del self._waiting[seeker]
-            self._begin(seeker, partner)
-
-    def _begin(self, seeker: str, partner: str) -> None:
-        number, numbers = self._count, self._roster.numbers
-        start = StartAverage(number, numbers[seeker], numbers[partner], self._kernel.now)
-        for name in (seeker, partner):
-            self._busy[name] = number
-            self._tell(name, start)
-        self._count += 1
+        for number, seeker, partner in self._pairing.begin():
+            for worker in (seeker, partner):
+                start = StartAverage(number, seeker, partner, self._kernel.now)
+                self._tell(self._names[worker], start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import torch
@@ -12,11 +11,10 @@ from outpace.blocks.packing import BlockHead
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
+from outpace.engine.peers import PendingExchange, PendingMeeting
 from outpace.kernel import Future, Mailbox
-from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, PendingExchange
+from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges
 from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
-from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.collective.store import GroupStore, StoreConnection
@@ -28,10 +26,7 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     TrainingDone,
 )
-from outpace.real.net.peer_messages import (
-    EndMeeting,
-    Regroup,
-)
+from outpace.real.net.peer_messages import EndMeeting, Regroup, TakePart
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_models import PeerModels
@@ -39,11 +34,9 @@ from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
-from outpace.sync.checkpoint.workers import unsent_steps
+from outpace.sync.checkpoint.workers import unfinished
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
-from outpace.sync.peers.parameters import AccumulatedInPlace
-from outpace.sync.policy import Scale
 
 _LONGEST_S: Final = 86_400.0  # for others to join a group
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
@@ -73,7 +66,6 @@ class PeerWorker(WorkerProcess):
         self._before = Restored()  # what a checkpoint had
         self.workers = experiment.workers
         self.models: PeerModels
-        tell = self.coordinator.send
         self._deterministic, law = experiment.deterministic, experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
@@ -83,7 +75,7 @@ class PeerWorker(WorkerProcess):
         self._exchanges: PairwiseExchanges | None = None
         self._head: BlockHead  # of the parameters
         self._device: torch.device | None = None  # of their values
-        self._meetings = OwnMeetings(self.kernel, self.clock, tell)
+        self._meeting: PendingMeeting | None = None  # that is not over
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
@@ -265,11 +257,11 @@ class PeerWorker(WorkerProcess):
         return found
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        self._averages.computes()
+        self._averages.computes(self.clock.now)
         with self.models.computing_at(at) as parameters:
             (gradient,) = await self.execute(parameters, iteration, self._must_end)
         version = None if gradient is None else self.models.version_of(at)
-        self._averages.has_computed(iteration, version)
+        self._averages.has_computed(self.clock.now, iteration, version)
         self.kernel.catch_up()  # handles messages that arrived during the computation
         if self.stopped is not None:
             await self.kernel.sleep(0)  # else a program that never waits would not end
@@ -285,27 +277,11 @@ class PeerWorker(WorkerProcess):
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
     ) -> None:
-        if self.saver is not None:
-            pending = partial(self._pending, iteration, accumulated, unsent)
-            self.saver.look(iteration, pending, has_unsent=unsent is not None)
+        def pending() -> PendingIteration | None:
+            return unfinished(self, iteration, accumulated, unsent, self._averages.versions)
 
-    def _pending(
-        self, iteration: int, accumulated: AccumulatedGradient | None, unsent: Unsent | None
-    ) -> PendingIteration | None:
-        """Return a copy of what this worker has accumulated, or how much it has not sent."""
-        if unsent is not None:
-            return unsent_steps(iteration, unsent, self.workers)
-        if accumulated is None:
-            return None
-        assert isinstance(accumulated, AccumulatedInPlace | AccumulatedInBuffer)
-        return PendingIteration(
-            iteration=iteration,
-            scale=Scale.SUM,
-            workers=self.workers,
-            count=accumulated.count,
-            parts=tuple(accumulated.parts()),
-            pushes=tuple((self.worker, version) for version in self._averages.versions),
-        )
+        if self.saver is not None:
+            self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         self._averages.joins_all_reduce()
@@ -319,7 +295,10 @@ class PeerWorker(WorkerProcess):
         return self._exchanges.begin(iteration)
 
     def meet(self, *, last: bool = False) -> PendingMeeting:
-        return self._meetings.come(last=last)
+        all_here = Future[None](self.kernel, "the workers that are not at the meeting")
+        part = self._meeting = PendingMeeting(self.clock.now, all_here)
+        self.coordinator.send(TakePart("meeting", last=last))
+        return part
 
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
@@ -365,7 +344,9 @@ class PeerWorker(WorkerProcess):
             if self._is_in_run and self._exchanges is not None:
                 self._exchanges.take(message)
         elif isinstance(message, EndMeeting):
-            self._meetings.take(message)
+            part, self._meeting = self._meeting, None
+            if part is not None:  # another machine's clock may differ
+                part.end(min(max(part.came, message.ended), self.clock.now))
         elif self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):

@@ -1,0 +1,101 @@
+"""What a worker without servers takes part in, and computes meanwhile, in both runtimes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from outpace.kernel import Future
+from outpace.support.units import Time
+
+
+@dataclass(slots=True, eq=False)
+class PendingMeeting:
+    """A worker's part in a meeting. Implements `Meeting`."""
+
+    came: Time
+    all_here: Future[None]
+    ended: Time = field(init=False)
+
+    async def over(self) -> None:
+        await self.all_here
+
+    def end(self, ended: Time) -> None:
+        """Note that all have come."""
+        self.ended = ended
+        self.all_here.set(None)
+
+
+@dataclass(slots=True, eq=False)
+class PendingExchange:
+    """An average of two that a worker has asked for. Implements `Exchange` and `Average`.
+
+    Attributes:
+        members: the worker that asked, and its partner.
+    """
+
+    weight: ClassVar[int] = 1  # iterations in it
+
+    iteration: int
+    joined: Time
+    arrived: Future[None]
+    began: Time = field(init=False)
+    ended: Time = field(init=False)
+    number: int = field(init=False)
+    members: list[int] = field(init=False)
+
+    async def over(self) -> None:
+        await self.arrived
+
+    def end(self, began: Time, ended: Time) -> None:
+        """Note that it is over: both have the mean, or no worker is left to average with."""
+        self.began, self.ended = began, ended
+        self.arrived.set(None)
+
+
+class SinceJoining:
+    """What a worker has computed since it last joined an average.
+
+    Attributes:
+        versions: of the common model at which gradients were computed that no all-reduce has yet.
+        iteration: the last one that was computed; -1: none was.
+        joined_after: the iteration after which, or beside which, it joined an average.
+    """
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.iteration = self.joined_after = -1
+        self._spans: list[tuple[Time, Time]] = []  # of computation
+        self._since: Time | None = None  # the computation that is under way
+
+    def computes(self, now: Time) -> None:
+        """The worker begins to compute."""
+        self._since = now
+
+    def has_computed(self, now: Time, iteration: int, version: int | None) -> None:
+        """The worker has computed this iteration.
+
+        version: of the common model at which the gradient was computed; None: none was.
+        """
+        assert self._since is not None
+        self._spans.append((self._since, now))
+        self._since, self.iteration = None, iteration
+        if version is not None:
+            self.versions.append(version)
+
+    def joins_all_reduce(self) -> list[int]:
+        """The worker joins an all-reduce with what it has; return the `versions` of that."""
+        self._spans.clear()
+        self.joined_after = self.iteration
+        given, self.versions = self.versions, []
+        return given
+
+    def joins_exchange(self, iteration: int) -> None:
+        """The worker averages with another one, after or beside this iteration."""
+        self._spans.clear()
+        self.joined_after = iteration
+
+    def computing_between(self, joined: Time, ended: Time) -> Time:
+        """Return for how long the worker has computed within this span since it joined."""
+        spans = self._spans if self._since is None else [*self._spans, (self._since, ended)]
+        return sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
