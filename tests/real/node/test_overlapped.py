@@ -27,6 +27,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.script = ScriptModel(self.model, self.optimizer)
         self.step_settings: Any = None
+        self.overlapped: Any = None
         self.gradient_memory = self.memory
         self.places: dict[int, torch.Tensor] = {}  # memory for the parts of these servers
         self.looked = 0
@@ -38,8 +39,11 @@ class Trainer:
         assert (elements, dtype) == (SLICES[block].stop - SLICES[block].start, torch.float32)
         return self.places.get(block)
 
-    def take_gradient(self) -> str:
+    def take_whole(self) -> str:
         return "the whole gradient"
+
+    def take_gradient(self) -> Any:
+        return self.overlapped.take()
 
     def refuse_gradient(self) -> None:
         raise DivergenceError("the gradient is not finite")
@@ -68,7 +72,7 @@ def trainer() -> Trainer:
 
 
 def overlapped(trainer: Trainer, is_paused: Any = lambda: False) -> OverlappedGradient:
-    found = OverlappedGradient(trainer, is_paused)  # type: ignore[arg-type]
+    found = trainer.overlapped = OverlappedGradient(trainer, is_paused)  # type: ignore[arg-type]
     slices = [slice(0, 12), slice(12, 24), slice(24, 31)]
     found.begin(slices, trainer.send)
     return found
@@ -148,7 +152,7 @@ def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(t
     trainer.backward(spare=0.0)
     found.leave()
     assert trainer.sent[2:] == [(0, None)]
-    found.require_between_steps()  # its state can be saved after that
+    found.watched.require_between_steps()  # its state can be saved after that
 
 
 def test_a_script_that_leaves_after_its_step_abstains_nowhere(trainer):

@@ -24,6 +24,7 @@ from outpace.engine.momentum import stale_momentum
 from outpace.engine.scripts.misuse import when_shared
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import EndedEarly, RunOver, letting_it_end, own_handler
+from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.errors import ConfigError, RunError
 from outpace.optim.torch_optimizers import State
@@ -147,13 +148,23 @@ class ScriptWorker(ABC):
 class AttachedScript(ScriptWorker):
     """A script whose `optimizer.step()` hands its gradient over and gets the next parameters."""
 
-    def take_over(self, experiment: Experiment, *, carries: bool) -> None:
+    def take_over(
+        self,
+        experiment: Experiment,
+        *,
+        gradients: WatchedGradients | None,
+        holds: bool,
+        carries: bool,
+    ) -> None:
         """Take over the script's optimizer; the last thing in the making of a worker.
 
         Args:
+            gradients: with `overlap`, those that backward has made.
+            holds: False if the script's optimizer takes its steps itself, and has its state.
             carries: see `WatchedParameters`.
         """
         script, self._experiment = self._script, experiment
+        self._gradients, self._holds = gradients, holds
         self._has_loaded = False  # True from `load_state_dict` to the next step
         # Digest of the state that the script has read since its last step, unless it was replaced.
         self._read_digest: str | None = None
@@ -163,7 +174,7 @@ class AttachedScript(ScriptWorker):
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
         has_ended = self._join()
-        if self.holds and not self._has_loaded:  # the script comes to the run with a state
+        if self._holds and not self._has_loaded:  # the script comes to the run with a state
             self._script.clear_state()
         if has_ended:
             self.leave()
@@ -249,9 +260,10 @@ class AttachedScript(ScriptWorker):
         With servers it is theirs: after the same number of steps on all of them if all workers
         wait for each other, else as each server has it when it answers.
         """
-        if self._has_loaded or not self.holds:
+        if self._has_loaded or not self._holds:
             yield
             return
+        self._require_between_steps()
         optimizer, found = self._script.optimizer, self.fetch()
         number = {id(p): n for n, p in enumerate(self._script.parameters)}
         before, optimizer.state = optimizer.state, defaultdict(dict)
@@ -278,10 +290,18 @@ class AttachedScript(ScriptWorker):
         Raises:
             ConfigError: if the state can no longer be replaced.
         """
-        self.require_loadable()
+        strategy = self._experiment.peers
+        if not self._left:
+            self._require_between_steps()
+            if strategy is not None and strategy.uses_replica and self.iteration > 0:
+                raise ConfigError(
+                    f"with sync.kind={strategy.kind}, optimizer.load_state_dict must be called "
+                    "before the first step: later, each worker would use the state from another "
+                    "commit on"
+                )
         yield
         self._has_loaded = False
-        if not self.holds:
+        if not self._holds:
             return
         if not self.is_out and self._read_digest == self._script.state_digest():
             self._script.clear_state()
@@ -291,10 +311,10 @@ class AttachedScript(ScriptWorker):
         if not self.is_out:
             self.replace()
 
-    @property
-    @abstractmethod
-    def holds(self) -> bool:
-        """False if the script's optimizer takes its steps itself, and has its state."""
+    def _require_between_steps(self) -> None:
+        """Raise ConfigError if parts of a gradient have left whose step is not taken yet."""
+        if self._gradients is not None:
+            self._gradients.require_between_steps()
 
     @abstractmethod
     def fetch(self) -> Mapping[int, State]:
@@ -302,10 +322,6 @@ class AttachedScript(ScriptWorker):
 
         Raises RunError in processes that the script forks.
         """
-
-    @abstractmethod
-    def require_loadable(self) -> None:
-        """Raise ConfigError if the state can no longer be replaced."""
 
     @abstractmethod
     def replace(self) -> None:

@@ -20,6 +20,8 @@ from typing import Final
 import torch
 
 from outpace.blocks.packing import dtype_name
+from outpace.engine.scripts.model import ScriptModel
+from outpace.sync import PeerStrategy
 
 # Sums of numbers of workers are exact in these dtypes.
 _AVERAGED: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -102,6 +104,12 @@ class AveragedBuffers:
         self._own: set[str] = set()  # this worker has no buffer of that name and shape any more
         self._known = torch.empty(0)  # the values after the last average
         self.begin()
+
+    @classmethod
+    def of_script(cls, script: ScriptModel, strategy: PeerStrategy | None) -> AveragedBuffers:
+        """Return those of a script's model, of which the strategy says whether it averages them."""
+        averaged = strategy is not None and strategy.buffers == "average"
+        return cls(script.model, averaged, script.tell_own_buffers)
 
     def begin(self) -> None:
         """Note the present values, which all workers have, as those of the last average."""

@@ -8,7 +8,6 @@ from typing import Final
 import torch
 
 from outpace.blocks.block import Pieces, parameters_digest, parts
-from outpace.blocks.gathering import BlockMemory, Gathering
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.model import ScriptModel
@@ -29,20 +28,6 @@ def scale_of(optimizer: torch.optim.Optimizer) -> float:
     return 1.0 if scale is None else float(scale.double().reciprocal().float())
 
 
-def gradient_in_blocks(
-    script: ScriptModel, gathering: Gathering, memory: BlockMemory
-) -> list[torch.Tensor]:
-    """Return a copy of the gradient in blocks. See `Gathering.blocks`."""
-    tensors = [gradient_of(p) for p in script.parameters]
-    if script.device is None:
-        tensors = [tensor.cpu() for tensor in tensors]
-    blocks = gathering.blocks(tensors, memory)
-    scale = scale_of(script.optimizer)
-    if scale != 1:
-        torch._foreach_mul_(blocks, scale)
-    return blocks
-
-
 def gradient_in_pieces(script: ScriptModel) -> Pieces:
     """Return the gradient in pieces, one for each parameter, without a copy where possible."""
     tensors = [gradient_of(p).reshape(-1) for p in script.parameters]
@@ -50,6 +35,14 @@ def gradient_in_pieces(script: ScriptModel) -> Pieces:
         tensors = [tensor.cpu() for tensor in tensors]
     scale = scale_of(script.optimizer)
     return Pieces(tensors if scale == 1 else list(torch._foreach_mul(tensors, scale)))
+
+
+def not_finite(what: str, worker: str, iteration: int) -> DivergenceError:
+    """Return the error that ends a run for a gradient that is not finite."""
+    return DivergenceError(
+        f"the {what} of {worker} is not finite in its iteration {iteration}; "
+        "try a smaller learning rate"
+    )
 
 
 def require_finite_parameters(script: ScriptModel, worker: str, iteration: int) -> None:

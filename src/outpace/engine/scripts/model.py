@@ -17,8 +17,9 @@ from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name, packed, packed_by_name, unpacked_by_name
 from outpace.engine.scripts.layout import places_of, shared_parameters, values_in
 from outpace.engine.scripts.misuse import when_shared
-from outpace.engine.scripts.optimizer_state import cut, flattened
+from outpace.engine.scripts.optimizer_state import cut, flattened, joined
 from outpace.errors import ConfigError
+from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import Groups, State, plain_settings
 from outpace.support.place import HERE
 from outpace.support.words import shortened
@@ -304,6 +305,12 @@ class ScriptModel:
             if known.get(parameter)
         }
         return cut(state, self.places(part), part, starts)
+
+    def joined_state(
+        self, states: Sequence[OptimizerState], slices: Sequence[slice]
+    ) -> dict[int, State]:
+        """Return the state of whole parameters from that within each of these slices."""
+        return joined(states, [self.places(part) for part in slices], self.parameters)
 
     def whole_state(self) -> dict[int, State]:
         """Return the optimizer's state by number of the parameter, for `replace_state`."""

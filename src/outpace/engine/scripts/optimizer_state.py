@@ -14,7 +14,6 @@ import torch
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import Groups, State
-from outpace.sync import PeerStrategy
 
 
 def lengths_of(groups: Groups) -> dict[int, int]:
@@ -70,19 +69,6 @@ def cut(
                     name: _piece(value, piece) for name, value in state[number].items()
                 }
     return found
-
-
-def require_loadable(strategy: PeerStrategy, iteration: int) -> None:
-    """Raise ConfigError if a state, loaded now, would make the workers' parameters differ.
-
-    Args:
-        iteration: of the worker, which has taken as many steps.
-    """
-    if strategy.uses_replica and iteration > 0:
-        raise ConfigError(
-            f"with sync.kind={strategy.kind}, optimizer.load_state_dict must be called before the "
-            "first step: later, each worker would use the state from another commit on"
-        )
 
 
 # Values with no dimension are numbers of the whole parameter, unless it has no dimension either.

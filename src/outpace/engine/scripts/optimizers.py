@@ -1,15 +1,15 @@
-"""Requirements on a script's optimizer in a run without servers, in every runtime."""
+"""Requirements on a script's optimizer, in every runtime."""
 
 from __future__ import annotations
 
 import torch
 
+from outpace.config.experiment import Experiment
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import KNOWN, SEVERAL_GRADIENTS, is_known
-from outpace.sync import PeerStrategy
+from outpace.optim.torch_optimizers import KNOWN, SEVERAL_GRADIENTS, is_known, require_known
 
 
 def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
@@ -20,15 +20,15 @@ def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
         )
 
 
-def require_workers_can_step(
-    script: ScriptModel, optimizer: UpdaterKind | PythonOptimizer, strategy: PeerStrategy
-) -> None:
-    """Raise ConfigError unless the script's optimizer can take a worker's steps.
-
-    Args:
-        optimizer: of the configuration.
-    """
-    require_own_optimizer(optimizer)
+def require_steps(script: ScriptModel, experiment: Experiment) -> None:
+    """Raise ConfigError unless the servers, or else the workers, can take the script's steps."""
+    strategy = experiment.peers
+    if strategy is None:
+        if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
+            require_known(type(script.optimizer))
+        script.settings()  # raises if a setting cannot be sent
+        return
+    require_own_optimizer(experiment.optimizer)
     if isinstance(script.optimizer, torch.optim.LBFGS):
         raise ConfigError(SEVERAL_GRADIENTS)
     kind = type(script.optimizer)

@@ -18,8 +18,9 @@ import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.gradient import not_finite
 from outpace.engine.scripts.redividing import Redivided
-from outpace.errors import DivergenceError, RunError
+from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
@@ -286,10 +287,7 @@ class WorkerProcess(Member, ABC):
             DivergenceError: if the run ends for it.
         """
         if self._stops_at_non_finite:
-            raise DivergenceError(
-                f"the {what} of {self.name} is not finite in its iteration {iteration}; "
-                "try a smaller learning rate"
-            )
+            raise not_finite(what, self.name, iteration)
         self.recorder.gradient_unusable()
         self._log.note(
             f"a {what} of {self.name} is not finite: it is not pushed",

@@ -18,12 +18,12 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.attached import AttachedScript
+from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import require_workers_can_step
+from outpace.engine.scripts.optimizers import require_steps
 from outpace.errors import RunError
-from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import State, require_known
+from outpace.optim.torch_optimizers import State
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
@@ -92,7 +92,8 @@ class Attached(WorkerScript, AttachedScript):
             self._handle_messages()
             self.exit_if_over(0.0)
             return
-        self.process.program.notify(self._trainer.take_gradient())
+        source = self._trainer if self._models is None else self._models
+        self.process.program.notify(source.take_gradient())
         self._drive()
         if self.saver is not None:
             self.saver.stepped()
@@ -115,16 +116,11 @@ class Attached(WorkerScript, AttachedScript):
 
     # -- the state of the optimizer: on the servers, or in this worker ---------------------------
 
-    @property
-    def holds(self) -> bool:
-        return self._models is None or self._models.holds_state
-
     def fetch(self) -> Mapping[int, State]:
         if self._models is not None:
             return self._models.read_state()
         process = self.process
         assert isinstance(process, ServedWorker)
-        self._trainer.require_between_steps()
         if process.closed or self.is_copy:
             raise RunError(
                 f"the servers' optimizer state can be fetched only by {process.name} itself, not "
@@ -140,11 +136,6 @@ class Attached(WorkerScript, AttachedScript):
     async def _fetch(self, process: ServedWorker) -> None:
         self._fetched = self._trainer.joined_state(await process.optimizer_state())
         process.kernel.stop()
-
-    def require_loadable(self) -> None:
-        self._trainer.require_between_steps()
-        if self._models is not None and not self._left:
-            self._models.require_loadable()
 
     def replace(self) -> None:
         """Replace the state; of several workers with servers, what worker 0 loads counts."""
@@ -172,10 +163,9 @@ def attached(
         ConfigError: if the model or its optimizer cannot be shared.
     """
     script, is_saved = ScriptModel(model, optimizer), experiment.checkpoint is not None
+    require_steps(script, experiment)
+    holds = True
     if experiment.peers is None:
-        if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
-            require_known(type(optimizer))
-        script.settings()  # raises if a setting cannot be sent
         served = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
         found = Attached(served, trainer, served.work(trainer))
@@ -186,15 +176,17 @@ def attached(
         if experiment.overlap != "none":
             trainer.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:
-        require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment, store)
-        trainer = ScriptTrainer(peer, experiment, script)
-        models = ScriptModels(peer, experiment, trainer)
+        buffers = AveragedBuffers.of_script(script, experiment.peers)
+        trainer = ScriptTrainer(peer, experiment, script, buffers.layout)
+        models = ScriptModels(peer, experiment, trainer, buffers)
+        holds = models.holds_state
         found = Attached(peer, trainer, peer.work(models), models)
         kept = KeptState(script, HERE.kept, is_saved)
         found.saver = peer.saver = ScriptSaver(
             peer, models, experiment, script, kept, found.is_elsewhere
         )
     HERE.tell = found.process.warn
-    found.take_over(experiment, carries=False)
+    gradients = None if trainer.overlapped is None else trainer.overlapped.watched
+    found.take_over(experiment, gradients=gradients, holds=holds, carries=False)
     return found

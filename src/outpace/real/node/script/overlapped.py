@@ -31,8 +31,7 @@ class OverlappedGradient:
 
     def __init__(self, trainer: ScriptTrainer, is_paused: Callable[[], bool]) -> None:
         self._trainer, self._script = trainer, trainer.script
-        self._watched = WatchedGradients(self._script, is_paused, self._begins, self._made)
-        self._take_whole, trainer.take_gradient = trainer.take_gradient, self._take
+        self.watched = WatchedGradients(self._script, is_paused, self._begins, self._made)
         self._readiness: Readiness | None = None
         self._slices: Sequence[slice] = ()
         self._send: SendPart | None = None  # None: the whole gradient is awaited
@@ -51,16 +50,12 @@ class OverlappedGradient:
             self._slices, self._readiness = slices, Readiness(self._script.layers, slices)
         self._send, self._left = send, set(range(len(slices)))
         self._is_unusable = False
-        self._watched.begin()
-
-    def require_between_steps(self) -> None:
-        """See `WatchedGradients`."""
-        self._watched.require_between_steps()
+        self.watched.begin()
 
     def leave(self) -> None:
         """The script leaves the training: abstain at the servers that lack a part of a gradient."""
         send, self._send = self._send, None
-        self._watched.begin()
+        self.watched.begin()
         if send is not None and 0 < len(self._left) < len(self._slices):
             for server in sorted(self._left):
                 send(server, None)
@@ -85,7 +80,7 @@ class OverlappedGradient:
         assert self._readiness is not None
         within, parameters = self._readiness.tensors(server), self._script.parameters
         unused = [number for number in within if parameters[number].grad is None]
-        self._trainer.step_settings = StepSettings(self._watched.settings, unused)
+        self._trainer.step_settings = StepSettings(self.watched.settings, unused)
         self._left.remove(server)
         send(server, part)
 
@@ -97,16 +92,16 @@ class OverlappedGradient:
         gradient = gradient_of(self._script.parameters[number])
         return gradient.cpu() if self._script.device is None else gradient
 
-    def _take(self) -> Sequence[Block | None]:
+    def take(self) -> Sequence[Block | None]:
         """Return the parts that are left at the step, by server; None for those that have left.
 
         Raises:
             ConfigError: if the gradient has changed since backward.
             DivergenceError: if a part is not finite.
         """
-        self._watched.check()
+        self.watched.check()
         if self._send is None:
-            return self._take_whole()
+            return self._trainer.take_whole()
         trainer, script = self._trainer, self._script
         parts = {server: self._part(server) for server in sorted(self._left)}
         if self._is_unusable or not all(map(all_finite, parts.values())):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -170,11 +169,7 @@ class BesideModel:
 
     def state(self) -> dict[int, State]:
         """Return a copy of the optimizer's state, by number of the parameter, in its shape."""
-        parameters = self._script.parameters
-        return {
-            number: {name: _like(value, parameters[number]) for name, value in values.items()}
-            for number, values in self._step.state().items()
-        }
+        return self._script.joined_state([self._step.state()], [self._all])
 
     def load_state(self) -> None:
         """Replace the optimizer's state by that of the script's optimizer."""
@@ -206,13 +201,6 @@ class BesideModel:
 
     def replica(self) -> ScriptReplica:
         return ScriptReplica(self, self._script)
-
-
-def _like(value: Any, parameter: torch.Tensor) -> Any:
-    """Return an entry of a parameter's state in its shape and on its device."""
-    if not isinstance(value, torch.Tensor) or value.ndim == 0:
-        return value
-    return value.view(parameter.shape).to(parameter.device)
 
 
 class ScriptReplica:

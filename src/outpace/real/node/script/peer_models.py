@@ -11,7 +11,6 @@ import torch
 from outpace.blocks.block import Block, Value, parts, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
-from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.engine.scripts.sameness import (
     NONE,
     differing_models,
@@ -45,13 +44,17 @@ from outpace.sync.peers.parameters import Common, SharedModel
 class ScriptModels:
     """Parameters that the script's own optimizer changes. Implements `PeerModels`."""
 
-    def __init__(self, process: PeerWorker, experiment: Experiment, trainer: ScriptTrainer) -> None:
+    def __init__(
+        self,
+        process: PeerWorker,
+        experiment: Experiment,
+        trainer: ScriptTrainer,
+        buffers: AveragedBuffers,
+    ) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
         self._script, self._strategy = trainer.script, process.strategy
-        script, averaged = self._script, self._strategy.buffers == "average"
-        self._buffers = AveragedBuffers(script.model, averaged, script.tell_own_buffers)
-        trainer.layout = self._buffers.layout.added_to(trainer.layout)
-        self._tail = ScriptTail(script, self._buffers, settings=self._strategy.uses_replica)
+        self._buffers = buffers
+        self._tail = ScriptTail(self._script, buffers, settings=self._strategy.uses_replica)
         self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
         tail = self._buffers.layout if self._strategy.has_own else self._tail.layout
         self.tail, self.tail_dtype = tail.elements, tail.dtype
@@ -63,7 +66,6 @@ class ScriptModels:
         # The settings in the present all-reduce, and their iteration.
         self._compared: tuple[Settings, int] = [], 0
         self._has_differed = False  # True once the user was told that something differs
-        trainer.take_gradient = self._take_gradient
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor:
         self._script.exchanged_there |= on_gpu
@@ -102,10 +104,6 @@ class ScriptModels:
         """Return a copy of the state that is held, by number of the parameter."""
         assert isinstance(self._common, BesideModel)
         return self._common.state()
-
-    def require_loadable(self) -> None:
-        """Raise ConfigError if a state, loaded now, would make the workers' parameters differ."""
-        require_loadable(self._strategy, self.trainer.iteration)
 
     def load_state(self) -> None:
         """Replace the state that is held by that of the script's optimizer."""
@@ -230,7 +228,7 @@ class ScriptModels:
     def refused(self) -> None:
         self.trainer.refuse_gradient()
 
-    def _take_gradient(self) -> Sequence[Block | None]:
+    def take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, with its tail if the worker has no own parameters."""
         # If gradients are averaged in place, `WireBuffer.write` checks them.
         found = self.trainer.gradient_in_place(check=not self.averages_in_place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,15 @@ from outpace.blocks.block import Block, Pieces, StepSettings
 from outpace.blocks.gathering import Gathering
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.gradient import (
     FirstGradient,
-    gradient_in_blocks,
     gradient_in_pieces,
     is_skipped,
     require_finite_parameters,
 )
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizer_state import joined, lengths_of
+from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Compared, Initialize
@@ -34,11 +34,23 @@ if TYPE_CHECKING:
 
 
 class ScriptTrainer:
-    """Stops the kernel while the user's script computes a gradient. Implements `Trainer`."""
+    """Stops the kernel while the user's script computes a gradient. Implements `Trainer`.
 
-    def __init__(self, process: WorkerProcess, experiment: Experiment, script: ScriptModel) -> None:
+    Args:
+        averaged: the model buffers that workers average.
+    """
+
+    def __init__(
+        self,
+        process: WorkerProcess,
+        experiment: Experiment,
+        script: ScriptModel,
+        averaged: BufferLayout | None = None,
+    ) -> None:
         self._process, self.script = process, script
         self.layers, self.layout = script.layers, script.layout
+        if averaged is not None:
+            self.layout = averaged.added_to(self.layout)
         self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
         self.used = json.dumps(script.used())
         self._limit = experiment.stop.iterations
@@ -52,7 +64,6 @@ class ScriptTrainer:
             wanted=experiment.workers > 1,
         )
         self.gradient_memory = process.gradient_memory
-        self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self.step_settings: StepSettings | None = None  # for the next push
         self.overlapped: OverlappedGradient | None = None  # with `overlap`
@@ -91,12 +102,7 @@ class ScriptTrainer:
 
     def joined_state(self, states: Sequence[Mapping[int, State]]) -> dict[int, State]:
         """Return the state of whole parameters from those of the servers."""
-        return joined(states, list(map(self.script.places, self._slices)), self.script.parameters)
-
-    def require_between_steps(self) -> None:
-        """Raise ConfigError if parts of a gradient have left before the script's step."""
-        if self.overlapped is not None:
-            self.overlapped.require_between_steps()
+        return self.script.joined_state(states, self._slices)
 
     def settings(self) -> StepSettings | None:
         return self.step_settings
@@ -146,8 +152,12 @@ class ScriptTrainer:
         if computation.stopped:
             self._stopped = Stopped(computation.share)
 
-    def _take_in_slices(self) -> Sequence[Block | None]:
+    def take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, one block per server; store this step's settings."""
+        return self.take_whole() if self.overlapped is None else self.overlapped.take()
+
+    def take_whole(self) -> Sequence[Block | None]:
+        """Return the gradient of which no part has been sent; see `take_gradient`."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
             self.first.look(self.iteration, None)
@@ -168,7 +178,8 @@ class ScriptTrainer:
         """Return the gradient in the model, in blocks; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        blocks = gradient_in_blocks(self.script, self._gathering, self.gradient_memory)
+        parts = gradient_in_pieces(self.script).parts
+        blocks = self._gathering.blocks(parts, self.gradient_memory)
         return blocks if self._may_be_used(Pieces(blocks)) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:

@@ -25,15 +25,14 @@ from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.gradient import (
     gradient_in_pieces,
     is_skipped,
+    not_finite,
     require_finite_parameters,
 )
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizer_state import joined, require_loadable
-from outpace.engine.scripts.optimizers import require_workers_can_step
+from outpace.engine.scripts.optimizers import require_steps
 from outpace.engine.scripts.watched import WatchedGradients
-from outpace.errors import DivergenceError, RunError
-from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import State, is_known, require_known
+from outpace.errors import RunError
+from outpace.optim.torch_optimizers import State, is_known
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedScript
 from outpace.simulation.scripts.messages import (
@@ -109,24 +108,23 @@ class SimulatedScript(PipedScript, AttachedScript):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        script = ScriptModel(model, optimizer)
-        takes_steps = _takes_steps(script, experiment)
+        script, peers = ScriptModel(model, optimizer), experiment.peers
+        require_steps(script, experiment)
+        # The script's optimizer takes the steps itself if only the script knows its class.
+        takes_steps = peers is not None and not is_known(type(optimizer))
         super().__init__(pipe, number, experiment, script, takes_steps=takes_steps)
         self._slots, self._slices = slots, list[slice]()  # of the flat parameters, by block
         self._settings()  # raises if a setting cannot be sent
-        peers = experiment.peers
-        averages = peers is not None and peers.buffers == "average"
-        self._buffers = AveragedBuffers(script.model, averages, script.tell_own_buffers)
+        self._buffers = AveragedBuffers.of_script(script, peers)
         self._may_stop = experiment.cut_off is not None  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._abortable = 0  # contexts that the script is in
         self._outcome = StepOutcome()  # of the present step
         self._hook: torch.utils.hooks.RemovableHandle | None = None
-        self._watched: WatchedGradients | None = None
-        if experiment.overlap != "none":
-            self._watched = WatchedGradients(script, self.is_elsewhere)
+        watches = experiment.overlap != "none"
+        gradients = WatchedGradients(script, self.is_elsewhere) if watches else None
         HERE.tell = self.tell
-        self.take_over(experiment, carries=True)
+        self.take_over(experiment, gradients=gradients, holds=not takes_steps, carries=True)
 
     def _join(self) -> bool:
         script, number = self._script, self._number
@@ -166,8 +164,8 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     def _hand_over_gradient(self, *, sets: bool) -> None:
         sets = self._sets(sets)
-        if self._watched is not None:
-            self._watched.check()
+        if self._gradients is not None:
+            self._gradients.check()
         flat = self._gradient()
         self._told = None
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
@@ -201,10 +199,7 @@ class SimulatedScript(PipedScript, AttachedScript):
         if not all_finite(flat):
             require_finite_parameters(script, self.name, self._iteration)
             if self._experiment.non_finite == "stop":
-                raise DivergenceError(
-                    f"the gradient of {self.name} is not finite in its iteration "
-                    f"{self._iteration}; try a smaller learning rate"
-                )
+                raise not_finite("gradient", self.name, self._iteration)
             self._fill_buffers()
             return Gradient.NOT_FINITE
         self._fill_buffers()
@@ -233,8 +228,8 @@ class SimulatedScript(PipedScript, AttachedScript):
         self._iteration = message.iteration
         self._save_to = message.save
         HERE.data.steps()
-        if self._watched is not None:
-            self._watched.begin()
+        if self._gradients is not None:
+            self._gradients.begin()
         self._hook = register_module_forward_pre_hook(self._forward)
         self._parameters.begin()
         self._clock.start()
@@ -291,10 +286,6 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     # -- the state of the optimizer, which is in the simulation --------------------------------
 
-    @property
-    def holds(self) -> bool:
-        return not self._takes_steps
-
     def fetch(self) -> Mapping[int, State]:
         if self.is_copy:
             raise RunError(
@@ -304,16 +295,7 @@ class SimulatedScript(PipedScript, AttachedScript):
         self._pipe.send(WantState())
         message = self._pipe.receive()
         assert isinstance(message, States)
-        places = [self._script.places(part) for part in self._slices]
-        return joined(message.states, places, self._script.parameters)
-
-    def require_loadable(self) -> None:
-        if self._left:
-            return
-        if self._watched is not None:
-            self._watched.require_between_steps()
-        if self._experiment.peers is not None:
-            require_loadable(self._experiment.peers, self._iteration)
+        return self._script.joined_state(message.states, self._slices)
 
     def replace(self) -> None:
         whole = slice(0, sum(self._script.layers))
@@ -344,18 +326,3 @@ class SimulatedScript(PipedScript, AttachedScript):
             if step.stopped:
                 self._script.load_buffers(self._before)
         return bool(step.stopped)
-
-
-def _takes_steps(script: ScriptModel, experiment: Experiment) -> bool:
-    """True if the script's optimizer takes the steps itself, because only the script knows it.
-
-    Raises:
-        ConfigError: if no process can take its steps.
-    """
-    kind = type(script.optimizer)
-    if experiment.peers is None:
-        if not isinstance(experiment.optimizer, PythonOptimizer):  # made by the simulation
-            require_known(kind)
-        return False
-    require_workers_can_step(script, experiment.optimizer, experiment.peers)
-    return not is_known(kind)
