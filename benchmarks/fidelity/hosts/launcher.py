@@ -76,10 +76,7 @@ class HostsLauncher(LocalLauncher):
         self._addresses = {role: addresses[place] for role, place in places.items()}
         self._variables = variables
         self._started: dict[str, str] = {}  # addresses, by role
-
-    @property
-    def nodes(self) -> Mapping[str, str]:
-        return self._started
+        self.nodes = self._started
 
     def start(self, role: Role) -> None:
         address = self._started[role.name] = self._addresses[role.name]

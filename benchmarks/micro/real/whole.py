@@ -50,7 +50,7 @@ class Given:
         self._filled = set[int]()  # addresses of slots that have a gradient
         self._process, self._steps, self._pause_s = process, steps, pause_s
 
-    def read_buffers(self) -> torch.Tensor:
+    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
 
     def load_buffers(self, data: torch.Tensor) -> None:

@@ -79,6 +79,7 @@ class PeerSimulation(VirtualRun):
         experiment, sync = self.experiment, self._strategy
         self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
         self._steps = before.steps  # of workers on parameters of their own
+        self._left: set[int] = set()
         law = experiment.network
         is_fair = law is not None and law.contention == "fair"
         has_own_cost = law is not None and law.all_reduce is not None
@@ -286,6 +287,7 @@ class PeerSimulation(VirtualRun):
         """Let the others go on without a worker. after: see `PeerSaving.leave`."""
         if self._saving is not None:
             self._saving.leave(worker, after, self._all_reduces.ended)
+        self._left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)
         self._exchanges.leave(worker)
