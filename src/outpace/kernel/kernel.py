@@ -110,7 +110,8 @@ class Kernel:
         self._heads: list[LaneEvent] = []  # a heap of the first events of lanes
         self._spent = False  # the first event is that of the walker being resumed
         self._dead = 0  # approximate number of events that will not fall due
-        self._ends: list[Alarm] = []  # alarms that may end this call of run()
+        self._limit: Alarm | None = None  # of this call of run()
+        self._stops = 0  # events that may end it
         self._ready: deque[Walker] = deque()
         self._walkers: dict[Walker, None] = {}  # that are not done, in order of spawning
         self._foreground = 0  # number of walkers that are not daemons
@@ -179,7 +180,9 @@ class Kernel:
     def nothing_due(self) -> bool:
         """True if, beside the caller, only limits of this run will fall due."""
         return not (self._ready or self._heads) and all(
-            self._is_dead(event) or (event[2] is _ring and event[3] in self._ends)
+            self._is_dead(event)
+            or event[2] == self._end
+            or (event[2] is _ring and event[3] is self._limit)
             for event in self._events
         )
 
@@ -253,9 +256,14 @@ class Kernel:
         for walker in self._walkers:
             walker.waiting_since += shift
 
-    def stop(self) -> None:
-        """End `run` before time advances, after everything else that is due now."""
-        self._end_at(self.now, _raise_end)
+    def stop(self, *, if_idle: bool = False) -> None:
+        """End `run` before time advances, after everything else that is due now.
+
+        Args:
+            if_idle: only if all walkers but daemons are done then.
+        """
+        self._stops += 1
+        heappush(self._events, (self.now, LAST + next(self._orders), self._end, if_idle))
 
     def run(self, until: Time | None = None) -> Time:
         """Drive the walkers and return the time; may be called again to continue.
@@ -274,9 +282,9 @@ class Kernel:
             raise _End
 
         if until is not None:
-            self._end_at(max(until, self.now), limit)
+            self._limit = self.set_alarm(max(until, self.now), limit, LAST)
         if not self._foreground:
-            self._end_at(self.now, self._end_if_idle)
+            self.stop(if_idle=True)
         try:
             self._run()
         except _End:
@@ -286,9 +294,13 @@ class Kernel:
             if self._spent:
                 self._spent = False
                 heappop(self._events)
-            for alarm in self._ends:
-                self.call_off(alarm)
-            self._ends.clear()
+            if self._limit is not None:
+                self.call_off(self._limit)
+                self._limit = None
+            if self._stops:  # it has ended otherwise
+                self._stops = 0
+                self._events[:] = [event for event in self._events if event[2] != self._end]
+                heapify(self._events)
 
     def _run(self) -> NoReturn:
         ready, events, heads, ties = self._ready, self._events, self._heads, self._ties
@@ -414,7 +426,7 @@ class Kernel:
             self._foreground -= 1
             if not self._foreground:
                 # After everything that is due now: a last message may start new work.
-                self._end_at(self.now, self._end_if_idle)
+                self.stop(if_idle=True)
 
     def _new_lane(self, delay: Time, late: bool) -> deque[LaneEvent] | None:
         """Return the lane of a new delay; None: such calls go to the heap with the others.
@@ -428,12 +440,10 @@ class Kernel:
         lane = self._lanes[delay + LATE if late else delay] = deque()
         return lane
 
-    def _end_if_idle(self) -> None:
-        if not self._foreground:
+    def _end(self, if_idle: bool) -> None:
+        self._stops -= 1
+        if not (if_idle and self._foreground):
             raise _End
-
-    def _end_at(self, time: Time, function: Callable[[], None]) -> None:
-        self._ends.append(self.set_alarm(time, function, LAST))
 
     def _count_dead(self) -> None:
         """Remove dead events from the heap when they are most of it."""
@@ -495,10 +505,6 @@ class Kernel:
         return DeadlockError(
             f"nothing can happen after {seconds(self.now):.6f} s, but these still wait:\n{waiting}"
         )
-
-
-def _raise_end() -> NoReturn:
-    raise _End
 
 
 def _shuffled_orders(ties: random.Random) -> Iterator[int]:
