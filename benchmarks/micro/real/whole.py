@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 import torch
 from benchmarks.micro.real.processes import between, value_of
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
 from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
@@ -42,13 +42,14 @@ class Given:
     used = ""
     layout = "given"
     stops = True
+    step_settings: StepSettings | None = None
 
-    def __init__(self, process: ServedWorker, elements: int, steps: int, pause_s: float) -> None:
+    def __init__(self, process: ServedWorker, elements: int, pause_s: float) -> None:
         self.stamps: list[float] = []
         self.layers = [elements]
         self._gradient = torch.full((elements,), 1e-6)
         self._filled = set[int]()  # addresses of slots that have a gradient
-        self._process, self._steps, self._pause_s = process, steps, pause_s
+        self._process, self._pause_s = process, pause_s
 
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
@@ -68,12 +69,6 @@ class Given:
 
     def initial_state(self) -> Sequence[Mapping[int, State]]:
         return []
-
-    def settings(self) -> None:
-        return None
-
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._steps
 
     async def gradient(
         self,
@@ -115,7 +110,7 @@ def work(
     result: Connection,
 ) -> None:
     process = ServedWorker(link, worker, experiment)
-    given = Given(process, elements, 2 * steps + 1, pause_s)
+    given = Given(process, elements, pause_s)
     process.run(process.work(given))
     result.send(between(given.stamps)[steps:])
 
@@ -142,7 +137,7 @@ def whole(
             "workers": workers,
             "servers": servers,
             "sync": {"kind": sync},
-            "stop": {"iterations": steps},
+            "stop": {"iterations": 2 * steps + 1},
         }
     )
     names = [f"server-{m}" for m in range(servers)] + [f"worker-{n}" for n in range(workers)]

@@ -27,7 +27,8 @@ def looks(computing_ns: int, drawn_s: float) -> int:
         kernel=SimpleNamespace(now=7, catch_up=lambda: found.append("looked"), sleep=sleep),
         draw_s=lambda *_: drawn_s,
         worked_s=lambda _: computing_ns / 1e9,
-        trainer=SimpleNamespace(gradient=gradient, must_stop=lambda _: False),
+        trainer=SimpleNamespace(gradient=gradient),
+        must_stop=lambda _: False,
         computed=lambda *_: found.append("computed"),
     )
     with pytest.raises(StopIteration):

@@ -58,7 +58,7 @@ class FollowingWorker(WorkerProcess):
         await self.start_run()
         self._is_in_run = True
         self.kernel.stop()
-        await self.kernel.wait()
+        await self.from_script.get()
 
     async def agree_on_buffers(self) -> None:
         """Send those of worker 0 for the records. The script's own collectives share them."""
@@ -85,7 +85,7 @@ class FollowingWorker(WorkerProcess):
             ) from None
 
     async def leave(self, *, fetch: bool) -> list[Block]:
-        self.program.notify(None)
+        self.from_script.put([])
         await self.program
         return []  # the parameters of all workers are the same
 

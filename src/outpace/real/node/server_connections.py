@@ -53,6 +53,7 @@ class ServerConnections:
     """The connections of a worker to the servers. The coordinator's leads to the scheduler.
 
     Attributes:
+        callers: one for each server; none before `connect`.
         names: of the servers with which the run begins.
         mailbox: messages that the worker's program has not read.
         last_pushed: the last iteration that was pushed to any server; -1: none.
@@ -68,7 +69,7 @@ class ServerConnections:
         self._is_narrow = is_narrow(experiment)  # answers to pulls carry bfloat16
         self.times = RequestTimes(process.timing, process.worker)
         self.timed_from = 0  # times of earlier iterations are of the process that computed them
-        self._callers: list[Caller] = []
+        self.callers: list[Caller] = []
         self._numbers: dict[str, int] = {}  # of the servers, by name
         # What servers answer, with their numbers.
         self._states = Mailbox[tuple[int, dict[int, State]]](kernel, "the optimizer's state")
@@ -86,15 +87,9 @@ class ServerConnections:
             handlers = Handlers(expect, self._take, self._lost)
             caller = process.transport.call(name, endpoint, key, handlers)
             caller.share_memory(value_bytes(on_the_wire(block) if self._is_narrow else block))
-            self._callers.append(caller)
+            self.callers.append(caller)
             self._numbers[name] = server
             self.names.append(name)
-
-    def memory(self, server: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory in which a block for a server is best made; None: any other is as good."""
-        if server >= len(self._callers):
-            return None
-        return self._callers[server].memory(elements, dtype)
 
     # -- messages of the program -------------------------------------------------------------
 
@@ -105,7 +100,7 @@ class ServerConnections:
             WireError: if the receiver refused the connection.
         """
         server = self._numbers.get(to)  # None: it is the scheduler
-        caller = self._process.coordinator if server is None else self._callers[server]
+        caller = self._process.coordinator if server is None else self.callers[server]
         first = messages[0]
         if isinstance(first, Push):
             self.last_pushed = first.iteration
@@ -136,7 +131,7 @@ class ServerConnections:
         message = announcing(push, gradient)
         message.coin = None if pull is None else pull.coin
         if gradient is not None:
-            message.settings = self._process.trainer.settings()
+            message.settings = self._process.trainer.step_settings
         if server is None or not self._process.is_recorded(push.iteration):
             caller.send(message, gradient)
             return
@@ -150,7 +145,7 @@ class ServerConnections:
     def initialize(self, blocks: Sequence[Block]) -> None:
         """Send what the servers begin with: worker 0's parameters, and its optimizer's state."""
         trainer = self._process.trainer
-        for server, (caller, block) in enumerate(zip(self._callers, blocks, strict=True)):
+        for server, (caller, block) in enumerate(zip(self.callers, blocks, strict=True)):
             caller.send(trainer.initialize(server, block), block)
         if initial_state := trainer.initial_state():
             self.replace_optimizer_state(initial_state)
@@ -172,7 +167,7 @@ class ServerConnections:
 
         states: one for each server, in ascending order.
         """
-        for server, (caller, state) in enumerate(zip(self._callers, states, strict=True)):
+        for server, (caller, state) in enumerate(zip(self.callers, states, strict=True)):
             entries, data = entries_of(state)
             caller.send(OptimizerState(server, entries, head_of(data)), data)
 
@@ -180,10 +175,10 @@ class ServerConnections:
         self, what: Literal["initial", "final", "state"], answers: Mailbox[tuple[int, _T]]
     ) -> list[_T]:
         """Return the answers of all servers to a Fetch."""
-        for caller in self._callers:
+        for caller in self.callers:
             caller.send(Fetch(what))
         found: dict[int, _T] = {}
-        while len(found) < len(self._callers):
+        while len(found) < len(self.callers):
             server, answer = await answers.get()
             found[server] = answer
         return [found[server] for server in sorted(found)]
@@ -191,14 +186,14 @@ class ServerConnections:
     async def probe(self, budget: Time) -> None:
         """Exchange messages with the servers for at most `budget` ns; see `real.net.probes`."""
         zeros = torch.zeros(max(SIZES), dtype=torch.uint8, device="cpu")
-        turn = ProbeTurn(self._process.worker, len(self._callers), budget)
-        numbers = [0] * len(self._callers)
+        turn = ProbeTurn(self._process.worker, len(self.callers), budget)
+        numbers = [0] * len(self.callers)
         for server, size in turn.exchanges():
             number, block = numbers[server], zeros[:size]
             numbers[server] += 1
             self._due = server, number, size
             began = monotonic_ns()
-            self._callers[server].send(Probe(server, number, head_of(block)), block)
+            self.callers[server].send(Probe(server, number, head_of(block)), block)
             self.times.sent(PROBE, server, number, size, began, pulls=True)
             await self._probed.get()
             turn.took(monotonic_ns() - began)

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Value, whole
+from outpace.blocks.block import Block, Phantom, StepSettings, Value, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
@@ -39,12 +39,12 @@ class TaskTrainer:
 
     used = ""
     stops = True
+    step_settings: StepSettings | None = None
 
     def __init__(self, process: WorkerProcess, experiment: Experiment, workload: Workload) -> None:
         self._process, self._workload = process, workload
         self.layers = list(workload.layers)
         self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"
-        self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._abort_points = AbortPoints(workload.model)
 
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
@@ -52,9 +52,6 @@ class TaskTrainer:
 
     def load_buffers(self, data: torch.Tensor) -> None:
         raise AssertionError("a task has no model buffers to share")
-
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._last
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._workload.cut(slices)
@@ -68,9 +65,6 @@ class TaskTrainer:
 
     def initial_state(self) -> Sequence[Mapping[int, State]]:
         return []
-
-    def settings(self) -> None:
-        return None
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None

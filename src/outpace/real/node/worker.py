@@ -98,7 +98,8 @@ class ServedWorker(WorkerProcess):
         await self._to_servers.probe(budget)
 
     def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return self._to_servers.memory(block, elements, dtype)
+        callers = self._to_servers.callers
+        return callers[block].memory(elements, dtype) if block < len(callers) else None
 
     @property
     def pushed(self) -> int:

@@ -49,6 +49,7 @@ class Trainer(Protocol):
     used: str  # kind and settings of a script's optimizer, as JSON; empty for a task
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
     stops: bool  # True if the last computation could be stopped by `must_end`
+    step_settings: StepSettings | None  # for the next push; None if they never change
 
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         """Return the model buffers as bytes; shape (bytes,), uint8.
@@ -59,9 +60,6 @@ class Trainer(Protocol):
 
     def load_buffers(self, data: torch.Tensor) -> None:
         """Replace the model buffers by those of worker 0."""
-
-    def must_stop(self, iteration: int) -> bool:
-        """True if the training ends before this iteration."""
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
@@ -96,9 +94,6 @@ class Trainer(Protocol):
 
     def initial_state(self) -> Sequence[Mapping[int, State]]:
         """Return the state with which each server's optimizer begins; empty if there is none."""
-
-    def settings(self) -> StepSettings | None:
-        """Return the optimizer's settings for the next push; None if they never change."""
 
 
 def others_of(plan: Plan) -> Redivided | None:
@@ -136,6 +131,8 @@ class WorkerProcess(Member, ABC):
         self.is_recorded = Recorded(sampling)  # which iterations are
         self.worker = worker
         self._log = SparseLog(self.notice)
+        self.is_over = False  # its script has left the training
+        self._limit = experiment.stop.iterations
         self._stops_at_non_finite = experiment.non_finite == "stop"
         self._untimed = UntimedSpans()
         self._points = deque[LoggedPoint]()  # that the script has logged since the last message
@@ -145,6 +142,8 @@ class WorkerProcess(Member, ABC):
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
         self._buffers = Mailbox[torch.Tensor](self.kernel, "worker-0's model buffers")
+        # What a script hands over to the program, which waits while the script computes.
+        self.from_script = Mailbox[Sequence[Block | None]](self.kernel, "the script's gradient")
         self.trainer: Trainer
 
     # -- before the run begins -------------------------------------------------------
@@ -208,7 +207,7 @@ class WorkerProcess(Member, ABC):
         return time.monotonic_ns() - self.clock.origin  # as the clock has it, without a call
 
     def must_stop(self, iteration: int) -> bool:
-        return self.trainer.must_stop(iteration)
+        return self.is_over or (self._limit is not None and iteration >= self._limit)
 
     def draw_s(self, iteration: int, started: Time) -> float:
         """Return the minimum seconds of an iteration, by the configuration's law."""
@@ -247,7 +246,7 @@ class WorkerProcess(Member, ABC):
         duration_s = self.draw_s(iteration, started)
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
-        if not self.trainer.must_stop(iteration):  # the script has not ended in the meantime
+        if not self.must_stop(iteration):  # the script has not ended in the meantime
             # Short iterations look for messages when they wait for their answers.
             if duration_s or self.clock.now - self.kernel.now > _CHECK_EVERY_NS:
                 self.kernel.catch_up()

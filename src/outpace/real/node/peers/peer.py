@@ -237,7 +237,7 @@ class PeerWorker(WorkerProcess):
         self.coordinator.send(Leave(self.worker))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
-        self.program.notify([None])
+        self.from_script.put([None])
         await self.program
         if fetch:
             self.flush()

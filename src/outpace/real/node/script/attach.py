@@ -59,16 +59,13 @@ class Attached(WorkerScript, AttachedScript):
 
     def is_passive(self) -> bool:
         """True if a backward pass of this process makes no gradient that is to be pushed."""
-        return self.is_elsewhere() or self._repeats_left > 0
-
-    @property
-    def _repeats_left(self) -> int:
-        """Iterations of which the servers have the gradients, and which the script repeats."""
-        return 0 if self.keeping is None else self.keeping.repeats_left
+        return self.is_elsewhere() or self.iteration < self._trainer.iteration
 
     @property
     def iteration(self) -> int:
-        return self._trainer.iteration - self._repeats_left
+        # That of the program, unless the script repeats some whose gradients the servers have.
+        repeats = 0 if self.keeping is None else self.keeping.repeats_left
+        return self._trainer.iteration - repeats
 
     def _join(self) -> bool:
         self._drive()
@@ -93,7 +90,7 @@ class Attached(WorkerScript, AttachedScript):
             self.exit_if_over(0.0)
             return
         source = self._trainer if self._models is None else self._models
-        self.process.program.notify(source.take_gradient())
+        self.process.from_script.put(source.take_gradient())
         self._drive()
         if self.saver is not None:
             self.saver.stepped()

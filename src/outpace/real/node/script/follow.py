@@ -100,7 +100,7 @@ class Followed(WorkerScript, Observer):
             self.saver.stepped()
         stopped = process.stopped
         is_early = stopped is not None and stopped.early
-        if self._is_over or is_early or trainer.must_stop(iteration + 1):
+        if self._is_over or is_early or process.must_stop(iteration + 1):
             self._stop()
         self._begin_iteration()
 
@@ -114,7 +114,7 @@ class Followed(WorkerScript, Observer):
         until = process.now + int(_END_S * 1e9)
         while self._is_over and process.stopped is None and process.now < until:
             self._run_kernel(until)  # the message to this worker is on its way
-        self._left = self._trainer.is_over = True
+        self._left = process.is_over = True
         self._hand_over()
         self._exit()
 

@@ -92,6 +92,9 @@ class Keeping:
     Args:
         is_paused: returns True while a forward pass of this process is not part of the training.
         reports: True if the state is sent between checkpoints, too.
+
+    Attributes:
+        repeats_left: iterations that the script computes again, from the present one on.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Keeping:
         reports: bool,
     ) -> None:
         self._process, self._kept, self._is_paused = process, kept, is_paused
-        self._again = 0  # iterations that are computed again
+        self.repeats_left = 0
         self._logs = False  # True if what the script logs in them is not known yet
         self._since: Time = 0  # they are computed
         self._repeated: torch.utils.hooks.RemovableHandle | None = None  # in the last repeated one
@@ -135,19 +138,20 @@ class Keeping:
         others = self._process.redivided
         self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
         if (iteration := tree.get("iteration")) is not None:
-            self._again, self._since = max(0, message.done - iteration), self._process.now
+            self.repeats_left, self._since = max(0, message.done - iteration), self._process.now
             self._logs = message.logs
 
     def repeat(self) -> bool:
         """Take the end of an iteration that is computed again; else False."""
-        if not self._again:
-            self._end_repeating()
+        if not self.repeats_left:
+            if self._repeated is not None:
+                self._end_repeating()
             return False
         process, since = self._process, self._since
         self._since = process.now
         process.not_computing(since, self._since)
-        self._again -= 1
-        if not self._again:
+        self.repeats_left -= 1
+        if not self.repeats_left:
             assert process.first_iteration is not None
             self.begins(process.first_iteration)
             # What the script does after its step, such as to log its loss, is of that iteration.
@@ -155,17 +159,12 @@ class Keeping:
         return True
 
     @property
-    def repeats_left(self) -> int:
-        """The number of iterations that the script computes again, from the present one on."""
-        return self._again
-
-    @property
     def is_repeating(self) -> bool:
         """True while the script repeats iterations whose gradients are in the model already.
 
         The last of them ends with the next forward pass, or the next step.
         """
-        return self._again > 0 or self._repeated is not None
+        return self.repeats_left > 0 or self._repeated is not None
 
     @property
     def repeated_to_log(self) -> int | None:
@@ -173,7 +172,7 @@ class Keeping:
         first = self._process.first_iteration
         if not self._logs or first is None:
             return None
-        return first - max(1, self._again)
+        return first - max(1, self.repeats_left)
 
     @_disable_dynamo
     def _next_forward(self, *_: Any) -> None:
@@ -181,9 +180,9 @@ class Keeping:
             self._end_repeating()
 
     def _end_repeating(self) -> None:
-        if self._repeated is not None:
-            self._repeated.remove()
-            self._repeated = None
+        assert self._repeated is not None
+        self._repeated.remove()
+        self._repeated = None
 
     # -- requests --------------------------------------------------------------------
 
@@ -223,7 +222,7 @@ class Keeping:
 
     def begins(self, iteration: int) -> None:
         """The script begins an iteration, with new parameters."""
-        if self._again:
+        if self.repeats_left:
             HERE.data.note = HERE.data.generators = None
             return
         if self._began is None and (first := self._process.first_iteration) is not None:

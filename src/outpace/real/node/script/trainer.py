@@ -53,8 +53,6 @@ class ScriptTrainer:
             self.layout = averaged.added_to(self.layout)
         self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
         self.used = json.dumps(script.used())
-        self._limit = experiment.stop.iterations
-        self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
         self.stops = False  # only inside `outpace.abortable`
         self.first = FirstGradient(
@@ -70,9 +68,6 @@ class ScriptTrainer:
         self._abort_points = AbortPoints(script.model)
         self._must_end: MustEnd | None = None
         self._stopped: Stopped | None = None  # if this iteration's computation was stopped
-
-    def must_stop(self, iteration: int) -> bool:
-        return self.is_over or (self._limit is not None and iteration >= self._limit)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._slices, self._gathering = list(slices), Gathering(self.layers, slices)
@@ -104,41 +99,35 @@ class ScriptTrainer:
         """Return the state of whole parameters from those of the servers."""
         return self.script.joined_state(states, self._slices)
 
-    def settings(self) -> StepSettings | None:
-        return self.step_settings
-
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None] | Stopped:
         self._begin(parameters, iteration, None)
         self._must_end = must_end
-        gradient = await self._step()
+        gradient = await self._process.from_script.get()
         return self._stopped or gradient
 
     async def gradient_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> Sequence[Block | None]:
         self._begin(parameters, iteration, send)
-        return await self._step()
+        return await self._process.from_script.get()
 
     def prepare(self, iteration: int) -> None:
         """See `Trainer`; a script reads its data itself."""
 
     def _begin(self, parameters: Sequence[Block], iteration: int, send: SendPart | None) -> None:
-        """Let the script compute the gradient of an iteration. send: see `OverlappedGradient`."""
+        """Let the script compute the gradient of an iteration once this walker waits for it.
+
+        send: see `OverlappedGradient`.
+        """
         if parameters:
             self.script.load(parameters)
         self.iteration, self._must_end, self._stopped = iteration, None, None
         self.stops = False
         if self.overlapped is not None:
             self.overlapped.begin(self._slices, send)
-
-    async def _step(self) -> Sequence[Block | None]:
-        """Run the script until it takes its step; return what it has taken then."""
-        kernel = self._process.kernel
-        kernel.stop()  # returns to the script once this walker waits
-        gradient: Sequence[Block | None] = await kernel.wait()
-        return gradient
+        self._process.kernel.stop()
 
     @contextmanager
     def stopping(self) -> Iterator[Computation]:

@@ -123,7 +123,7 @@ class WorkerScript(ScriptWorker):
         trainer, process = self._trainer, self.process
         if trainer.overlapped is not None:
             trainer.overlapped.leave()
-        self._left = trainer.is_over = True
+        self._left = process.is_over = True
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
         while not leaving.done and not process.stopped:
             self._run_kernel()
