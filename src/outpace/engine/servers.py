@@ -17,7 +17,6 @@ from outpace.sync.programs.narrowing import NarrowingWorker, Restored
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import (
     ServerContext,
-    as_they_are,
     parameter_server,
     parameter_server_worker,
 )
@@ -82,7 +81,7 @@ def server_program(
         parameter_server,
         acknowledge=experiment.policies.strategy.acknowledges,
         after_each=after_each,
-        on_the_wire=LastNarrowed() if is_narrow(experiment) else as_they_are,
+        on_the_wire=LastNarrowed() if is_narrow(experiment) else None,
     )
 
 

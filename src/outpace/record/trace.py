@@ -99,13 +99,11 @@ _WORDS: Final = {
 }
 
 _WIDTH: Final = len(SCHEMA)
-ROW_BYTES: Final = 8 * _WIDTH
 # Returns a row of all its columns as bytes: half the time of extending an array.
 pack_row: Final = Struct(f"{_WIDTH}q").pack
 _PACK: Final = [Struct(f"{length}q").pack for length in range(_WIDTH + 1)]
 # The nulls that complete a row, by the number of values that it has.
 _NULL_BYTES: Final = [Struct("q").pack(NONE) * (_WIDTH - length) for length in range(_WIDTH + 1)]
-_CHUNK_BYTES: Final = CHUNK * ROW_BYTES
 # Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
@@ -123,27 +121,35 @@ def packed(values: tuple[int, ...]) -> bytes:
 
 
 class TraceRows:
-    """Takes records and hands them on in chunks, each a table of integers."""
+    """Takes records and hands them on in chunks, each a table of integers.
+
+    Attributes:
+        append: appends a row that was made by `pack_row`, to be handed on with later ones of `row`.
+    """
 
     def __init__(self, take: Callable[[Table], None]) -> None:
         self._take = take
-        self._rows = bytearray()  # ROW_BYTES for each row
+        self._rows: list[bytes] = []
+        self.append: Callable[[bytes], None] = self._rows.append
 
     def row(self, *values: int) -> None:
         """Append a row, the event first; columns left out at the end are null."""
         self.append(packed(values))
-
-    def append(self, row: bytes) -> None:
-        """Append a row that was made by `pack_row`."""
-        self._rows += row
-        if len(self._rows) >= _CHUNK_BYTES:
-            self.flush()
+        self._hand_on_chunks()
 
     def flush(self) -> None:
         """Hand on the rows that are still buffered."""
         if self._rows:
-            rows, self._rows = self._rows, bytearray()
-            self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))
+            table = self._table()
+            self._rows.clear()
+            self._take(table)
+
+    def _hand_on_chunks(self) -> None:
+        if len(self._rows) >= CHUNK:
+            self.flush()
+
+    def _table(self) -> Table:
+        return np.frombuffer(bytearray().join(self._rows), dtype=np.int64).reshape(-1, _WIDTH)
 
 
 class Trace(TraceRows):
@@ -164,6 +170,7 @@ class Trace(TraceRows):
                 raise ValueError(f"{SCHEMA.names[place]} is out of range")
         self._hash.update(np.ascontiguousarray(table).data)
         self._sink(batch_of(table, SCHEMA, _WORDS))
+        self._hand_on_chunks()
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Begin the digest anew, with the rows that an earlier session of the run has stored."""

@@ -28,7 +28,7 @@ class VirtualNode:
         self._kernel, self._network, self.name = run.kernel, run.network, name
         self._process = process = run.life.process(name)
         self.mailbox = mailbox = run.network.join(name)
-        self._paths = run.network.paths_of(name)
+        self._links = run.network.links_of(name)
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = process.receiving(mailbox.get)
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = process.receiving(mailbox.get_within)
@@ -38,12 +38,11 @@ class VirtualNode:
     def now(self) -> Time:
         return self._kernel.now
 
-    def _send(self, to: str, *messages: Message) -> None:
+    def _send(self, to: str, message: Message, *others: Message) -> None:
+        """See `Context.send`. Only the first message may have a block; the others leave with it."""
         network = self._network
-        path = self._paths.get(to) or network.path(self.name, to)
-        for message in messages:
-            network.carry(path, message, size_bytes(message))
-        if isinstance(messages[0], _FREE):
+        network.carry(self._links[to], message, size_bytes(message), followers=others)
+        if isinstance(message, _FREE):
             network.messages -= 1
 
     def refuse(self, message: Message, error: ProtocolError) -> None:

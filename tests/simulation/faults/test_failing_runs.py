@@ -15,7 +15,7 @@ from tests.simulation.faults.ledger import (
 )
 
 from outpace.errors import RunError
-from outpace.record.trace import ROW_BYTES, TraceRows
+from outpace.record.trace import TraceRows
 
 CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
 SERVER = {"kind": "crash", "at_s": 1.03, "server": 1}
@@ -214,7 +214,7 @@ def test_a_policy_that_changes_while_all_processes_are_away_counts_when_they_are
 
 
 def test_a_run_without_checkpoints_hands_its_rows_on_while_it_runs(monkeypatch):
-    monkeypatch.setattr("outpace.record.trace._CHUNK_BYTES", 16 * ROW_BYTES)
+    monkeypatch.setattr("outpace.record.trace.CHUNK", 16)
     kept = []
 
     def control(found) -> None:
@@ -229,4 +229,5 @@ def test_a_run_without_checkpoints_hands_its_rows_on_while_it_runs(monkeypatch):
     given = experiment("asp", {"schedule": [CRASH]}, checkpoint=None)
     Ran(given, control=control)
     assert len(kept) == 19
-    assert 0 < max(kept) <= 16 * ROW_BYTES
+    of_an_iteration = 2 * given.workers * given.servers
+    assert 0 < max(kept) <= 16 + of_an_iteration

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from outpace.record.trace import ITERATION, ROW_BYTES, SCHEMA, Table, Trace, TraceRows
+from outpace.record.trace import ITERATION, Table, Trace, TraceRows
 from outpace.support.units import Time
 
-_WIDTH: Final = len(SCHEMA)
 Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -31,13 +29,10 @@ class HeldRows(TraceRows):
         super().__init__(trace.add)
         self._trace = trace
 
-    def append(self, row: bytes) -> None:
-        self._rows += row
-
     @property
     def held(self) -> int:
         """The number of rows that are kept."""
-        return len(self._rows) // ROW_BYTES
+        return len(self._rows)
 
     def release(
         self, count: int, first: Sequence[int]
@@ -55,7 +50,7 @@ class HeldRows(TraceRows):
             The iterations whose rows stay, and those whose rows are handed on, too.
         """
         self._trace.flush()  # earlier rows
-        rows = self._array()
+        rows = self._table()
         until, since = rows[:count], rows[count:]
         _, is_later = _sides(until, first)
         is_before, _ = _sides(since, first)
@@ -73,23 +68,23 @@ class HeldRows(TraceRows):
         Returns:
             The iterations whose rows are not forgotten.
         """
-        rows = self._array()
+        rows = self._table()
         stay = rows[_sides(rows, first)[0]]
         self._keep(stay)
         return _times(stay)
 
     def flush(self) -> None:
         self._trace.flush()
-        rows = self._array()
+        rows = self._table()
         self._keep(rows[:0])
         if len(rows):
             self._take(rows)
 
-    def _array(self) -> Table:
-        return np.array(array("q", bytes(self._rows)), dtype=np.int64).reshape(-1, _WIDTH)
+    def _hand_on_chunks(self) -> None:
+        """Keep all rows."""
 
     def _keep(self, rows: Table) -> None:
-        self._rows = bytearray(rows.tobytes())
+        self._rows[:] = [row.tobytes() for row in rows]
 
 
 def _sides(rows: Table, first: Sequence[int]) -> tuple[Places, Places]:

@@ -27,7 +27,7 @@ class Transfer(msgspec.Struct, eq=False):
     number: int = 0  # in the order of the calls of `send`
     started: Time = -1
     delivered: Time = -1
-    # Same link, same arrival time. Before it has started: a message that leaves with it.
+    # The next one that leaves with it or, on its way, that arrives with it over the same link.
     after: Transfer | None = None
 
     @property
@@ -93,7 +93,7 @@ class Node:
     name: str
     mailbox: Mailbox[Any]
     nic: Nic
-    links: dict[str, NodePath] = field(default_factory=dict)  # to nodes it has sent to, by name
+    links: Links = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,6 @@ class NodePath:
     latency: Time
     limit: float  # bytes/s of this path alone, beside the bandwidths of its two ends
     local: bool  # both nodes are on one machine
-    at_once: bool  # messages take no time at all
     loopback: Nic | None = None  # that it uses instead of those of its ends
     source: Nic = field(init=False)
     target: Nic = field(init=False)
@@ -113,7 +112,7 @@ class NodePath:
     bandwidth: float = field(init=False)
     asked: bool = False  # it is in the receiver's `waiting`
     parked: list[Transfer] = field(default_factory=list)  # messages that wait for that; few
-    unsent: Transfer | None = None  # serialised: the last message of those that have not left
+    unsent: Transfer | None = None  # serialised: the last one that takes a turn, until it leaves
     is_cut: bool = False  # the process at one end has ended: nothing arrives any more
     last: Transfer | None = None  # the last one sent, until it has arrived
     arrival: Time = 0  # when `last` arrives
@@ -131,3 +130,14 @@ class NodePath:
         self.size = size_bytes
         self.duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
         return self.duration
+
+
+class Links(dict[str, NodePath]):
+    """The paths on which a node sends, by the name of the receiver, made when they are needed."""
+
+    def __init__(self, connect: Callable[[str], NodePath]) -> None:
+        self._connect = connect
+
+    def __missing__(self, receiver: str) -> NodePath:
+        link = self[receiver] = self._connect(receiver)
+        return link

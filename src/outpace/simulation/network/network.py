@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import count
+from functools import partial
 from typing import Any
 
 from outpace.cluster.delays import Lateness
@@ -14,7 +14,7 @@ from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
-from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer
+from outpace.simulation.network.links import Links, Log, Nic, Node, NodePath, Transfer
 from outpace.simulation.network.obstacles import Obstacles
 from outpace.support.units import Time, nanoseconds
 
@@ -56,7 +56,7 @@ class Network(ABC):
         self._machine_of: Mapping[str, int | str] = {} if law is None else law.places
         if machines is not None:
             self._machine_of = machines.of_nodes()
-        self._numbers = count()
+        self._sent = 0
         self._nics: dict[int | str, Nic] = {}
         self._loopbacks: dict[int | str, Nic] = {}
         self._delays: Delays | None = None
@@ -65,7 +65,6 @@ class Network(ABC):
         self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
         self._arrives = self._arrive  # kept: each `self._arrive` would make an object
-        self._is_by_hand = machines is None  # messages may have given durations
 
     def join(self, name: str) -> Mailbox[Any]:
         """Add a node, or let another process take the place of one that was cut off."""
@@ -84,19 +83,13 @@ class Network(ABC):
             bandwidth = math.inf if self.paths is None else self.paths.bandwidth(name)
             self._nics[machine] = Nic(bandwidth)
         mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
-        self._nodes[name] = Node(name, mailbox, self._nics[machine])
+        node = self._nodes[name] = Node(name, mailbox, self._nics[machine])
+        node.links = Links(partial(self._connect, node))
         return mailbox
 
-    def paths_of(self, name: str) -> Mapping[str, NodePath]:
-        """Return the paths on which a node has sent, by the name of the receiver; kept up to date.
-
-        Raises KeyError for an unknown node.
-        """
+    def links_of(self, name: str) -> Links:
+        """Return the paths on which a node sends. Raises KeyError for an unknown node."""
         return self._nodes[name].links
-
-    def path(self, sender: str, receiver: str) -> NodePath:
-        """Return the path from one node to another. Raises KeyError for an unknown node."""
-        return self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
 
     def send(
         self,
@@ -111,23 +104,27 @@ class Network(ABC):
         `duration`: nanoseconds for which it occupies both ends, in a serialised network; by default
         they follow from its size. Raises KeyError for an unknown node.
         """
-        self.carry(self.path(sender, receiver), message, size_bytes, duration)
+        self.carry(self._nodes[sender].links[receiver], message, size_bytes, duration)
 
     def carry(
-        self, link: NodePath, message: object, size_bytes: int, duration: Time | None = None
+        self,
+        link: NodePath,
+        message: object,
+        size_bytes: int,
+        duration: Time | None = None,
+        followers: Sequence[object] = (),
     ) -> None:
-        """Send a message on a path; see `send`."""
+        """Send a message on a path; see `send`. followers: leave with it, and have no bytes."""
+        self._sent += 1
         self.messages += 1
-        number = next(self._numbers)
-        transfer = Transfer(link, message, size_bytes, self._kernel.now, duration, number)
+        now = self._kernel.now
+        first = last = Transfer(link, message, size_bytes, now, duration, self._sent)
+        for follower in followers:
+            self.messages += 1
+            last.after = last = Transfer(link, follower, 0, now)
         if not link.local:
             self.bytes_sent += size_bytes
-        if not link.at_once:
-            self._queue(transfer)
-            return
-        transfer.started = transfer.requested
-        if self._obstacles is None or not self._obstacles.take(transfer):
-            self._put(transfer)
+        self._queue(first)
 
     # -- failures ----------------------------------------------------------------
 
@@ -180,39 +177,39 @@ class Network(ABC):
         """Log a message that arrives now although it was not sent: a formula gave its times."""
         if self._log is None:
             return
-        transfer = Transfer(self.path(sender, receiver), message, size_bytes, started)
+        transfer = Transfer(self.links_of(sender)[receiver], message, size_bytes, started)
         transfer.started, transfer.delivered = started, self._kernel.now
         self._log(transfer)
 
-    def _connect(self, sender: str, receiver: str) -> NodePath:
-        source, target = self._nodes[sender], self._nodes[receiver]
+    def _connect(self, source: Node, receiver: str) -> NodePath:
+        target, sender = self._nodes[receiver], source.name
         local = source.nic is target.nic and source is not target
         paths = self.paths
         if paths is None:
-            link = NodePath(source, target, 0, math.inf, local, at_once=True)
-        elif local:
-            law, machine = paths.loopback or LinkLaw(), self._machine_of[sender]
-            at_once = paths.loopback is None and not self._is_by_hand
-            if machine not in self._loopbacks:
-                self._loopbacks[machine] = Nic(law.bandwidth_bytes_per_s or math.inf)
-            latency, nic = nanoseconds(law.latency_s or 0.0), self._loopbacks[machine]
-            link = NodePath(source, target, latency, math.inf, local, at_once, loopback=nic)
-        else:
+            return NodePath(source, target, 0, math.inf, local)
+        if not local:
             latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
-            link = NodePath(source, target, latency, limit, local, at_once=False)
-        source.links[receiver] = link
-        return link
+            return NodePath(source, target, latency, limit, local)
+        law, machine = paths.loopback or LinkLaw(), self._machine_of[sender]
+        if machine not in self._loopbacks:
+            self._loopbacks[machine] = Nic(law.bandwidth_bytes_per_s or math.inf)
+        latency, nic = nanoseconds(law.latency_s or 0.0), self._loopbacks[machine]
+        return NodePath(source, target, latency, math.inf, local, loopback=nic)
 
-    def _arrive_after(self, delay: Time, transfer: Transfer) -> None:
-        link, kernel = transfer.link, self._kernel
-        arrival = kernel.now + delay
+    def _arrive_after(self, delay: Time, first: Transfer) -> None:
+        """Let a message arrive after so long, and with it those that leave behind it."""
+        link, kernel = first.link, self._kernel
+        arrival, last = kernel.now + delay, first
+        while last.after is not None:
+            last = last.after
+            last.started = arrival - link.latency
         if link.last is not None and link.arrival == arrival:
-            link.last.after = link.last = transfer
+            link.last.after, link.last = first, last
         elif delay:
-            link.last, link.arrival = transfer, arrival
-            kernel.call_after(delay, self._arrives, transfer)
+            link.last, link.arrival = last, arrival
+            kernel.call_after(delay, self._arrives, first)
         else:
-            self._deliver(transfer)
+            self._arrive(first)
 
     def _arrive(self, first: Transfer) -> None:
         link = first.link

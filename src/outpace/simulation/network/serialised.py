@@ -42,28 +42,34 @@ class SerialisedNetwork(Network):
         self._sender_is_free, self._receiver_is_free = self._send_next, self._wake_receiver
 
     def _queue(self, transfer: Transfer) -> None:
-        link = transfer.link
+        link, now = transfer.link, transfer.requested
         if not transfer.size_bytes and transfer.duration is None:
             self._follow(transfer)
             return
-        source = link.source
-        source.queued += 1
+        sender, receiver = link.source, link.target
+        is_free = not (link.asked or sender.send_wake or sender.sending_until > now)
+        if is_free and not receiver.receive_wake and receiver.receiving_until <= now:
+            self._start(transfer)  # a free sender has no queue
+            return
+        sender.queued += 1
         link.unsent = transfer
         if link.asked:
             link.parked.append(transfer)
         else:
-            source.outbox.append(transfer)
-        if not source.send_wake:
-            if source.sending_until > transfer.requested:
-                self._wake_sender_later(source)
-            elif not link.asked:
-                self._send_next(source)
+            sender.outbox.append(transfer)
+        if is_free:
+            self._send_next(sender)
+        elif not sender.send_wake and sender.sending_until > now:
+            self._wake_sender_later(sender)
 
     def _follow(self, transfer: Transfer) -> None:
         """Send a message that takes no turn, behind the earlier ones of its path."""
         link, now = transfer.link, transfer.requested
-        if link.unsent is not None:  # `_start` takes it along
-            link.unsent.after = link.unsent = transfer
+        before = link.unsent
+        if before is not None:  # `_arrive_after` takes it along
+            while before.after is not None:
+                before = before.after
+            before.after = transfer
             return
         leaves = now if link.last is None else max(now, link.arrival - link.latency)
         transfer.started = leaves
@@ -116,17 +122,9 @@ class SerialisedNetwork(Network):
             if sender.queued and not sender.send_wake:
                 sender.send_wake = True
                 kernel.call_after(duration, self._sender_is_free, sender, True)
-        follower, transfer.after = transfer.after, None
-        self._arrive_after(duration + link.latency, transfer)
         if link.unsent is transfer:
             link.unsent = None
-        while follower is not None:
-            if link.unsent is follower:
-                link.unsent = None
-            after, follower.after = follower.after, None
-            follower.started = now + duration
-            self._arrive_after(duration + link.latency, follower)
-            follower = after
+        self._arrive_after(duration + link.latency, transfer)
 
     # -- ends that become free -----------------------------------------------------
 

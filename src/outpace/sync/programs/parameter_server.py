@@ -82,23 +82,18 @@ class ServerContext(Context, Protocol):
         """Ignore the sender of an illegal message from now on, or raise the error."""
 
 
-def as_they_are(parameters: Value) -> Block:
-    """Return the parameters."""
-    return parameters
-
-
 async def parameter_server(
     me: ServerContext,
     *,
     acknowledge: bool = False,
     after_each: Callable[[], None] | None = None,
-    on_the_wire: Callable[[Value], Block] = as_they_are,
+    on_the_wire: Callable[[Value], Block] | None = None,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
     acknowledge: True to confirm each push, and each Rejoin. after_each: called after each message,
     before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: returns
-    parameters as they are sent.
+    parameters as they are sent; None: as they are.
     """
     shard = me.shard
     while True:
@@ -122,7 +117,8 @@ async def parameter_server(
             ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
         for reply in replies if len(replies) < 2 else _one_each(replies):
-            reply.parameters = on_the_wire(shard.read())
+            parameters = shard.read()
+            reply.parameters = parameters if on_the_wire is None else on_the_wire(parameters)
             me.send(worker_name(reply.worker), reply)
 
 
