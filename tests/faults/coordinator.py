@@ -15,9 +15,11 @@ from outpace.sync import membership
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.membership import (
+    BeginAgain,
     EndRun,
     Fence,
     Kill,
+    Loss,
     Membership,
     Removed,
     Replace,
@@ -58,6 +60,11 @@ class Coordinator:
         self._cluster, self._kernel = cluster, cluster.kernel
         self._scenario = cluster.scenario
         self.attempt = 0
+        policy = cluster.policy
+        has_scheduler = policy.scheduler is not None or policy.cut_off is not None
+        rules = replace(RULES, on_loss=self._scenario.on_loss)
+        self._members = Membership(rules, [SCHEDULER] if has_scheduler else [])
+        self._checkpoints = 1  # so many: a run begins again at its beginning, too
         self._stored: Stored | None = None
         self._planner = CutPlanner(self._scenario.servers, cluster.strategy.exact)
         self._parts: dict[int, ShardState] = {}
@@ -70,12 +77,8 @@ class Coordinator:
         """Start all processes, from a checkpoint or from the beginning."""
         cluster, scenario = self._cluster, self._scenario
         servers = [server_name(server) for server in range(scenario.servers)]
-        policy = cluster.policy
-        has_scheduler = policy.scheduler is not None or policy.cut_off is not None
-        rules = replace(RULES, on_loss=scenario.on_loss)
-        self._members = Membership(
-            scenario.workers, servers, rules, [SCHEDULER] if has_scheduler else []
-        )
+        self._members.begin(scenario.workers, servers)
+        self._members.started()
         self._reached: dict[int, dict[str, int]] = {n: {} for n in range(scenario.workers)}
         self._done: set[int] = set()  # workers that have finished, or have left for good
         self._finished: set[int] = set()
@@ -84,7 +87,7 @@ class Coordinator:
         states = None
         if stored is not None:
             states = stored.states
-            if policy.cut_off is not None:
+            if cluster.policy.cut_off is not None:
                 states = aligned(states)
             cluster.oracle.went_back(states, stored.missing, stored.updates_lost)
         else:
@@ -123,21 +126,21 @@ class Coordinator:
         """A process has ended, or is not heard any more."""
         if self._cluster.processes.get(process.name) is not process:
             return
-        if isinstance(process, WorkerProcess):
-            self._lost_worker(process)
-        elif self._cluster.over.done:
-            return
-        elif isinstance(process, ServerProcess):
+        if isinstance(process, ServerProcess):
+            if self._cluster.over.done:
+                return
             process.end()
-            self.restart_all()
+        elif isinstance(process, WorkerProcess):
+            self._note_loss(process.worker)
+            process.is_lost = True
+        loss = Loss(process.name, "is lost", has_ended=not process.alive)
+        self._do(self._members.lost([loss], self._kernel.now, checkpoint=self._checkpoints))
 
-    def _lost_worker(self, process: WorkerProcess) -> None:
-        worker, members, oracle = process.worker, self._members, self._cluster.oracle
-        process.is_lost = True
+    def _note_loss(self, worker: int) -> None:
+        oracle = self._cluster.oracle
         leaves = self._scenario.on_loss == "continue" and worker not in self._finished
-        if leaves and worker in oracle.computed and members.can_spare(worker):
+        if leaves and worker in oracle.computed and self._members.can_spare(worker):
             oracle.leaves(worker)
-        self._do(members.lost(worker, "is lost", self._kernel.now, has_ended=not process.alive))
 
     def ended(self, process: Process) -> None:
         """A process has ended: the launcher says so after a moment, if it is the present one."""
@@ -177,16 +180,20 @@ class Coordinator:
                         oracle.gone(worker, self._arrived(worker))
                         self._done.add(worker)
                         self._end_if_over()
-                case EndRun(reason):
-                    oracle.ended(reason, self._finished)
+                case BeginAgain():
+                    self.restart_all()
+                    return
+                case EndRun(reason, lost):
+                    if not lost:
+                        oracle.ended(reason, self._finished)
                     self.restart_all()  # the user resumes it
                     return
         if (due := self._members.next_deadline) is not None and orders:
-            members = self._members
-            self._after(seconds(max(0, due - self._kernel.now)), lambda: self._look(members))
+            attempt = self.attempt
+            self._after(seconds(max(0, due - self._kernel.now)), lambda: self._look(attempt))
 
-    def _look(self, members: Membership) -> None:
-        if members is self._members and members.on_time(self._kernel.now):
+    def _look(self, attempt: int) -> None:
+        if attempt == self.attempt and self._members.on_time(self._kernel.now):
             raise Violation("a wait of the membership has reached its limit")
 
     def _arrived(self, worker: int) -> int:
@@ -300,6 +307,7 @@ class Coordinator:
             oracle = self._cluster.oracle
             self._stored = Stored(states, frozenset(oracle.may_miss), oracle.updates_lost)
             self._parts = {}
+            self._checkpoints += 1
         elif number == self._planner.number and self._planner.is_open:
             self._parts[shard] = state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Fence, Kill, Membership, Start
+from outpace.sync.membership import Fence, Kill, Loss, Membership, Start
 from outpace.sync.membership.machine import Phase
 from outpace.sync.messages import Lost, Rejoin
 from outpace.sync.programs.cutoff import _Scheduler
@@ -92,16 +92,15 @@ def _orders(name: str, change: Callable[[Any], list[Any]]) -> Planted:
     return _instead(Membership, name, made)
 
 
-def _unless(name: str, is_so: Callable[[Membership, int], bool]) -> Planted:
-    """The membership does nothing about an event of a worker of which something is true."""
+def _unless_finished(lost: Any) -> Any:
+    """The membership does nothing about the loss of a worker that has finished."""
 
-    def made(method: Any) -> Any:
-        def wrong(self: Membership, worker: int, *args: Any, **named: Any) -> list[Any]:
-            return [] if is_so(self, worker) else method(self, worker, *args, **named)
+    def wrong(self: Membership, losses: Sequence[Loss], *args: Any, **named: Any) -> list[Any]:
+        (loss,) = losses
+        finished = [known.name for known in self._workers if known.phase is Phase.FINISHED]
+        return [] if loss.name in finished else lost(self, losses, *args, **named)
 
-        return wrong
-
-    return _instead(Membership, name, made)
+    return wrong
 
 
 def _starts_after_one_answer(confirmed: Any) -> Any:
@@ -246,8 +245,8 @@ PLANTED: Final[dict[str, Planted]] = {
         Coordinator, "lost", lambda *_, **__: None
     ),
     "a scheduler ignores that a worker is back": _instead(_Scheduler, "_take", _ignores_comeback),
-    "the loss of a worker that has finished is told to nobody": _unless(
-        "lost", lambda self, worker: self._workers[worker].phase is Phase.FINISHED
+    "the loss of a worker that has finished is told to nobody": _instead(
+        Membership, "lost", _unless_finished
     ),
     "a process begins when one server has answered": _instead(
         Membership, "confirmed", _starts_after_one_answer
@@ -255,7 +254,11 @@ PLANTED: Final[dict[str, Planted]] = {
     "a process begins before the one whose place it takes has ended": _instead(
         Membership,
         "lost",
-        lambda lost: lambda self, *args, has_ended: lost(self, *args, has_ended=True),
+        lambda lost: (
+            lambda self, losses, *args, **named: lost(
+                self, [replace(each, has_ended=True) for each in losses], *args, **named
+            )
+        ),
     ),
     "a process begins at the lowest iteration over the servers": _instead(
         Membership, "_started_if_fenced", _lowest_of_servers

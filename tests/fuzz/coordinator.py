@@ -21,6 +21,7 @@ from tests.support.fluentps import behind_barrier
 from outpace.blocks.block import Phantom
 from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.config.reading import experiment_from
+from outpace.engine.losses import rules_about_losses
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
@@ -67,7 +68,8 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state
-from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, WireMessage
+from outpace.sync.membership import Membership
+from outpace.sync.messages import SCHEDULER, Done, Leave, Pause, Pull, Rejoin, WireMessage
 
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4
 SYNCS: Final[dict[str, dict[str, Any]]] = {
@@ -278,6 +280,7 @@ class FuzzedCoordinator:
             self._coordinator = Coordinator(
                 CoordinatorSetting(
                     experiment=experiment,
+                    members=Membership(rules_about_losses(experiment, 120.0), [SCHEDULER]),
                     session=Session(1, FIRST, 10.0, None),
                     keys={},
                     trace=Trace(NoSink()),
@@ -292,14 +295,13 @@ class FuzzedCoordinator:
         transport: Any = parts.transport
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
-        parts.run.processes.start = lambda worker, generation: None
         self._names = [*parts.run.roles.workers, *parts.run.roles.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name), None)
         plan = parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
         parts.checkpoints.prepare(plan, first=True)
-        parts.survival.begin()
+        parts.run.members.started()
         parts.architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
         parts.checkpoints.start()
@@ -449,23 +451,21 @@ class FuzzedCoordinator:
         if draw.random() < 0.3:
             return
         if isinstance(message, WorkerReplaced):
-            replacements: Any = parts.survival.replacements
-            if replacements is not None:
-                message.worker = draw.randrange(WORKERS)
-                message.generation = replacements._members.generation(message.worker)
+            message.worker = draw.randrange(WORKERS)
+            message.generation = parts.run.members.generation(message.worker)
         elif parts.checkpoints is not None and parts.checkpoints._open is not None:
             message.number = parts.checkpoints._open.number
 
     def _state(self) -> Any:
         """Return what a message that is refused must not change."""
         parts = self._parts
-        checkpoints, replacements = parts.checkpoints, parts.survival.replacements
+        checkpoints = parts.checkpoints
         assert checkpoints is not None
         present = checkpoints._open
         return (
             repr(sorted(parts.run.totals_of.items())),
             sorted(parts.run.roles.left),
-            None if replacements is None else repr(replacements._members._workers),
+            repr(parts.run.members._workers),
             repr(vars(checkpoints._planner)),
             None if present is None else (present.number, sorted(present.parts)),
         )

@@ -20,8 +20,8 @@ from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Membership, Replace, Rules
-from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin
+from outpace.sync.membership import Loss, Membership, Replace, Rules
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, worker_name
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -72,7 +72,9 @@ class Fuzzed:
         self._now = 0
         self._incoming = Incoming(7, 0, lambda _: ("float32", 2))
         self._serial = 0
-        self._members = Membership(WORKERS, ["server-0", "server-1"], Rules(hopeless_s=1e9))
+        self._members = Membership(Rules(hopeless_s=1e9))
+        self._members.begin(WORKERS, ["server-0", "server-1"])
+        self._members.started()
         self._planner = CutPlanner(2, exact=self._draw.random() < 0.5)
 
     # -- the machines --------------------------------------------------------------
@@ -103,7 +105,7 @@ class Fuzzed:
         self._now += 1
         if draw.random() < 0.5:
             worker = draw.randrange(WORKERS)
-            orders = members.lost(worker, "is lost", self._now, has_ended=True)
+            orders = members.lost([Loss(worker_name(worker), "is lost")], self._now)
             asked = [order for order in orders if isinstance(order, Replace)]
             if asked and draw.random() < 0.7:
                 message.worker, message.generation = worker, asked[0].generation

@@ -15,6 +15,7 @@ from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
+from outpace.engine.losses import rules_about_losses
 from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
@@ -30,6 +31,8 @@ from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.sync.membership import Membership
+from outpace.sync.messages import SCHEDULER
 from outpace.sync.programs.context import SendPart
 
 
@@ -148,9 +151,11 @@ def whole(
     def session(name: str) -> Session:
         return Session(run_id, 0, LEASE_S, pairs.get(name), shares_memory=memory)
 
+    rules = rules_about_losses(experiment, 120.0, can_start=False, can_begin_again=False)
     coordinator = Coordinator(
         CoordinatorSetting(
             experiment=experiment,
+            members=Membership(rules, [SCHEDULER]),
             session=session(COORDINATOR),
             keys=public,
             trace=Trace(MemorySink()),

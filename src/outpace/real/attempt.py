@@ -33,6 +33,7 @@ from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.support.words import plural
+from outpace.sync.membership import Membership
 from outpace.sync.messages import server_name, worker_name
 
 
@@ -45,6 +46,7 @@ class Setting:
     """
 
     experiment: Experiment
+    members: Membership
     training: Training
     trace: Trace
     timing: Timing
@@ -112,6 +114,7 @@ class Attempt:
         coordinator = self.coordinator = Coordinator(
             CoordinatorSetting(
                 experiment=experiment,
+                members=setting.members,
                 session=sessions[COORDINATOR],
                 keys=public,
                 trace=setting.trace,
@@ -139,12 +142,7 @@ class Attempt:
         )
         processes = coordinator.state.processes
         processes.launcher = self.launcher
-        # What a script keeps is lost with its process, but for what the checkpoints have.
-        is_lost = experiment.has_script and setting.saving is None
-        if setting.outside is None and not is_lost:
-            processes.start = self._start_again
-        if setting.outside is None:
-            processes.all_again = True
+        processes.start = self._start_again
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:

@@ -8,16 +8,15 @@ from outpace.config.experiment import Experiment
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew
-from outpace.errors import RunError
 from outpace.real.coordinator.observers import RunObserver, Told
-from outpace.real.coordinator.recovery.losses import GroupLost
+from outpace.real.coordinator.recovery.survival import GroupLost
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.sparse_log import Log
 from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
-from outpace.sync.membership.machine import Removed, Start
+from outpace.sync.membership import Loss, Removed, Start
 from outpace.sync.messages import worker_name
 
 
@@ -59,14 +58,15 @@ class Noting(RunObserver):
     def began(self, worker: int) -> None:
         self._interruptions.began(worker, self._coordinator.clock.now)
 
-    def survived(self, lost: Mapping[str, RunError]) -> None:
+    def survived(self, losses: Sequence[Loss]) -> None:
         coordinator = self._coordinator
         now, workers = coordinator.clock.now, coordinator.workers
-        for name, error in lost.items():
+        for loss in losses:
+            name = loss.name
             lost_at = max(0, now - coordinator.roles.lost_for([name], coordinator.kernel.now))
             self._interruptions.lost(workers.index(name), lost_at)
             generation = self.generations.get(name, 0)
-            self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
+            self.events.add("lost", "warning", role=name, generation=generation, why=str(loss))
 
     def recovered(self, recovered: Start | Removed) -> None:
         self.recovery.updates_lost += recovered.lost

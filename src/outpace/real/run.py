@@ -18,7 +18,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
-from outpace.engine.losses import GroupLosses, cost_of_a_loss, left_after
+from outpace.engine.losses import cost_of_a_loss, rules_about_losses
 from outpace.engine.output import OneTraceback, print_line
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
@@ -29,7 +29,7 @@ from outpace.real.attempt import Attempt, Setting
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.observers import AtStart
-from outpace.real.coordinator.recovery.losses import GroupLost
+from outpace.real.coordinator.recovery.survival import GroupLost
 from outpace.real.coordinator.roles import machines_of
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.scaling import BeginWith, ScaleRequests
@@ -53,10 +53,10 @@ from outpace.support.processes.room import require_room
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, seconds
 from outpace.support.words import plural
-from outpace.sync.messages import server_name, worker_name
+from outpace.sync.membership import Membership
+from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 LEASE_S: Final = 10.0
-_MOST_EARLY: Final = 3  # losses in a row before the training begins
 
 
 class RealRun:
@@ -138,16 +138,21 @@ class RealRun:
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
         self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
-        self._group_losses = GroupLosses(experiment, can_restart=outside is None)
         self._unrepeated = Unrepeated(log, resume)
-        self._early_losses = 0  # in a row, before the training has begun
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
         self._processor: dict[str, Any] | None = None  # known when the processes have ended
         self._output = OneTraceback(self._show)
+        # What a script keeps is lost with its process, but for what the checkpoints have.
+        is_kept = keeper is not None or not experiment.has_script
+        is_here = outside is None
+        rules = rules_about_losses(
+            experiment, training.join_s, can_start=is_here and is_kept, can_begin_again=is_here
+        )
         self._setting = Setting(
             experiment=experiment,
+            members=Membership(rules, [SCHEDULER]),
             training=training,
             trace=trace,
             timing=self._timing,
@@ -291,25 +296,22 @@ class RealRun:
                     raise
 
     def _begin_again(self, loss: GroupLost) -> None:
-        """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
+        """End all processes and start all again, as it was decided; raise the loss if the run ends.
 
-        Nothing is applied twice, because servers and models are as they were at the checkpoint, and
-        nothing is missing, because the workers repeat what came after it. If the training had not
-        begun, all begin as they did before. With `continue`, lost workers or servers do not begin
-        again.
+        With `continue`, lost workers or servers do not begin again.
         """
-        keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
-        if loss.is_anew:
+        order, coordinator, before = loss.order, self.coordinator, self._present
+        if order is None:
+            raise loss
+        if not order.checkpoint:
             self._begin_anew(loss)
             return
-        self._early_losses = 0
-        self._group_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
-        # With `continue`, workers without which the run has gone on do not come back either.
-        gone = {*loss.names, *coordinator.roles.undecided, *coordinator.absent}
-        servers = {*loss.names}.intersection(coordinator.servers)
-        workers = gone.intersection(coordinator.workers)
-        left = left_after(self._present, loss, len(workers), len(servers))
+        left = replace(
+            before,
+            workers=before.workers - len({*order.without}.intersection(coordinator.workers)),
+            servers=before.servers - len({*order.without}.intersection(coordinator.servers)),
+        )
         origin = coordinator.clock.origin if coordinator.started else self._origin
         lost_at = 0 if self._resume is None else self._resume.now
         if origin is not None:
@@ -318,7 +320,6 @@ class RealRun:
                 - origin
                 - coordinator.roles.lost_for(loss.names, coordinator.kernel.now)
             )
-        before = self._present
         point, unrepeated = self._go_back(left, f"all processes to begin again: {loss}")
         self._noting.goes_back(loss, lost_at, point, unrepeated)
         self._log(
@@ -338,13 +339,7 @@ class RealRun:
         return f" with {' and '.join(found)}" if found else ""
 
     def _begin_anew(self, loss: GroupLost) -> None:
-        """End all processes and start others; raise the loss if that was done too often."""
-        self._early_losses += 1
-        if self._early_losses == _MOST_EARLY:
-            raise RunError(
-                f"{loss}: the {_MOST_EARLY}rd time before the training began; look at the output "
-                "of the process, and in the log of the system for what kills it (lack of memory)"
-            )
+        """End all processes and start others."""
         if self._status is not None:
             self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
         self._end_attempt(self._present)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +15,7 @@ from outpace.real.coordinator.roles import Processes, Roles
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
+from outpace.sync.membership import Loss
 
 
 class Listening:
@@ -43,9 +44,11 @@ class Lost:
         self.kernel = Kernel()
         self.said: list[tuple[float, str]] = []
 
-        def without(lost) -> bool:
-            self.said += [(seconds(self.kernel.now), str(error)) for error in lost.values()]
-            return self.decide(lost)
+        def take_losses(losses: Sequence[Loss], note: str) -> None:
+            self.said += [(seconds(self.kernel.now), str(loss)) for loss in losses]
+            if not self.decide(losses):
+                raise RunError(f"{losses[0]}{note}")
+            self.roles.without |= {loss.name for loss in losses if loss.name in self.roles.lost}
 
         self.decide: Callable[[Any], bool] = lambda lost: go_on
         self.listener = Listening()
@@ -61,9 +64,7 @@ class Lost:
             setting=SimpleNamespace(session=SimpleNamespace(lease_s=10.0)),
         )
         self.survival: Any = SimpleNamespace(
-            go_on_without=without,
-            follows=lambda name: "end",
-            why_not_again=lambda name: "",
+            take_losses=take_losses,
             is_replaced=lambda name: False,
             killed_at_its_end=lambda name: None,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from outpace.support.units import SECOND
 from outpace.sync.membership import (
     EndRun,
     Kill,
+    Loss,
     Membership,
     Order,
     Removed,
@@ -26,10 +29,27 @@ from outpace.sync.membership import (
     Rules,
     Start,
 )
+from outpace.sync.messages import worker_name
 
 SERVERS = ("server-0", "server-1")
 RULES = Rules(fence_s=60, start_s=120, hopeless_s=300)
 KILLED = "was killed by SIGKILL"
+
+
+def training(
+    workers: int, servers: Sequence[str], rules: Rules, schedulers: Sequence[str] = ()
+) -> Membership:
+    """Return the processes of a run whose training has begun."""
+    members = Membership(rules, schedulers)
+    members.begin(workers, servers)
+    members.started()
+    return members
+
+
+def lose(
+    members: Membership, worker: int, how: str, now: int, *, has_ended: bool
+) -> Sequence[Order]:
+    return members.lost([Loss(worker_name(worker), how, has_ended)], now)
 
 
 def replaced(worker: int, generation: int, *, stays: bool = True) -> list[Order]:
@@ -38,7 +58,7 @@ def replaced(worker: int, generation: int, *, stays: bool = True) -> list[Order]
 
 def came_back(members: Membership, worker: int, generation: int, reached: int, now: int) -> None:
     """The worker is lost, all servers have this iteration of it, and a new process begins."""
-    members.lost(worker, KILLED, now, has_ended=True)
+    lose(members, worker, KILLED, now, has_ended=True)
     members.confirmed("server-0", worker, generation, reached, 0, now)
     orders = members.confirmed("server-1", worker, generation, reached, 0, now)
     assert orders == [Start(worker, generation, reached + 1, 0)]
@@ -46,8 +66,8 @@ def came_back(members: Membership, worker: int, generation: int, reached: int, n
 
 
 def test_a_new_process_starts_once_all_servers_hear_only_it():
-    members = Membership(3, SERVERS, RULES)
-    assert members.lost(1, KILLED, 0, has_ended=True) == replaced(1, 1)
+    members = training(3, SERVERS, RULES)
+    assert lose(members, 1, KILLED, 0, has_ended=True) == replaced(1, 1)
     assert members.is_coming_back(1)
     assert members.confirmed("server-1", 1, 1, watermark=7, clock=5, now=1) == []
     assert not members.is_starting(1)
@@ -62,8 +82,8 @@ def test_a_new_process_starts_once_all_servers_hear_only_it():
 
 
 def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it():
-    members = Membership(2, SERVERS, RULES)
-    members.lost(0, KILLED, 0, has_ended=True)
+    members = training(2, SERVERS, RULES)
+    lose(members, 0, KILLED, 0, has_ended=True)
     members.confirmed("server-0", 0, 1, watermark=3, clock=9, now=1)
     # Iterations up to 8 were finished without the worker: nothing of them is lost.
     assert members.confirmed("server-1", 0, 1, watermark=3, clock=9, now=1) == [Start(0, 1, 9, 0)]
@@ -71,9 +91,9 @@ def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it
 
 
 def test_a_script_goes_on_with_what_it_keeps_and_what_a_server_lacks_of_before_is_lost():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     members.keeps(0, 9)
-    members.lost(0, KILLED, 0, has_ended=True)
+    lose(members, 0, KILLED, 0, has_ended=True)
     members.confirmed("server-0", 0, 1, watermark=7, clock=0, now=1)
     # Both lack iteration 8, whose push was on its way, and server-1 has gone back to 4.
     started = members.confirmed("server-1", 0, 1, watermark=4, clock=0, now=1)
@@ -82,22 +102,22 @@ def test_a_script_goes_on_with_what_it_keeps_and_what_a_server_lacks_of_before_i
     members.began(0)
     # It has pushed 9 to 11 and has not sent its state since. The next process computes them again.
     members.keeps(0, 9)
-    members.lost(0, KILLED, 2, has_ended=True)
+    lose(members, 0, KILLED, 2, has_ended=True)
     members.confirmed("server-0", 0, 2, watermark=11, clock=0, now=3)
     assert members.confirmed("server-1", 0, 2, 11, 0, now=3) == [Start(0, 2, first=12, lost=0)]
 
 
 def test_a_worker_that_does_not_come_back_loses_nothing_that_its_script_keeps():
-    members = Membership(2, SERVERS, Rules("continue"))
+    members = training(2, SERVERS, Rules("continue"))
     members.keeps(0, 9)
-    members.lost(0, KILLED, 0, has_ended=True)
+    lose(members, 0, KILLED, 0, has_ended=True)
     members.confirmed("server-0", 0, 1, watermark=7, clock=0, now=1)
     assert members.confirmed("server-1", 0, 1, 5, 0, now=1) == [Removed(0, lost=2)]
 
 
 def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
-    members = Membership(2, SERVERS[:1], RULES, schedulers=["scheduler"])
-    replaces = members.lost(0, KILLED, 0, has_ended=True)
+    members = training(2, SERVERS[:1], RULES, schedulers=["scheduler"])
+    replaces = lose(members, 0, KILLED, 0, has_ended=True)
     assert replaces == [Replace("server-0", 0, 1, stays=True), Replace("scheduler", 0, 1, True)]
     members.confirmed("server-0", 0, 1, watermark=4, clock=4, now=1)
     # The barrier has let others through, so the worker must not push iteration 5 any more.
@@ -105,24 +125,24 @@ def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
 
 
 def test_a_process_that_may_be_alive_is_killed_and_its_successor_waits_for_its_end():
-    members = Membership(2, SERVERS, RULES)
-    assert members.lost(0, "is silent", 0, has_ended=False) == [*replaced(0, 1), Kill(0)]
+    members = training(2, SERVERS, RULES)
+    assert lose(members, 0, "is silent", 0, has_ended=False) == [*replaced(0, 1), Kill(0)]
     members.confirmed("server-0", 0, 1, -1, 0, now=1)
     assert members.confirmed("server-1", 0, 1, -1, 0, now=1) == []
     assert members.process_ended(0, now=2) == [Start(0, 1, 0, 0)]
 
 
 def test_reports_of_the_same_loss_count_once():
-    members = Membership(2, SERVERS, RULES)
-    members.lost(0, "is silent", 0, has_ended=False)
-    assert members.lost(0, KILLED, 1, has_ended=True) == []
-    assert members.lost(0, "is silent", 2, has_ended=False) == []
+    members = training(2, SERVERS, RULES)
+    lose(members, 0, "is silent", 0, has_ended=False)
+    assert lose(members, 0, KILLED, 1, has_ended=True) == []
+    assert lose(members, 0, "is silent", 2, has_ended=False) == []
     members.confirmed("server-0", 0, 1, -1, 0, now=3)
     assert members.confirmed("server-1", 0, 1, -1, 0, now=3) == [Start(0, 1, 0, 0)]
 
 
 def test_generations_count_all_processes_that_come_back():
-    members = Membership(3, SERVERS, RULES)
+    members = training(3, SERVERS, RULES)
     came_back(members, 2, 1, reached=4, now=0)
     came_back(members, 0, 2, reached=4, now=0)
     came_back(members, 2, 3, reached=9, now=0)
@@ -130,12 +150,12 @@ def test_generations_count_all_processes_that_come_back():
 
 
 def test_a_process_that_dies_while_it_starts_is_replaced_and_old_answers_are_ignored():
-    members = Membership(2, SERVERS, RULES)
-    members.lost(0, KILLED, 0, has_ended=True)
+    members = training(2, SERVERS, RULES)
+    lose(members, 0, KILLED, 0, has_ended=True)
     for server in SERVERS:
         orders = members.confirmed(server, 0, 1, 3, 2, now=1)
     assert orders == [Start(0, 1, 4, 0)]
-    assert members.lost(0, KILLED, 2, has_ended=True) == replaced(0, 2)
+    assert lose(members, 0, KILLED, 2, has_ended=True) == replaced(0, 2)
     assert members.confirmed("server-0", 0, 1, 3, 2, now=3) == []
     assert members.confirmed("server-0", 0, 2, 3, 2, now=3) == []
     assert members.confirmed("server-1", 0, 2, 3, 2, now=3) == [Start(0, 2, 4, 0)]
@@ -143,20 +163,20 @@ def test_a_process_that_dies_while_it_starts_is_replaced_and_old_answers_are_ign
 
 @pytest.mark.parametrize("rules", [Rules("continue"), Rules("restart", can_start=False)])
 def test_the_run_goes_on_without_a_worker_but_not_without_all(rules):
-    members = Membership(2, SERVERS, rules)
+    members = training(2, SERVERS, rules)
     assert members.can_spare(0)
-    lost = members.lost(0, "is silent", 0, has_ended=False)
+    lost = lose(members, 0, "is silent", 0, has_ended=False)
     assert lost == [*replaced(0, 1, stays=False), Kill(0)]
     assert members.confirmed("server-0", 0, 1, 3, 2, now=1) == []
     assert members.confirmed("server-1", 0, 1, 1, 2, now=1) == [Removed(0, lost=2)]
-    assert members.lost(0, KILLED, 2, has_ended=True) == []
+    assert lose(members, 0, KILLED, 2, has_ended=True) == []
     assert not members.can_spare(1)
-    assert members.lost(1, KILLED, 3, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
+    assert lose(members, 1, KILLED, 3, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
 
 
 def test_a_scheduler_lets_others_through_only_when_no_server_waits_for_the_worker_that_left():
-    members = Membership(2, SERVERS, Rules("continue"), schedulers=["scheduler"])
-    assert members.lost(0, KILLED, 0, has_ended=True) == replaced(0, 1, stays=False)
+    members = training(2, SERVERS, Rules("continue"), schedulers=["scheduler"])
+    assert lose(members, 0, KILLED, 0, has_ended=True) == replaced(0, 1, stays=False)
     assert members.confirmed("server-0", 0, 1, 3, 2, now=1) == []
     told = members.confirmed("server-1", 0, 1, 3, 2, now=2)
     assert told == [Replace("scheduler", 0, 1, stays=False)]
@@ -164,21 +184,21 @@ def test_a_scheduler_lets_others_through_only_when_no_server_waits_for_the_worke
 
 
 def test_stop_ends_the_run_with_the_first_loss():
-    members = Membership(2, SERVERS, Rules("stop"))
-    assert members.lost(1, KILLED, 0, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
+    members = training(2, SERVERS, Rules("stop"))
+    assert lose(members, 1, KILLED, 0, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
 
 
 def test_servers_are_told_of_the_loss_of_a_worker_that_has_finished():
     # Its last message may not have reached all of them.
-    members = Membership(2, SERVERS, RULES, schedulers=["scheduler"])
+    members = training(2, SERVERS, RULES, schedulers=["scheduler"])
     members.finished(0)
-    assert members.lost(0, KILLED, 5, has_ended=True) == replaced(0, 1, stays=False)
-    assert members.lost(0, KILLED, 6, has_ended=True) == []
+    assert lose(members, 0, KILLED, 5, has_ended=True) == replaced(0, 1, stays=False)
+    assert lose(members, 0, KILLED, 6, has_ended=True) == []
     assert members.confirmed("server-0", 0, 1, 9, 9, now=7) == []
     told = members.confirmed("server-1", 0, 1, 8, 8, now=7)
     assert told == [Replace("scheduler", 0, 1, stays=False)]
     assert members.confirmed("scheduler", 0, 1, 9, 9, now=8) == [Removed(0, lost=1)]
-    assert members.lost(0, KILLED, 9, has_ended=True) == []
+    assert lose(members, 0, KILLED, 9, has_ended=True) == []
     assert members.can_spare(1)
 
 
@@ -192,8 +212,8 @@ def test_servers_are_told_of_the_loss_of_a_worker_that_has_finished():
     ],
 )
 def test_every_wait_has_a_limit_that_names_who_was_waited_for(steps, at_s, missing):
-    members = Membership(2, SERVERS, RULES)
-    members.lost(0, "is silent", 0, has_ended=False)
+    members = training(2, SERVERS, RULES)
+    lose(members, 0, "is silent", 0, has_ended=False)
     for server in SERVERS[:steps]:
         members.confirmed(server, 0, 1, -1, 0, now=SECOND)
     if steps == 3:
@@ -205,15 +225,15 @@ def test_every_wait_has_a_limit_that_names_who_was_waited_for(steps, at_s, missi
 
 
 def test_a_worker_that_keeps_dying_without_an_iteration_ends_the_run():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     for death in range(4):  # at 0, 100, 200, 300 s
         came_back(members, 0, death + 1, reached=8 if death else 3, now=death * 100 * SECOND)
     # Between the deaths at 0 and 100 s it finished iterations, so the count begins at 100 s.
-    members.lost(0, KILLED, 400 * SECOND, has_ended=True)
+    lose(members, 0, KILLED, 400 * SECOND, has_ended=True)
     members.confirmed("server-0", 0, 5, 8, 0, now=400 * SECOND)
     (start,) = members.confirmed("server-1", 0, 5, 8, 0, now=400 * SECOND)  # 300 s, 4 deaths
     assert isinstance(start, Start)
-    members.lost(0, KILLED, 401 * SECOND, has_ended=True)
+    lose(members, 0, KILLED, 401 * SECOND, has_ended=True)
     members.confirmed("server-0", 0, 6, 8, 0, now=401 * SECOND)
     assert members.confirmed("server-1", 0, 6, 8, 0, now=401 * SECOND) == [
         EndRun(
@@ -224,7 +244,7 @@ def test_a_worker_that_keeps_dying_without_an_iteration_ends_the_run():
 
 
 def test_a_worker_that_is_killed_every_second_comes_back():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     for second in range(60):
         came_back(members, 0, second + 1, reached=-1, now=second * SECOND)
 
@@ -239,8 +259,8 @@ def test_a_worker_that_is_killed_every_second_comes_back():
     ],
 )
 def test_what_no_server_was_asked_is_refused_and_changes_nothing(server, worker, generation, why):
-    members = Membership(2, SERVERS, RULES)
-    members.lost(0, KILLED, 0, has_ended=True)
+    members = training(2, SERVERS, RULES)
+    lose(members, 0, KILLED, 0, has_ended=True)
     with pytest.raises(ProtocolError, match=why):
         members.confirmed(server, worker, generation, 3, 3, now=1)
     members.confirmed("server-0", 0, 1, 3, 3, now=2)
@@ -250,15 +270,15 @@ def test_what_no_server_was_asked_is_refused_and_changes_nothing(server, worker,
 
 
 def test_nobody_begins_again_whose_process_was_not_lost():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     with pytest.raises(ProtocolError, match="worker-1 begins again, but its process was not lost"):
         members.began(1)
 
 
 def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     assert not members.awaits_end(1)
-    members.lost(1, KILLED, 0, has_ended=False)
+    lose(members, 1, KILLED, 0, has_ended=False)
     assert members.awaits_end(1)
     members.process_ended(1, 1)
     assert not members.awaits_end(1)
@@ -270,8 +290,8 @@ def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
 
 @pytest.mark.parametrize("is_starting", [True, False])
 def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_starting):
-    members = Membership(2, SERVERS, RULES)
-    members.lost(1, KILLED, 0, has_ended=True)
+    members = training(2, SERVERS, RULES)
+    lose(members, 1, KILLED, 0, has_ended=True)
     members.confirmed("server-0", 1, 1, 7, 5, 1)
     if is_starting:
         members.confirmed("server-1", 1, 1, 6, 5, 1)
@@ -287,11 +307,11 @@ def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_sta
 
 
 def test_a_worker_is_not_given_up_that_takes_part_or_is_the_last():
-    members = Membership(2, SERVERS, RULES)
+    members = training(2, SERVERS, RULES)
     with pytest.raises(ProtocolError, match="the run cannot go on without worker-1 now"):
         members.goes_without(1)
     for worker in range(2):
-        members.lost(worker, KILLED, 0, has_ended=True)
+        lose(members, worker, KILLED, 0, has_ended=True)
     assert members.goes_without(1) == replaced(1, 3, stays=False)
     with pytest.raises(ProtocolError, match="the run cannot go on without worker-0 now"):
         members.goes_without(0)
@@ -302,7 +322,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(on_loss=st.sampled_from(["restart", "continue"]), workers=st.integers(1, 3))
     def begin(self, on_loss, workers):
-        self.members = Membership(workers, SERVERS, Rules(on_loss, hopeless_s=1e6))
+        self.members = training(workers, SERVERS, Rules(on_loss, hopeless_s=1e6))
         self.workers, self.now, self.restarts = workers, 0, on_loss == "restart"
         self.alive = {(worker, 0) for worker in range(workers)}  # processes: worker, generation
         self.heard = {(server, w): 0 for server in SERVERS for w in range(workers)}
@@ -342,7 +362,7 @@ class AnyOrder(RuleBasedStateMachine):
         if is_known_to_have_ended:
             self.alive.discard(process)
         self.now += 1
-        orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
+        orders = lose(self.members, process[0], "", self.now, has_ended=is_known_to_have_ended)
         assert orders  # every loss leads to something
         self.do(orders)
 

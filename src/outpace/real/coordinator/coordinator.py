@@ -61,7 +61,7 @@ class Coordinator:
     @property
     def started(self) -> bool:
         """True once the training has begun."""
-        return self.state.has_begun
+        return self.state.members.has_begun
 
     @property
     def unrepeatable(self) -> Collection[int]:
@@ -130,7 +130,7 @@ class Coordinator:
         parts, key = self._parts, "servers" if workers is None else "workers"
         if servers is None and workers is None:
             raise ConfigError("scale: give a number of workers, of servers, or both")
-        if not self.state.processes.all_again:
+        if not self.state.members.rules.can_begin_again:
             number = workers or self.experiment.workers
             raise ConfigError(
                 f"{key}: no process can be started: the workers of this run are started elsewhere; "
@@ -151,19 +151,17 @@ class Coordinator:
     def view(self) -> RunView | None:
         """Return the processes of the run; None before the training."""
         run, roles, parts = self.state, self.roles, self._parts
-        if not run.has_begun:
+        if not self.started:
             return None
         is_busy = bool(parts.scaling.is_under_way or roles.left or run.stop_reason is not None)
-        replacements = parts.survival.replacements
-        if replacements is None:
-            return RunView(workers=roles.workers, servers=[], is_busy=is_busy)
-        absent = replacements.absent
+        survival = parts.survival
+        absent = survival.absent
         return RunView(
             workers=[name for name in roles.workers if name not in absent],
             servers=roles.servers,
             absent=absent,
-            returning=replacements.coming_back,
-            is_busy=is_busy or not replacements.is_settled,
+            returning=survival.coming_back,
+            is_busy=is_busy or not run.members.is_settled,
         )
 
     def goes_without(self, worker: str) -> None:
@@ -172,10 +170,7 @@ class Coordinator:
         Raises:
             ConfigError: it is not coming back, or no other worker is left.
         """
-        replacements = self._parts.survival.replacements
-        if replacements is None:
-            raise ConfigError("workers: the training has not begun, or has no servers")
-        replacements.goes_without(worker)
+        self._parts.survival.goes_without(worker)
 
     def close(self) -> None:
         self._parts.close()
@@ -195,7 +190,7 @@ class Coordinator:
             self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
-        self._parts.survival.begin()
+        self.state.members.started()
         self._parts.architecture.start()
         for name in self.servers + self.workers:
             self.listener.send(name, self.state.go())

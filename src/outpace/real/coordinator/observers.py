@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
-from outpace.sync.membership.machine import Removed, Start
+from outpace.sync.membership import Loss, Removed, Start
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
@@ -42,7 +41,7 @@ class RunObserver:
     def timed(self, rows: Table) -> None:
         """A process has sent rows of `outpace.record.timing`."""
 
-    def survived(self, lost: Mapping[str, RunError]) -> None:
+    def survived(self, losses: Sequence[Loss]) -> None:
         """These processes are lost, and the run goes on."""
 
     def recovered(self, recovered: Start | Removed) -> None:

@@ -194,6 +194,7 @@ class Reports:
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
             self._roles.left.add(name)
+            self._run.members.has_trained(self._numbers[name])
             if name == _FIRST:
                 self.batch_size = message.batch_size or None
             if self._checkpoints is not None:

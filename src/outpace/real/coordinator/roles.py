@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
@@ -68,7 +68,6 @@ class Announcements:
 
 
 ENDED, SILENT, REPORTED = range(3)  # how a loss is known, the most direct way first
-Loss: TypeAlias = tuple[int, RunError]  # how it is known, and the error
 _BEFORE: Final = "the run until its checkpoint"  # a name for its sums
 
 
@@ -80,7 +79,7 @@ class Roles:
         left: workers that take no more part in the training.
         finished: processes that have done all their work.
         failed: processes that have reported an error.
-        lost: processes that are lost.
+        lost: processes that are lost: how that is known, and what has happened, in words.
         without: lost processes that the run goes on without.
         ended: processes whose end the launcher has reported.
         exited: those of them that were not killed.
@@ -94,7 +93,7 @@ class Roles:
         self.left: set[str] = set()
         self.finished: set[str] = set()
         self.failed: set[str] = set()
-        self.lost: dict[str, Loss] = {}
+        self.lost: dict[str, tuple[int, str]] = {}
         self.without: set[str] = set()
         self.ended: set[str] = set()
         self.exited: set[str] = set()
@@ -109,19 +108,23 @@ class Roles:
         return [name for name in names if name not in self.finished and name not in gone]
 
     @property
-    def undecided(self) -> dict[str, Loss]:
-        """The lost processes of which it is not decided yet what follows."""
-        settled = self.finished | self.failed | self.without
-        return {name: loss for name, loss in self.lost.items() if name not in settled}
+    def undecided(self) -> list[str]:
+        """The lost processes of which it is not decided yet what follows.
 
-    def lose(self, name: str, how: int, error: RunError, now: Time) -> bool:
+        Those whose loss is known most directly are first.
+        """
+        settled = self.finished | self.failed | self.without
+        found = [name for name in self.lost if name not in settled]
+        return sorted(found, key=lambda name: self.lost[name][0])
+
+    def lose(self, name: str, how: int, reason: str, now: Time) -> bool:
         """Note that a process is lost; False if that was known, as directly, or does not matter."""
         known = self.lost.get(name)
         if name in self.finished | self.failed | self.without or (known and known[0] <= how):
             return False
         if known is None:
             self._since[name] = now
-        self.lost[name] = how, error
+        self.lost[name] = how, reason
         return True
 
     def has_ended(self, name: str) -> bool:
@@ -144,13 +147,11 @@ class Roles:
 class Processes:
     """The launcher of a run, and what can be started again.
 
-    launcher: of the processes. start: starts one of a generation for a worker; None: none can be
-    started. all_again: True if all can be started again.
+    launcher: of the processes. start: starts one of a generation for a worker.
     """
 
     launcher: Launcher = field(default_factory=Launcher)
-    start: Callable[[int, int], None] | None = None
-    all_again: bool = False
+    start: Callable[[int, int], None] = lambda worker, generation: None
 
 
 class RunState:
@@ -158,9 +159,9 @@ class RunState:
 
     Attributes:
         resume: where the run goes on; None: it begins.
+        members: decides what follows when processes are lost.
         totals_of: the sums that each process has reported.
         plan: of the run, once it is made.
-        has_begun: the training has begun.
         stop_reason: why the workers must stop; None: they go on.
         early: the run ends early: losses no longer matter.
     """
@@ -173,12 +174,14 @@ class RunState:
         self.setting, self.experiment, self.resume = setting, experiment, resume
         self.log, self.clock, self.kernel, self.listener = setting.log, clock, kernel, listener
         self.roles = Roles(experiment.servers_in_run, experiment.workers)
+        self.members = setting.members
+        self.members.begin(experiment.workers, self.roles.servers)
         self.announced = Announcements(kernel)
         self.processes = Processes()
         self.observers: list[RunObserver] = []
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
         self.plan: Plan | None = None
-        self.has_begun = self.early = False
+        self.early = False
         self.stop_reason: str | None = None
 
     @property

@@ -15,6 +15,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Session
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
+from outpace.sync.membership import Membership
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 
@@ -24,6 +25,7 @@ class CoordinatorSetting:
     """The arguments of a `Coordinator`.
 
     Attributes:
+        members: the processes of the run; they begin with this attempt.
         keys: public key of each process; empty in an insecure run.
         evaluate: called with consistent snapshots of the parameters; it may call
             `Coordinator.end`.
@@ -39,6 +41,7 @@ class CoordinatorSetting:
     """
 
     experiment: Experiment
+    members: Membership
     session: Session
     keys: dict[str, str]
     trace: Trace

@@ -78,8 +78,7 @@ class WithoutServers:
             run.resume,
         )
         assert strategy is not None
-        self._workers = run.roles.workers
-        self._left: set[str] = set()  # workers whose part in the training is over
+        self._workers, self._members = run.roles.workers, run.members
         averages = not strategy.has_common
         self.snapshots = PeerSnapshots(self._workers, averages, send, run.setting.evaluate)
         # Called with each worker that leaves in order, or is lost (True).
@@ -103,17 +102,13 @@ class WithoutServers:
         """Handle a message about the training; False if it is about the run as a whole."""
         taken = self._meetings.take(name, message) or self.groups.take(name, message)
         if isinstance(message, Leave):
-            self._left.add(name)
+            self._members.has_trained(self._workers.index(name))
             self.when_left(name, False)
         return taken
 
     def source(self, shard: int) -> tuple[str, int]:
         """Return which process sends snapshots as `shard`, and the slice that it owns."""
         return worker_name(shard), 0
-
-    def has_left(self, name: str) -> bool:
-        """True if the training needs this worker no more."""
-        return name in self._left
 
     def lose(self, name: str) -> None:
         """Go on without a worker that is lost while the run ends."""

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
-from outpace.engine.losses import GroupLosses
-from outpace.errors import OutpaceError, RunError
+from outpace.engine.losses import rules_about_losses
+from outpace.engine.servers import has_scheduler
+from outpace.errors import OutpaceError
 from outpace.kernel import Future
 from outpace.record.event_log import EventLog
 from outpace.record.sinks import NoSink
@@ -30,7 +31,8 @@ from outpace.simulation.life import Life, Process
 from outpace.simulation.peer_checkpoints import count_until
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
-from outpace.sync.messages import server_name, worker_name
+from outpace.sync.membership import BeginAgain, Loss, Membership, Order
+from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.tasks import Timing
 
 if TYPE_CHECKING:
@@ -73,7 +75,12 @@ class Failures(Life):
         self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
-        self._group_losses = GroupLosses(experiment, can_restart=True)
+        has_decider = experiment.peers is None and has_scheduler(experiment)
+        # A process is ready when the configuration says so, however late that is.
+        rules = rules_about_losses(experiment, start_s=2e9)
+        schedulers = [SCHEDULER] if has_decider else []
+        self._members = Membership(rules, schedulers)
+        self._members.begin(experiment.workers, self._servers)
         self._over = Future[None](self.kernel, "the end of the run")
 
     def begin(self) -> None:
@@ -81,6 +88,7 @@ class Failures(Life):
         assert faults is not None
         self.kernel.spawn(self._wait_for_end(), "the coordinator")
         self._interruptions.began_again(self.kernel.now)
+        self._members.started()
         workers, servers = len(self._numbers), len(self._servers)
         inject(faults, self.kernel, seed, workers, servers, self._strike)
 
@@ -105,11 +113,8 @@ class Failures(Life):
         process.has_finished = True
         worker = self._numbers[process.name]
         self._finished.add(worker)
-        self._note_finished(worker)
+        self._members.finished(worker)
         self._end_if_over()
-
-    def _note_finished(self, worker: int) -> None:
-        """A worker is done."""
 
     async def _wait_for_end(self) -> None:
         """Keep the run going while a worker is away."""
@@ -186,31 +191,31 @@ class Failures(Life):
         """The coordinator knows that a process is lost."""
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
+        kept, loss = self.last_checkpoint, Loss(process.name, how)
+        self._note_loss(loss)
         try:
-            self._lose_process(process, how)
+            last = 0 if kept is None else kept.number
+            self._follow(self._members.lost([loss], self.kernel.now, checkpoint=last))
         except OutpaceError as error:
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
             raise type(error)(f"{error} ({where})") from error
 
+    def _note_loss(self, loss: Loss) -> None:
+        """Note a loss for which not all begin again."""
+
     @abstractmethod
-    def _lose_process(self, process: MortalProcess, how: str) -> None:
-        """Go on without a process, or replace it. Raises RunError if the run ends."""
+    def _follow(self, orders: Sequence[Order]) -> None:
+        """Carry out the orders of the membership. Raises RunError if the run ends."""
 
     # -- all processes begin again ---------------------------------------------------
 
-    def _begin_all_again(self, lost: MortalProcess, how: str) -> None:
-        """End all processes and begin again from the last checkpoint.
-
-        Raises:
-            RunError: if that cannot be; the run ends.
-        """
-        name, failed, kept = lost.name, self._failed_at[lost.name], self.last_checkpoint
-        loss = RunError(f"{name} {how}")
+    def _begin_all_again(self, order: BeginAgain) -> None:
+        """End all processes and begin again from the last checkpoint."""
+        (name,), kept = order.lost, self.last_checkpoint
+        assert kept is not None
+        now, failed = self.kernel.now, self._failed_at[name]
         workers = [self._numbers[name]] if name in self._numbers else []
         servers = [] if workers else [self._servers.index(name)]
-        self._group_losses.require_way_on(loss, 0 if kept is None else kept.number)
-        assert kept is not None
-        now = self.kernel.now
         self._costs.server_losses += len(servers)
         self._costs.worker_losses += len(workers)
         self._note_lost_time(failed, workers)
@@ -227,7 +232,7 @@ class Failures(Life):
         self._events.add(
             "group-restart",
             "warning",
-            cause=str(loss),
+            cause=order.why,
             number=kept.number,
             time_s=seconds(kept.now),
             restarts=self._recovery.restarts,
@@ -263,6 +268,8 @@ class Failures(Life):
 
     def _restore_from(self, kept: Kept) -> None:
         """Put parameters back to a checkpoint, so that evaluations see them."""
+        gone = [worker_name(worker) for worker in self.dropped]
+        self._members.begin(len(self._numbers), self._servers, gone)
         self._run.go_back(kept)
 
     def _start_again(self, kept: Kept) -> None:
@@ -270,6 +277,7 @@ class Failures(Life):
         self._finished.clear()
         self.gone = set(self.dropped)
         self._interruptions.began_again(self.kernel.now)
+        self._members.started()
         self._run.start_again(kept)
 
     def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:

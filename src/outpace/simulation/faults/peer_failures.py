@@ -6,11 +6,12 @@ It stands still while a member is cut off from the network.
 
 from __future__ import annotations
 
-from outpace.engine.losses import follows, numbers_left
+from collections.abc import Sequence
+
 from outpace.errors import RunError
 from outpace.simulation.faults.failing import Failures
-from outpace.simulation.faults.processes import MortalProcess
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.membership import BeginAgain, EndRun, Order
 
 
 class PeerFailures(Failures):
@@ -28,13 +29,13 @@ class PeerFailures(Failures):
             self._processes[name].stand_still(writing)
         return writing
 
-    def _lose_process(self, process: MortalProcess, how: str) -> None:
-        worker, experiment = self._numbers[process.name], self.experiment
-        loss = RunError(f"{process.name} {how}")
-        if follows(experiment, is_server=False) == "end":
-            raise loss
-        numbers_left(experiment, loss, len(self.dropped | {worker}), 0)
-        if experiment.on_worker_loss == "continue":
-            self.dropped.add(worker)
-            self._run.network.obstacles.end_partition(process.name)  # nothing waits for its end
-        self._begin_all_again(process, how)
+    def _follow(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            match order:
+                case BeginAgain(without=names):
+                    for name in names:
+                        self.dropped.add(self._numbers[name])
+                        self._run.network.obstacles.end_partition(name)  # nothing waits for its end
+                    self._begin_all_again(order)
+                case EndRun(reason):
+                    raise RunError(reason)

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from outpace.engine.servers import has_scheduler
 from outpace.errors import RunError
 from outpace.kernel import Alarm
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
-from outpace.simulation.faults.processes import MortalProcess, Order
+from outpace.simulation.faults.processes import Order
 from outpace.simulation.faults.saving import Kept
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import gaps
-from outpace.sync.membership import EndRun, Kill, Membership, Removed, Replace, Rules, Start
+from outpace.sync.membership import BeginAgain, EndRun, Kill, Loss, Removed, Replace, Start
 from outpace.sync.membership import Order as MemberOrder
-from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
+from outpace.sync.messages import Lost, server_name, worker_name
 
 if TYPE_CHECKING:
     from outpace.simulation.servers import Simulation
@@ -35,16 +34,7 @@ class ServerFailures(Failures):
     def __init__(self, run: Simulation, trace: Trace, events: EventLog) -> None:
         super().__init__(run, trace, events)
         self._simulation = run
-        self._members = self._new_members()
         self._alarm: Alarm | None = None  # for the next deadline of a replacement
-
-    def _new_members(self) -> Membership:
-        """Return the workers of an attempt of the run."""
-        experiment = self.experiment
-        # A process is ready when the configuration says so, however late that is.
-        rules = Rules(experiment.on_worker_loss, start_s=2e9)
-        schedulers = [SCHEDULER] if has_scheduler(experiment) else []
-        return Membership(experiment.workers, self._servers, rules, schedulers)
 
     # -- checkpoints ---------------------------------------------------------------
 
@@ -64,37 +54,33 @@ class ServerFailures(Failures):
 
     # -- lost workers --------------------------------------------------------------
 
-    def _lose_process(self, process: MortalProcess, how: str) -> None:
-        name, now, failed = process.name, self.kernel.now, self._failed_at[process.name]
-        worker = self._numbers.get(name)
-        if worker is None:
-            self._begin_all_again(process, how)
-            return
-        self._costs.worker_losses += 1
-        self._costs.add("detection", now - failed)
-        self._interruptions.lost(worker, failed)
-        generation = self._generations.get(name, 0)
-        self._events.add("lost", "warning", role=name, generation=generation, why=f"{name} {how}")
-        self._follow(self._members.lost(worker, how, now, has_ended=True))
-
-    def _note_finished(self, worker: int) -> None:
-        self._members.finished(worker)
+    def _note_loss(self, loss: Loss) -> None:
+        name = loss.name
+        if name in self._numbers:
+            failed = self._failed_at[name]
+            self._costs.worker_losses += 1
+            self._costs.add("detection", self.kernel.now - failed)
+            self._interruptions.lost(self._numbers[name], failed)
+            generation = self._generations.get(name, 0)
+            self._events.add("lost", "warning", role=name, generation=generation, why=str(loss))
 
     def _follow(self, orders: Sequence[MemberOrder]) -> None:
-        members = self._members
+        attempt = self._members.attempt
         for order in orders:
             match order:
                 case Replace():
                     lost = Lost(order.worker, order.stays)
-                    obeyed = partial(self._confirm, members, order)
+                    obeyed = partial(self._confirm, attempt, order)
                     self._run.network.join(order.server).put(Order(lost, obeyed))
                 case Start():
                     self._replace(order)
                     ready = self.kernel.now + nanoseconds(self._repairs.worker_s)
                     until = self._run.network.obstacles.until(worker_name(order.worker))
-                    self.kernel.call_at(max(ready, until), self._begin_one, (members, order))
+                    self.kernel.call_at(max(ready, until), self._begin_one, (attempt, order))
                 case Removed():
                     self._remove(order)
+                case BeginAgain():
+                    self._begin_all_again(order)
                 case EndRun(reason):
                     raise RunError(reason)
                 case Kill():
@@ -111,14 +97,14 @@ class ServerFailures(Failures):
     def _look(self) -> None:
         self._follow(self._members.on_time(self.kernel.now))
 
-    def _confirm(self, members: Membership, order: Replace) -> None:
+    def _confirm(self, attempt: int, order: Replace) -> None:
         """A server knows that a worker is lost."""
-        if members is not self._members:
+        if attempt != self._members.attempt:
             return  # all processes have begun again
         shard = self._simulation.shard_of(order.server)
         reached = (-1, 0) if shard is None else (shard.watermark(order.worker), shard.clock)
         self._follow(
-            members.confirmed(
+            self._members.confirmed(
                 order.server, order.worker, order.generation, *reached, self.kernel.now
             )
         )
@@ -141,12 +127,12 @@ class ServerFailures(Failures):
         if computing is not None and computing[0] >= start.first:  # its push has not arrived
             self._costs.add("repeated", failed - computing[1])
 
-    def _begin_one(self, what: tuple[Membership, Start]) -> None:
+    def _begin_one(self, what: tuple[int, Start]) -> None:
         """Let the other process of a worker begin: it is ready."""
-        members, start = what
-        if members is not self._members:
+        attempt, start = what
+        if attempt != self._members.attempt:
             return
-        members.began(start.worker)
+        self._members.began(start.worker)
         self._set_alarm()
         name, now = worker_name(start.worker), self.kernel.now
         self._costs.add(
@@ -163,7 +149,6 @@ class ServerFailures(Failures):
         self._end_if_over()
 
     def _restore_from(self, kept: Kept) -> None:
-        self._members = self._new_members()
+        super()._restore_from(kept)
         self._set_alarm()
         self._recovery.updates_lost += gaps(kept.states)
-        super()._restore_from(kept)

@@ -1,10 +1,12 @@
-"""Membership in a run with servers: the processes behind its workers."""
+"""Membership of a run: its processes, and what follows when they are lost."""
 
 from outpace.sync.membership.fence import Fence, Verdict
-from outpace.sync.membership.machine import (
+from outpace.sync.membership.machine import MOST_LOSSES, Membership
+from outpace.sync.membership.orders import (
+    BeginAgain,
     EndRun,
     Kill,
-    Membership,
+    Loss,
     OnLoss,
     Order,
     Removed,
@@ -14,9 +16,12 @@ from outpace.sync.membership.machine import (
 )
 
 __all__ = [
+    "MOST_LOSSES",
+    "BeginAgain",
     "EndRun",
     "Fence",
     "Kill",
+    "Loss",
     "Membership",
     "OnLoss",
     "Order",

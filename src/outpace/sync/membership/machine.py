@@ -1,4 +1,11 @@
-"""Decides what is done when the process of a worker is lost in a run with servers. Without any IO.
+"""Decides what is done when processes of a run are lost, in every runtime. Without any IO.
+
+There are two recoveries:
+
+- A worker of a run with servers is replaced alone, or the others continue without it.
+- After every other loss all processes begin again from the last checkpoint: servers and models are
+  as they were then, so nothing is applied twice, and the workers repeat what came after it, so
+  nothing is missing. Before the training all begin as they did.
 
 Each process has a generation. When a worker's process is lost, all servers are told first to hear
 only a process of a new generation under its name (`Replace`). Each confirms it, and says how far
@@ -21,88 +28,30 @@ The machine is told what has happened, at non-decreasing times, and returns what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from outpace.errors import ProtocolError
 from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.words import plural
+from outpace.sync.membership.orders import (
+    BeginAgain,
+    EndRun,
+    Kill,
+    Loss,
+    Order,
+    Removed,
+    Replace,
+    Rules,
+    Start,
+)
 from outpace.sync.messages import worker_name
 
-OnLoss: TypeAlias = Literal["restart", "continue", "stop"]
-
 DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules about a lost worker.
-
-    on_loss: start another process, go on without the worker, or end the run. can_start: False if
-    processes cannot be started; `restart` is then `continue`. fence_s: seconds for the servers to
-    confirm, and for the old process to end. start_s: for the new process to be ready.
-    hopeless_s: a worker that dies DEATHS times or more, for so many seconds, and finishes no
-    iteration meanwhile, ends the run.
-    """
-
-    on_loss: OnLoss = "restart"
-    can_start: bool = True
-    fence_s: float = 60.0
-    start_s: float = 120.0
-    hopeless_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """Have a server hear only this generation of a worker; see `sync.messages.Lost` for `stays`."""
-
-    server: str
-    worker: int
-    generation: int
-    stays: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End the old process of a worker, which may stand still."""
-
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a process of this generation for a worker, which begins with iteration `first`.
-
-    lost: gradients that some servers have of this worker and others lack, as far as they were not
-    counted before.
-    """
-
-    worker: int
-    generation: int
-    first: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The run goes on without a worker, or one that has finished was lost: all servers know it.
-
-    lost: see `Start`.
-    """
-
-    worker: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndRun:
-    """End the run with this error."""
-
-    reason: str
-
-
-Order: TypeAlias = Replace | Kill | Start | Removed | EndRun
+MOST_LOSSES: Final = 5  # after which all begin again, without a checkpoint in between
+_MOST_EARLY: Final = 3  # losses in a row before the training begins
 
 
 class Phase(Enum):
@@ -133,6 +82,7 @@ class Worker:
     done: int = 0  # iterations that some server has of the processes before
     kept: int = 0  # iteration at which what its script keeps was sent last
     has_ended: bool = False  # the process that was lost
+    has_trained: bool = False  # its part of the training is done
     unconfirmed: set[str] = field(default_factory=set)
     reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
     deadline: Time | None = None
@@ -151,20 +101,43 @@ class Worker:
 
 
 class Membership:
-    """The workers of a run with servers, from the moment at which the training begins.
+    """The table of the processes of a run: of all attempts, one after the other.
 
     Args:
-        workers: how many.
-        servers: names of those that take gradients of the workers.
-        schedulers: names of others that hear the workers.
+        schedulers: names of processes that hear the workers, beside servers.
+
+    Attributes:
+        attempt: how often all processes have begun.
+        has_begun: True once the training of this attempt has begun.
     """
 
-    def __init__(
-        self, workers: int, servers: Sequence[str], rules: Rules, schedulers: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, rules: Rules, schedulers: Sequence[str] = ()) -> None:
+        self.rules, self._schedulers = rules, tuple(schedulers)
+        self.attempt, self.has_begun = 0, False
+        self._checkpoint = self._losses = 0  # the last checkpoint, and losses since then
+        self._early = 0  # losses in a row before the training
+
+    # -- attempts ---------------------------------------------------------------------
+
+    def begin(self, workers: int, servers: Sequence[str], gone: Collection[str] = ()) -> None:
+        """All processes are started, for the first time or again.
+
+        Args:
+            workers: how many.
+            servers: names of those that take gradients of the workers.
+            gone: names of workers that are not started.
+        """
+        self.attempt += 1
+        self.has_begun = False
+        self._servers, self._generation = tuple(servers), 0  # the newest
         self._workers = [Worker(number) for number in range(workers)]
-        self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
-        self._generation = 0  # the newest
+        for known in self._workers:
+            if known.name in gone:
+                known.phase = Phase.GONE
+
+    def started(self) -> None:
+        """The training begins."""
+        self.has_begun, self._early = True, 0
 
     # -- what others ask -------------------------------------------------------------
 
@@ -189,12 +162,12 @@ class Membership:
         known = self._workers[worker]
         return known.phase is Phase.FENCING and not known.has_ended
 
-    def can_spare(self, worker: int) -> bool:
-        """True if the run can go on when this worker is lost."""
-        others = (known for known in self._workers if known.number != worker)
-        if self._rules.on_loss == "stop":
+    def can_spare(self, *workers: int) -> bool:
+        """True if the run can continue when these workers are lost."""
+        if self.rules.on_loss == "stop":
             return False
-        return self._restarts or any(other.phase not in AWAY for other in others)
+        others = (known for known in self._workers if known.number not in workers)
+        return self.rules.replaces or any(other.phase not in AWAY for other in others)
 
     @property
     def is_settled(self) -> bool:
@@ -212,35 +185,159 @@ class Membership:
 
     # -- what has happened ---------------------------------------------------------------
 
-    def lost(self, worker: int, how: str, now: Time, *, has_ended: bool) -> list[Order]:
-        """The present process of a worker has ended, or is not heard any more.
+    def lost(
+        self,
+        losses: Sequence[Loss],
+        now: Time,
+        *,
+        checkpoint: int = 0,
+        is_ending: bool = False,
+        note: str = "",
+    ) -> list[Order]:
+        """Processes have ended, or are not heard any more.
 
-        how: in words, for an error. has_ended: False if it may still be alive.
+        Args:
+            losses: the one that the error names first.
+            checkpoint: number of the last one; 0: there is none.
+            is_ending: the run is about to end: lost workers are not replaced.
+            note: is added to the reason if not all are replaced alone.
         """
-        known = self._workers[worker]
+        workers = {known.name: known for known in self._workers}
+        lost = [workers[loss.name].number for loss in losses if loss.name in workers]
+        together = [] if is_ending else lost
+        ways = {
+            loss: self._follows(workers.get(loss.name), loss, is_ending, together)
+            for loss in losses
+        }
+        if set(ways.values()) == {"alone"}:
+            return [
+                order
+                for loss in losses
+                for order in self._lost_alone(workers[loss.name], loss, now, is_ending)
+            ]
+        needed = [loss for loss in losses if ways[loss] in ("all", "anew")]
+        first = (needed or losses)[0]
+        why, names = f"{first}{note}", [loss.name for loss in needed]
+        if not needed:
+            is_explained = first.name in workers and not (first.has_exited or is_ending)
+            return [EndRun(why + self.rules.no_start * is_explained)]
+        if all(ways[loss] == "anew" for loss in needed):
+            return [self._all_anew(why, names)]
+        return [self._all_again(why, names, {loss.name for loss in losses}, checkpoint)]
+
+    def _follows(
+        self, known: Worker | None, loss: Loss, is_ending: bool, together: Sequence[int]
+    ) -> Literal["alone", "anew", "all", "end"]:
+        """Return what follows a loss, apart from others at the same time.
+
+        Args:
+            known: the worker; None: a server is lost.
+            together: the workers that are lost at the same time.
+
+        Returns:
+            alone: the others continue, with another process in its place or not. anew: all begin as
+            they did. all: all begin again from the last checkpoint. end: the run ends.
+        """
+        rules = self.rules
+        on_loss = rules.on_server_loss if known is None else rules.on_loss
+        exits_again = loss.has_exited and on_loss == "restart"
+        if not self.has_begun:
+            if rules.can_begin_again and not loss.has_exited and on_loss != "stop":
+                return "anew"
+        elif known is not None:
+            if known.phase not in (Phase.HERE, Phase.STARTING):
+                return "alone"
+            if self._servers:  # a worker that has trained has the end of its script to do
+                is_spared = not known.has_trained and self.can_spare(known.number, *together)
+                return "alone" if is_spared and not exits_again else "end"
+            if known.has_trained or is_ending:
+                return "alone"
+        is_needed = known is None or not (self._servers or on_loss == "stop" or exits_again)
+        return "all" if is_needed else "end"
+
+    def _lost_alone(self, known: Worker, loss: Loss, now: Time, is_ending: bool) -> list[Order]:
         if known.phase is Phase.FENCING:
-            return self.process_ended(worker, now) if has_ended else []
-        if known.phase in (*AWAY, Phase.ENDED, Phase.TOLD):
+            return self.process_ended(known.number, now) if loss.has_ended else []
+        if known.phase not in (Phase.HERE, Phase.STARTING, Phase.FINISHED):
             return []
+        if not self._servers:
+            known.phase = Phase.TOLD
+            return [Removed(known.number, 0)]
         if known.phase is Phase.FINISHED:
             known.phase = Phase.ENDED
             return self._replaced(known, self._servers, stays=False)
-        if not self.can_spare(worker):
-            return [EndRun(f"{known.name} {how}")]
-        known.how, known.has_ended = how, has_ended
-        stays = self._restarts
+        if is_ending:
+            known.phase, known.deadline = Phase.GONE, None
+            return []
+        known.how, known.has_ended = loss.how, loss.has_ended
+        stays = self.rules.replaces
         # A scheduler that no longer waits for the worker lets the others pull. If a server still
         # waited, their pulls would miss an iteration: the scheduler is told after the servers.
         told = self._servers + self._schedulers if stays else self._servers
         orders = self._replaced(known, told, stays=stays)
-        if not has_ended:
-            orders.append(Kill(worker))
+        if not loss.has_ended:
+            orders.append(Kill(known.number))
         if not stays:
             known.phase, known.deadline = Phase.LEAVING, None
             return orders
-        known.phase, known.deadline = Phase.FENCING, now + nanoseconds(self._rules.fence_s)
+        known.phase, known.deadline = Phase.FENCING, now + nanoseconds(self.rules.fence_s)
         known.deaths.append(now)
         return orders
+
+    def _way(self, loss: Loss, is_worker: bool) -> Literal["all", "anew", ""]:
+        """Return whether all begin again from a checkpoint, or as they did; empty: the run ends."""
+        rules = self.rules
+        on_loss = rules.on_loss if is_worker else rules.on_server_loss
+        is_early = not self.has_begun and not loss.has_exited
+        if is_early and rules.can_begin_again and on_loss != "stop":
+            return "anew"
+        if not is_worker:
+            return "all"
+        if self._servers or on_loss == "stop" or (loss.has_exited and on_loss == "restart"):
+            return ""
+        return "all"
+
+    def _all_anew(self, why: str, names: Sequence[str]) -> Order:
+        self._early += 1
+        if self._early < _MOST_EARLY:
+            return BeginAgain(why, names)
+        return EndRun(
+            f"{why}: the {_MOST_EARLY}rd time before the training began; look at the output "
+            "of the process, and in the log of the system for what kills it (lack of memory)",
+            names,
+        )
+
+    def _all_again(
+        self, why: str, names: Sequence[str], lost: Collection[str], checkpoint: int
+    ) -> Order:
+        """Return the order to begin again from the last checkpoint, or to end the run.
+
+        lost: names of all processes that are lost, also of those that could be replaced alone.
+        """
+        rules = self.rules
+        gone = [known.name for known in self._workers if known.phase in AWAY or known.name in lost]
+        without = gone if rules.on_loss == "continue" else []
+        workers = len(self._workers) - len(without)
+        if rules.on_server_loss == "continue":
+            without = without + [name for name in self._servers if name in lost]
+        if workers < rules.least:
+            return EndRun(f"{why}; the run needs at least {plural(rules.least, 'worker')}", names)
+        if self._servers and set(self._servers) <= set(without):
+            return EndRun(f"{why}; the run needs at least 1 server", names)
+        if checkpoint == 0:
+            return EndRun(why + rules.no_checkpoint, names)
+        if not rules.can_begin_again:
+            said = "its workers were started elsewhere, so start them again with outpace serve"
+            text = f"{why}; {said} --resume: it continues from checkpoint {checkpoint}"
+            return EndRun(text, names)
+        if rules.on_server_loss == "stop":
+            return EndRun(why, names)
+        self._losses = 1 + (self._losses if checkpoint == self._checkpoint else 0)
+        self._checkpoint, self._early = checkpoint, 0
+        if self._losses == MOST_LOSSES:
+            said = f"the {MOST_LOSSES}th loss since checkpoint {checkpoint}"
+            return EndRun(f"{why}: {said}; the run ends", names)
+        return BeginAgain(why, names, checkpoint, without)
 
     def goes_without(self, worker: int) -> list[Order]:
         """No process takes the place of a lost worker after all, for want of room: it has left.
@@ -301,11 +398,6 @@ class Membership:
             return [Removed(worker, self._lost_of(known))]
         return self._started_if_fenced(known, now)
 
-    def given_up(self, worker: int) -> None:
-        """The run is about to end, and without this lost worker: nothing is awaited of it."""
-        known = self._workers[worker]
-        known.phase, known.deadline = Phase.GONE, None
-
     def began(self, worker: int) -> None:
         """The new process of a worker is ready, and takes part from now on.
 
@@ -316,6 +408,10 @@ class Membership:
         if known.phase is not Phase.STARTING:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
         known.phase, known.deadline = Phase.HERE, None
+
+    def has_trained(self, worker: int) -> None:
+        """The worker has done its part of the training; its process has not finished."""
+        self._workers[worker].has_trained = True
 
     def finished(self, worker: int) -> None:
         """The worker is done, and has told the servers that it leaves: its end is no loss."""
@@ -345,10 +441,6 @@ class Membership:
         known.unconfirmed = set(names)
         return [Replace(name, known.number, known.generation, stays) for name in names]
 
-    @property
-    def _restarts(self) -> bool:
-        return self._rules.on_loss == "restart" and self._rules.can_start
-
     def _started_if_fenced(self, known: Worker, now: Time) -> list[Order]:
         if known.phase is not Phase.FENCING or known.unconfirmed or not known.has_ended:
             return []
@@ -362,7 +454,7 @@ class Membership:
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.first = max(known.first, known.kept)
         known.phase = Phase.STARTING
-        known.deadline = now + nanoseconds(self._rules.start_s)
+        known.deadline = now + nanoseconds(self.rules.start_s)
         return [Start(known.number, known.generation, known.first, self._lost_of(known))]
 
     def _highest(self, known: Worker) -> int:
@@ -382,7 +474,7 @@ class Membership:
     def _hopeless(self, known: Worker, now: Time) -> EndRun | None:
         deaths = known.deaths
         since = now - deaths[0]
-        if len(deaths) < DEATHS or since < nanoseconds(self._rules.hopeless_s):
+        if len(deaths) < DEATHS or since < nanoseconds(self.rules.hopeless_s):
             return None
         return EndRun(
             f"{known.name} was lost {len(deaths)} times in {seconds(since):.0f} s and finished no "
@@ -392,9 +484,9 @@ class Membership:
     def _too_late(self, known: Worker) -> str:
         before = f"{known.name} {known.how}, and "
         if known.phase is Phase.STARTING:
-            start_s = self._rules.start_s
+            start_s = self.rules.start_s
             return f"{before}the process that takes its place was not ready within {start_s:.0f} s"
-        limit = f"within {self._rules.fence_s:.0f} s"
+        limit = f"within {self.rules.fence_s:.0f} s"
         if known.unconfirmed:
             return f"{before}{', '.join(sorted(known.unconfirmed))} did not confirm it {limit}"
         return f"{before}its process did not end {limit}"

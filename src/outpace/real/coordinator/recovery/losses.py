@@ -10,34 +10,23 @@ says what happens when a worker is lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from outpace import errors
 from outpace.engine.scripts.misuse import with_name
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.real.coordinator.recovery.survival import Survival
-from outpace.real.coordinator.roles import ENDED, REPORTED, SILENT, Loss, RunState
+from outpace.real.coordinator.roles import ENDED, REPORTED, SILENT, RunState
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.processes.forking import has_exited
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.membership import Loss
 
 _LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
 _LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread
 _LOOK_AGAIN_S: Final = 0.02
 _BEFORE: Final = " before it was done"
-
-
-class GroupLost(RunError):
-    """A run has lost processes without which the others cannot go on. names: of the processes.
-
-    All processes can begin again from a checkpoint; is_anew: as they did, because the training had
-    not begun.
-    """
-
-    def __init__(self, text: str, names: Collection[str], *, is_anew: bool = False) -> None:
-        super().__init__(text)
-        self.names, self.is_anew = names, is_anew
 
 
 class Losses:
@@ -109,7 +98,7 @@ class Losses:
 
     def _lose(self, name: str, how: int, reason: str) -> None:
         now = self._kernel.now
-        if not self._roles.lose(name, how, RunError(f"{name} {reason}"), now):
+        if not self._roles.lose(name, how, reason, now):
             return
         if self._run.early:
             self._run.announced.add(name, ProcessFailed("RunError", reason))
@@ -118,42 +107,40 @@ class Losses:
             self._kernel.call_at(look, self._decide, look + nanoseconds(_LONGEST_LAST_WORDS_S))
 
     def _decide(self, until: Time) -> None:
-        """Go on without the lost processes, or end the run, once no message of theirs is unread."""
-        roles, survival, now = self._roles, self._survival, self._kernel.now
-        lost = {n: loss for n, loss in roles.undecided.items() if not self._is_doubtful(n)}
-        if not lost:
+        """Have it decided what follows, once no message of the lost processes is unread."""
+        roles, now = self._roles, self._kernel.now
+        names = [name for name in roles.undecided if not self._is_doubtful(name)]
+        if not names:
             return
-        if now < until and self._may_still_be_heard(lost):
+        if now < until and self._may_still_be_heard(names):
             self._kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._decide, until)
-        elif survival.go_on_without({name: error for name, (_, error) in lost.items()}):
-            roles.without.update(lost.keys() & roles.lost.keys())
-        else:
-            ways = {name: survival.follows(name) for name in lost}
-            needed = [name for name, way in ways.items() if way in ("all", "anew")]
-            first = min(needed or lost, key=lambda name: lost[name][0])
-            error = self._with_standstill(lost[first][1])
-            if needed:
-                is_anew = all(ways[name] == "anew" for name in needed)
-                raise GroupLost(str(error), needed, is_anew=is_anew)
-            raise RunError(f"{error}{survival.why_not_again(first)}")
+            return
+        losses = [
+            Loss(name, roles.lost[name][1], roles.has_ended(name), name in roles.exited)
+            for name in names
+        ]
+        self._survival.take_losses(losses, self._standstill())
 
-    def _with_standstill(self, error: RunError) -> RunError:
-        """Add to the error that this process was stopped, if that was long enough to cause it."""
+    def _standstill(self) -> str:
+        """Return that this process was stopped, if that was long enough to cause a loss.
+
+        As the end of an error; empty if it was not.
+        """
         stopped_s = self._run.clock.stood_still_s
         if stopped_s < self._lease_s:
-            return error
-        return RunError(
-            f"{error}; this process, which leads the run, had been stopped for {stopped_s:.0f} s, "
+            return ""
+        return (
+            f"; this process, which leads the run, had been stopped for {stopped_s:.0f} s, "
             f"and after {self._lease_s:g} s of silence it counts as lost for the others"
         )
 
-    def _may_still_be_heard(self, lost: Mapping[str, Loss]) -> bool:
+    def _may_still_be_heard(self, lost: Collection[str]) -> bool:
         """True if messages are unread: this process may have been busy computing.
 
         All that a connection brought is there once its end is known. The launcher's report of an
         end says how the process ended, and may be later than that of its connection.
         """
-        ended = {name for name, (how, _) in lost.items() if how == ENDED}
+        ended = {name for name in lost if self._roles.has_ended(name)}
         listener, launcher = self._run.listener, self._run.processes.launcher
         return (
             listener.unread
