@@ -29,13 +29,13 @@ class SimulatedPeer(Computing):
         super().__init__(simulation, worker, simulation.life.process(worker_name(worker)))
         self._simulation = simulation
         self.workers = simulation.experiment.workers
-        self.first_iteration = simulation.first[worker]
+        self.first_iteration, self._restored = simulation.first[worker], simulation.restored[worker]
         self._common = simulation.new_common(worker)
         self.computed = SinceJoining()
 
     @property
     def unsent(self) -> Unsent:
-        return self._simulation.unsent_before.get(self.worker, Unsent(0, 0))
+        return self._restored.unsent
 
     def may_save(
         self,
@@ -53,7 +53,7 @@ class SimulatedPeer(Computing):
 
     def accumulated(self) -> AccumulatedInPlace:
         found = AccumulatedInPlace()
-        before = self._simulation.accumulated_before.pop(self.worker, None)
+        before = self._restored.accumulated
         if before is not None:
             found.restore(before.parts, before.count)
             self.computed.versions = [version for _, version in before.pushes]

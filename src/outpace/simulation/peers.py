@@ -13,6 +13,7 @@ from outpace.blocks.block import Block, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.peers import PendingExchange
+from outpace.errors import ConfigError
 from outpace.optim import Optimizer, OptimizerState
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
@@ -26,10 +27,14 @@ from outpace.simulation.faults.saving import Kept
 from outpace.simulation.life import Life
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.peer_resuming import Before, put_back, take_up
 from outpace.simulation.virtual import VirtualRun
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import common_state, state_of_worker
+from outpace.sync.checkpoint.workers import (
+    Restored,
+    common_state,
+    restore_own,
+    state_of_worker,
+)
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.gossip import Pairing
@@ -59,12 +64,17 @@ class PeerSimulation(VirtualRun):
         self._own: dict[int, ParameterBlock] = {}  # by worker
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
-        before = Before()
+        self._steps = 0  # of workers on parameters of their own
+        self._averages_before = self._steps_before = 0  # at the checkpoint
+        self.restored = [Restored()] * experiment.workers
         if self.resume is not None:
-            before = take_up(self.resume, sync, self.model, self.own_block)
+            try:
+                self._put_back(self.resume.state(0), self.resume.own_states())
+            except OSError as error:
+                raise ConfigError(f"{self.resume.path}: {error}") from error
         self._set_up_saving()
         self._control = SimulationControl(self, [], [])
-        self._start(before)
+        self._start()
 
     def _new_model(self) -> SharedModel:
         block = self._common_block()
@@ -74,11 +84,27 @@ class PeerSimulation(VirtualRun):
     def _new_saving(self, settings: Checkpoint) -> PeerSaving:
         return PeerSaving(self, self._workload, self._keeper, settings, self.initial)
 
-    def _start(self, before: Before) -> None:
+    def _put_back(self, before: ShardState, own: Sequence[ShardState | None]) -> None:
+        """Put saved models into those of the run.
+
+        Args:
+            before: of the model that all workers have.
+            own: what each worker had beside it, if anything.
+        """
+        if self._strategy.has_common:
+            self.model.restore(before.parameters, before.optimizer, before.pushes, before.version)
+        if self._strategy.has_own:
+            for worker, kept in enumerate(own):
+                restore_own(self.own_block(worker), before, kept)
+        self._averages_before, self._steps_before = before.version, before.pushes
+        self.restored = [Restored.of(before, kept) for kept in own]
+
+    def _start(self) -> None:
         """Start the workers, with the models as they are now."""
         experiment, sync = self.experiment, self._strategy
-        self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
-        self._steps = before.steps  # of workers on parameters of their own
+        averages = self._averages_before
+        if not sync.has_common:
+            self._steps = self._steps_before
         self._left: set[int] = set()
         law = experiment.network
         is_fair = law is not None and law.contention == "fair"
@@ -99,13 +125,13 @@ class PeerSimulation(VirtualRun):
             partial(self.model.new_sum, experiment.workers),
             lambda part: self._averaged(part.worker, part),
             self._exact,
-            before.averages,
+            averages,
         )
         self._exchanges = SimulatedExchanges(
             self.kernel,
             self._routes[0],
             self.initial.nbytes,
-            Pairing(experiment.workers, experiment.seed, before.averages),
+            Pairing(experiment.workers, experiment.seed, averages),
             self._average,
             lambda pair: self._averaged(pair.members[0], pair),
         )
@@ -127,14 +153,14 @@ class PeerSimulation(VirtualRun):
         by_worker = {each.shard: each for each in kept.own}
         own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
         (state,) = kept.states
-        self._before = put_back(state, own, self._strategy, self.model, self.own_block)
+        self._put_back(state, own)
         assert self._saving is not None
         self._saving.begin_again(kept)
 
     def start_again(self, kept: Kept) -> None:
         """Start the workers again, after `go_back`."""
         self.first = kept.first
-        self._start(self._before)
+        self._start()
 
     # -- checkpoints --------------------------------------------------------------------
 

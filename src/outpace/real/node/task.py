@@ -14,16 +14,18 @@ from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
-from outpace.optim import Optimizer
+from outpace.optim import Optimizer, OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.saving.of_worker import Changes, WorkerSaver
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.workers import restore_own
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replicas
@@ -172,6 +174,28 @@ class TaskModels:
         now = whole(self._own.read())
         assert isinstance(now, torch.Tensor)
         self._own.replace(now + by)
+
+    # -- checkpoints -----------------------------------------------------------------
+
+    def common_state(self) -> tuple[Value, OptimizerState, int]:
+        return (self._own.read(), {}, 0) if self.shared is None else self.shared.state()
+
+    def own_state(
+        self, changes: Changes, *, differs: bool
+    ) -> tuple[OptimizerState, Value | None] | None:
+        own = self.own_block
+        return None if own is None else (own.optimizer_state(), own.read() if differs else None)
+
+    def note_changes(self) -> Changes:
+        return Changes()  # a task is saved at once
+
+    def restore(self, state: ShardState, own: ShardState | None) -> None:
+        if self.shared is not None:
+            self.shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
+        if self.own_block is not None:
+            restore_own(self.own_block, state, own)
+
+    # ---------------------------------------------------------------------------------
 
     def state_digest(self) -> str:
         return ""

@@ -29,11 +29,12 @@ from outpace.real.net.probes import StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.saving.of_worker import Restored, WorkerSaver
+from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.timing import Recorded
 from outpace.record.timing import COMPUTE, PROBE, STOPPED, UNTIMED, Sampling
 from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
+from outpace.sync.checkpoint.workers import Restored
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import SendPart, Stopped
 

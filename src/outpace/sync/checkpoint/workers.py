@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.blocks.sums import ArrivalSum
@@ -12,6 +13,30 @@ from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.context import AccumulatedGradient, PeerContext, Unsent
 from outpace.sync.policy import Scale
+
+NOTHING: Final = Unsent(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a worker goes on with, beside its models.
+
+    Attributes:
+        averages: all-reduces, or averages of two workers, of the run before.
+        updates: versions of the model that the worker evaluates.
+        accumulated: gradients that it had accumulated.
+        unsent: see `PeerContext.unsent`.
+    """
+
+    averages: int = 0
+    updates: int = 0
+    accumulated: PendingIteration | None = None
+    unsent: Unsent = NOTHING
+
+    @classmethod
+    def of(cls, state: ShardState, kept: ShardState | None, updates: int = 0) -> Restored:
+        """Return what a worker goes on with; for the other arguments see `restore_own`."""
+        return cls(state.version, updates, _accumulated_in(state, kept), _unsent_in(kept))
 
 
 def common_state(
@@ -24,7 +49,7 @@ def common_state(
     """Return the state of the model that workers have in common when they begin these iterations.
 
     Args:
-        averages: as in `Before`.
+        averages: as in `Restored`.
         pushes: gradients in the model.
     """
     return ShardState(
@@ -124,15 +149,15 @@ def unfinished(
     return PendingIteration(begins, Scale.SUM, me.workers, count, tuple(parts), tuple(pushes))
 
 
-def unsent_in(kept: ShardState | None) -> Unsent:
+def _unsent_in(kept: ShardState | None) -> Unsent:
     """Return the steps that `unfinished` has put into a state."""
     if kept is None or not kept.pending:
-        return Unsent(0, 0)
+        return NOTHING
     (pending,) = kept.pending
     return Unsent(kept.clock - pending.iteration, pending.count)
 
 
-def accumulated_in(state: ShardState, kept: ShardState | None) -> PendingIteration | None:
+def _accumulated_in(state: ShardState, kept: ShardState | None) -> PendingIteration | None:
     """Return the gradients that a worker had accumulated, if it had any; as `restore_own`."""
     if kept is None or not kept.pending:
         return None

@@ -30,11 +30,11 @@ from outpace.real.net.peer_messages import EndMeeting, Regroup, TakePart
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.of_worker import Restored, WorkerSaver
+from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
-from outpace.sync.checkpoint.workers import unfinished
+from outpace.sync.checkpoint.workers import Restored, unfinished
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 

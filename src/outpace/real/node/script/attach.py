@@ -27,10 +27,11 @@ from outpace.optim.torch_optimizers import State
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
+from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.saving import ScriptSaver
+from outpace.real.node.script.saving import ScriptPart
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.script.worker_script import WorkerScript
 from outpace.real.node.worker import ServedWorker
@@ -72,8 +73,8 @@ class Attached(WorkerScript, AttachedScript):
         return isinstance(self.process, ServedWorker) and self.process.has_ended
 
     def _restore(self) -> None:
-        if self.saver is not None:
-            self.saver.begin()
+        if self.part is not None:
+            self.part.begin()
         if self.keeping is not None:
             self.keeping.restore()
         if self._models is not None:
@@ -92,8 +93,8 @@ class Attached(WorkerScript, AttachedScript):
         source = self._trainer if self._models is None else self._models
         self.process.from_script.put(source.take_gradient())
         self._drive()
-        if self.saver is not None:
-            self.saver.stepped()
+        if self.part is not None:
+            self.part.stepped()
         self._begin()
 
     @contextmanager
@@ -180,9 +181,10 @@ def attached(
         holds = models.holds_state
         found = Attached(peer, trainer, peer.work(models), models)
         kept = KeptState(script, HERE.kept, is_saved)
-        found.saver = peer.saver = ScriptSaver(
-            peer, models, experiment, script, kept, found.is_elsewhere
+        found.part = ScriptPart(
+            number, script, kept, found.is_elsewhere, holds_state=models.holds_state
         )
+        peer.saver = WorkerSaver(peer, models, experiment, found.part)
     HERE.tell = found.process.warn
     gradients = None if trainer.overlapped is None else trainer.overlapped.watched
     found.take_over(experiment, gradients=gradients, holds=holds, carries=False)

@@ -26,8 +26,9 @@ from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.script.parameters import Changes
-from outpace.real.node.script.saving import ScriptSaver
+from outpace.real.node.saving.of_worker import Changes, WorkerSaver
+from outpace.real.node.script.parameters import load_own
+from outpace.real.node.script.saving import ScriptPart
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.script.worker_script import OwnCollectives, WorkerScript
 from outpace.record.timing import ALL_REDUCE, COMPUTE
@@ -69,8 +70,8 @@ class Followed(WorkerScript, Observer):
 
     def start(self) -> None:
         self._drive()
-        if self.saver is not None:
-            self.saver.begin()
+        if self.part is not None:
+            self.part.begin()
         self._begin_iteration()
 
     def forward(self) -> None:
@@ -92,12 +93,12 @@ class Followed(WorkerScript, Observer):
         process.iteration_finished(iteration, self._started, computed, now, held)
         trainer.iteration = iteration + 1
         process.version += 1
-        if self.saver is not None:
-            self.saver.look(iteration + 1, lambda: None)
-            self.saver.updated(process.version)
+        if process.saver is not None:
+            process.saver.look(iteration + 1, lambda: None)
+            process.saver.updated(process.version)
         self._handle_messages()
-        if self.saver is not None:
-            self.saver.stepped()
+        if self.part is not None:
+            self.part.stepped()
         stopped = process.stopped
         is_early = stopped is not None and stopped.early
         if self._is_over or is_early or process.must_stop(iteration + 1):
@@ -191,16 +192,12 @@ class Followed(WorkerScript, Observer):
 
 
 class FollowedModel:
-    """The model of a script that trains it itself. Implements `SavedScript`.
+    """The model of a script that trains it itself. Implements `SavedModels`.
 
     All workers have the same parameters between two steps, and the same number of steps. So they
     are saved as with `ssgd`: after the same step, each with the state of its own optimizer, and
     with what its script keeps at the next forward pass.
     """
-
-    shared = None
-    own_block = None
-    holds_state = False
 
     def __init__(self, script: ScriptModel) -> None:
         self._script = script
@@ -208,17 +205,14 @@ class FollowedModel:
     def common_state(self) -> tuple[Value, OptimizerState, int]:
         return self._script.flat(), {}, 0
 
-    def restore(self, state: ShardState, own: Value | None) -> None:
-        self._script.load([state.parameters if own is None else own])
+    def own_state(self, changes: Changes, *, differs: bool) -> None:
+        return None
 
     def note_changes(self) -> Changes:
-        raise AssertionError("no averages change it")
+        return Changes()  # no averages change it
 
-    def forget(self, changes: Changes) -> None:
-        raise AssertionError("no averages change it")
-
-    def own_without(self, changes: Changes | None) -> torch.Tensor:
-        raise AssertionError("all workers have the same")
+    def restore(self, state: ShardState, own: ShardState | None) -> None:
+        load_own(self._script, state, own)
 
 
 def followed(
@@ -241,7 +235,6 @@ def followed(
     found = Followed(process, trainer, experiment, collectives)
     # Also without checkpoints: the run may go on from one of before.
     kept = KeptState(script, HERE.kept, experiment.checkpoint is not None, follows=True)
-    found.saver = process.saver = ScriptSaver(
-        process, FollowedModel(script), experiment, script, kept, found.is_elsewhere
-    )
+    found.part = ScriptPart(number, script, kept, found.is_elsewhere, holds_state=False)
+    process.saver = WorkerSaver(process, FollowedModel(script), experiment, found.part)
     return found

@@ -13,21 +13,18 @@ place in the data are as they were, and the next batch is the next iteration's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch._compile import _disable_dynamo
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
 from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
-    MOST_KEPT,
     MOST_REPORTED,
     GiveUpCheckpoint,
     NotSaved,
@@ -35,9 +32,10 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.node.member import REPORT_EVERY_S
+from outpace.real.node.script.saving import NextForward, packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
-from outpace.record.checkpoints.trees import Unfit, packed_tree, tree_of
+from outpace.record.checkpoints.trees import Unfit, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
@@ -105,16 +103,16 @@ class Keeping:
         *,
         reports: bool,
     ) -> None:
-        self._process, self._kept, self._is_paused = process, kept, is_paused
+        self._process, self._kept = process, kept
+        self._forward, self._next_forward = NextForward(is_paused), NextForward(is_paused)
         self.repeats_left = 0
         self._logs = False  # True if what the script logs in them is not known yet
         self._since: Time = 0  # they are computed
-        self._repeated: torch.utils.hooks.RemovableHandle | None = None  # in the last repeated one
+        self._is_last = False  # in the last repeated one
         self._asked: TakeCheckpoint | None = None
         self._present: TakeCheckpoint | None = None  # for which the state is copied next
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
-        self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._thread = BackgroundThread(process.clock)  # makes the content of a file
         process.take_checkpoint = self.take
 
@@ -144,8 +142,7 @@ class Keeping:
     def repeat(self) -> bool:
         """Take the end of an iteration that is computed again; else False."""
         if not self.repeats_left:
-            if self._repeated is not None:
-                self._end_repeating()
+            self._end_repeating()
             return False
         process, since = self._process, self._since
         self._since = process.now
@@ -155,7 +152,8 @@ class Keeping:
             assert process.first_iteration is not None
             self.begins(process.first_iteration)
             # What the script does after its step, such as to log its loss, is of that iteration.
-            self._repeated = register_module_forward_pre_hook(self._next_forward)
+            self._is_last = True
+            self._next_forward.call(self._end_repeating)
         return True
 
     @property
@@ -164,7 +162,7 @@ class Keeping:
 
         The last of them ends with the next forward pass, or the next step.
         """
-        return self.repeats_left > 0 or self._repeated is not None
+        return self.repeats_left > 0 or self._is_last
 
     @property
     def repeated_to_log(self) -> int | None:
@@ -174,15 +172,9 @@ class Keeping:
             return None
         return first - max(1, self.repeats_left)
 
-    @_disable_dynamo
-    def _next_forward(self, *_: Any) -> None:
-        if torch.is_grad_enabled() and not self._is_paused():
-            self._end_repeating()
-
     def _end_repeating(self) -> None:
-        assert self._repeated is not None
-        self._repeated.remove()
-        self._repeated = None
+        self._is_last = False
+        self._next_forward.forget()
 
     # -- requests --------------------------------------------------------------------
 
@@ -216,9 +208,7 @@ class Keeping:
 
     def _forget(self) -> None:
         self._asked = self._present = None
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._forward.forget()
 
     def begins(self, iteration: int) -> None:
         """The script begins an iteration, with new parameters."""
@@ -241,20 +231,17 @@ class Keeping:
         HERE.data.note = None if self._present is None else random_states
         HERE.data.generators = None
         HERE.data.steps()
-        if self._present is not None and self._hook is None:
-            self._hook = register_module_forward_pre_hook(self._forward)
+        self._forward.forget()
+        if self._present is not None:
+            self._forward.call(self._copy)
 
-    @_disable_dynamo
-    def _forward(self, *_: Any) -> None:
+    def _copy(self) -> None:
         """Copy the state at the first forward pass of the iteration."""
-        if not torch.is_grad_enabled() or self._is_paused():
-            return
         present, asked, process = self._present, self._asked, self._process
         self._forget()
         if present is _REPORT:
             self._asked = asked
-        if present is None:
-            return
+        assert present is not None
         is_complete = self._kept.is_complete
         try:
             with self._pace.measured():
@@ -267,7 +254,7 @@ class Keeping:
             if present is not _REPORT:
                 self._send(NotSaved.because(present.number, error))
             return
-        size = _size_of(copy)
+        size = size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format
             self._pace.stop()
             if present is _REPORT:
@@ -297,28 +284,3 @@ class Keeping:
         """Send what is being prepared: the script leaves the training."""
         self._forget()
         self._thread.settle()
-
-
-def packed_state(state: Any, worker: str, most: int = MOST_KEPT) -> dict[str, torch.Tensor]:
-    """Return a state as tensors, which are copies.
-
-    Args:
-        worker: name of the worker whose script keeps it.
-        most: bytes that it may have.
-
-    Raises:
-        Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
-    """
-    copy = packed_tree(state, f"what the script of {worker} keeps")
-    size = _size_of(copy)
-    if size > most:
-        raise Unfit(
-            f"the script of {worker} keeps {size:,} bytes, and {most:,} are possible: give "
-            "outpace.attach smaller objects"
-        )
-    return copy
-
-
-def _size_of(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Return the bytes of all these tensors together."""
-    return sum(tensor.nbytes for tensor in tensors.values())

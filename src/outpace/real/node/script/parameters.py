@@ -16,6 +16,21 @@ from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
+from outpace.real.node.saving.of_worker import Changes
+from outpace.sync.checkpoint.state import ShardState
+
+
+def load_own(script: ScriptModel, state: ShardState, own: ShardState | None) -> None:
+    """Load the model of a script, and the state of its own optimizer, from a checkpoint.
+
+    Args:
+        state: of the model that all workers have.
+        own: what the worker had beside it.
+    """
+    has_model = own is not None and own.parameters.nbytes > 0
+    script.load([own.parameters if own is not None and has_model else state.parameters])
+    if own is not None:
+        script.replace_state({number: dict(values) for number, values in own.optimizer.items()})
 
 
 class ScriptTail:
@@ -43,17 +58,6 @@ class ScriptTail:
         gradient, how, buffers = self.layout.cut_off(value, settings)
         self._buffers.load(buffers)
         return gradient, how
-
-
-class Changes:
-    """The sum of the changes of a model from some moment on."""
-
-    def __init__(self) -> None:
-        self.total: torch.Tensor | None = None  # None: there were none
-
-    def add(self, by: torch.Tensor) -> None:
-        """Add a change, of which this takes a copy."""
-        self.total = by.clone() if self.total is None else self.total.add_(by)
 
 
 class InPlace:

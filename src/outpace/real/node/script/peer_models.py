@@ -26,17 +26,18 @@ from outpace.optim.torch_optimizers import State
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
+from outpace.real.node.saving.of_worker import Changes
 from outpace.real.node.script.parameters import (
     BesideModel,
-    Changes,
     InPlace,
     ScriptReplica,
     ScriptTail,
     WithBuffers,
+    load_own,
 )
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.parameter_block import parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
 
@@ -62,7 +63,6 @@ class ScriptModels:
         self.device = self._script.device
         self._common: CommonParameters
         self.shared: SharedModel | None = None  # common, if the model has the worker's own
-        self.own_block: ParameterBlock | None = None  # it is in the script's model
         # The settings in the present all-reduce, and their iteration.
         self._compared: tuple[Settings, int] = [], 0
         self._has_differed = False  # True once the user was told that something differs
@@ -113,48 +113,36 @@ class ScriptModels:
     # -- checkpoints -----------------------------------------------------------------
 
     def common_state(self) -> tuple[Value, OptimizerState, int]:
-        """Return a copy of the model that all workers have, its optimizer's state, its gradients.
-
-        The optimizer of the script keeps its state itself.
-        """
         if self.shared is not None:
             return self.shared.state()
         if isinstance(self._common, BesideModel):
             return self._common.read().clone(), self._common.optimizer_state(), 0
         return self._script.flat(), {}, 0
 
-    def restore(self, state: ShardState, own: Value | None) -> None:
-        """Go on from a checkpoint.
-
-        Args:
-            state: of the model that all workers have.
-            own: the parameters in the worker's own model; None: as in `state`.
-        """
+    def restore(self, state: ShardState, own: ShardState | None) -> None:
         if self.shared is not None:
             self.shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
         elif isinstance(self._common, BesideModel):
             flat = whole(state.parameters)
             assert isinstance(flat, torch.Tensor)
             self._common.restore(flat, state.optimizer, state.version)
-        self._script.load([state.parameters if own is None else own])
+            self._script.load([flat])
+            return
+        load_own(self._script, state, own)
 
     def note_changes(self) -> Changes:
-        """Note the changes of the worker's own model by averages from now on."""
-        changes = Changes()
-        self._in_place.noted.append(changes)
-        return changes
+        return Changes(self._in_place.noted)
 
-    def forget(self, changes: Changes) -> None:
-        """Note no more of these changes."""
-        self._in_place.noted.remove(changes)
-
-    def own_without(self, changes: Changes | None) -> Value:
-        """Return a copy of the worker's own parameters without these changes."""
+    def own_state(
+        self, changes: Changes, *, differs: bool
+    ) -> tuple[OptimizerState, Value | None] | None:
+        if not self._strategy.saved_apart:
+            return None  # the file of the script has its model
         flat = whole(self._in_place.read())
         assert isinstance(flat, torch.Tensor)
-        if changes is not None and changes.total is not None:
+        if changes.total is not None:
             flat -= changes.total.to(flat.device)
-        return flat
+        return {}, flat
 
     # ---------------------------------------------------------------------------------
 

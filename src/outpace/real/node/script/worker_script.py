@@ -26,7 +26,7 @@ from outpace.real.collective.observer import Observer
 from outpace.real.net.messages import TrainingDone
 from outpace.real.net.report_messages import MOST_FILES, ScriptLog
 from outpace.real.node.script.keeping import Keeping
-from outpace.real.node.script.saving import ScriptSaver
+from outpace.real.node.script.saving import ScriptPart
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
@@ -44,7 +44,7 @@ class WorkerScript(ScriptWorker):
 
     Attributes:
         keeping: what the script keeps, in a run with servers.
-        saver: saves it in a run without servers.
+        part: what it keeps, in a run without servers.
         when_at_limit: called at stop.iterations.
         written: files that the script has written; None: nobody has looked at them.
     """
@@ -55,7 +55,7 @@ class WorkerScript(ScriptWorker):
         super().__init__(process.name, trainer.script)
         self.process, self._trainer = process, trainer
         self.keeping: Keeping | None = None
-        self.saver: ScriptSaver | None = None
+        self.part: ScriptPart | None = None
         self.when_at_limit: Callable[[], None] = lambda: None
         self.written: Written | None = None
         process.spawn(work)
