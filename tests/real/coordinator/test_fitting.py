@@ -14,10 +14,13 @@ from outpace.support.processes import forking
 class Ended:
     """A process that has ended."""
 
-    def kill(self):
+    def is_alive(self):
+        return False
+
+    def close(self, _=None):
         pass
 
-    join = close = kill
+    join = terminate = close
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 from multiprocessing.connection import Connection
@@ -12,7 +11,7 @@ from typing import Final
 from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
-from outpace.support.processes import forking
+from outpace.support.processes.children import Child
 
 _NICE: Final = 10
 
@@ -23,23 +22,18 @@ class FittingBeside:
     def __init__(self, kind: str, seed: int, ordered: bool | None = None) -> None:
         self.model: Model | None = None
         self._kind, self._seed, self._ordered = kind, seed, ordered
-        self._process: forking.Process | None = None
-        self._answer: Connection | None = None
+        self._child: Child | None = None
 
     def start(self, history: RunTimes) -> None:
-        self._answer, theirs = multiprocessing.Pipe(duplex=False)
-        with theirs:
-            given = pickle.dumps((history, self.model))
-            self._process = forking.start(
-                "fit", _fit, theirs, self._kind, given, self._seed, self._ordered
-            )
+        given = pickle.dumps((history, self.model))
+        self._child = Child("fit", _fit, self._kind, given, self._seed, self._ordered)
 
     def done(self) -> bool:
-        assert self._answer is not None, "no fit was started"
-        if not self._answer.poll():
+        assert self._child is not None, "no fit was started"
+        if not self._child.pipe.poll():
             return False
         try:
-            found = pickle.loads(self._answer.recv_bytes())  # of our own process
+            found = pickle.loads(self._child.pipe.recv_bytes())  # of our own process
         except EOFError:
             raise RunError(
                 f"the process that fitted the {self._kind} model ended before it was done"
@@ -53,14 +47,10 @@ class FittingBeside:
 
     def close(self) -> None:
         """End a fit that is under way. Idempotent."""
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process.close()
-            self._process = None
+        if self._child is not None:
+            self._child.end()
+            self._child.close()
+            self._child = None
 
 
 def _fit(answer: Connection, kind: str, given: bytes, seed: int, ordered: bool | None) -> None:

@@ -22,8 +22,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from multiprocessing import Pipe, current_process
-from multiprocessing.connection import Connection
+from multiprocessing import current_process
 from typing import Any, Final
 
 import torch
@@ -33,12 +32,11 @@ from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.child import NO_TASK, serve
 from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
-from outpace.support.processes import forking
+from outpace.support.processes.children import Child
 from outpace.tasks import Workload, gradient_of
 
 _ORDERS: Final = 2  # per process at a time
 _SPARE: Final = 4  # slots for parameters that no order uses at the moment
-_GRACE_S: Final = 2.0  # for a process to end before it is killed
 _TRIAL_S: Final = 600.0  # to make the task and compute one gradient
 
 
@@ -65,8 +63,7 @@ class _Order:
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    process: forking.Process
-    pipe: Connection
+    child: Child
     targets: list[int]  # free slots to write results to
     tried: bool = False  # the trial has succeeded
     orders: dict[int, _Order] = field(default_factory=dict)  # by number
@@ -140,14 +137,9 @@ class ProcessExecutor:
 
     def close(self) -> None:
         for process in self._processes:
-            process.pipe.close()
-            process.process.terminate()
+            process.child.end()
         for process in self._processes:
-            process.process.join(_GRACE_S)
-            if process.process.is_alive():
-                process.process.kill()
-                process.process.join()
-            process.process.close()
+            process.child.close()
         self._processes.clear()
         self._held.clear()
         self._free.clear()
@@ -168,27 +160,21 @@ class ProcessExecutor:
     # -- the processes ---------------------------------------------------------
 
     def _start(self, experiment: Experiment, place: int) -> None:
-        ours, theirs = Pipe()
-        name = f"gradients-{place}"
         try:
-            process = forking.start(name, serve, theirs, self._arena, experiment)
+            child = Child(f"gradients-{place}", serve, self._arena, experiment)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            ours.close()
             raise Unusable(f"the configuration cannot go to another process: {error}") from error
         except (OSError, RuntimeError) as error:
-            ours.close()
             raise Unusable(f"no process can be started: {error}") from error
-        finally:
-            theirs.close()
         targets = list(range(place * _ORDERS, (place + 1) * _ORDERS))
-        one = _Process(process, ours, targets)
+        one = _Process(child, targets)
         self._processes.append(one)
-        self._selector.register(ours, selectors.EVENT_READ, one)
+        self._selector.register(child.pipe, selectors.EVENT_READ, one)
         self._order(one, self._trial)
 
     def _await_trials(self) -> None:
         deadline_s = time.monotonic() + _TRIAL_S
-        while late := [p.process.name for p in self._processes if not p.tried]:
+        while late := [p.child.name for p in self._processes if not p.tried]:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise Unusable(f"{late[0]} has not made the task within {_TRIAL_S:g} s")
@@ -201,7 +187,7 @@ class ProcessExecutor:
         process.orders[number] = _Order(weakref.ref(job), source, target)
         order = number, source.slot, source.contents, job.worker, job.iteration, target
         try:
-            process.pipe.send(order)
+            process.child.pipe.send(order)
         except ConnectionError:
             raise self._lost(process) from None
 
@@ -234,7 +220,7 @@ class ProcessExecutor:
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
-                number, value, error = process.pipe.recv()
+                number, value, error = process.child.pipe.recv()
             except (EOFError, ConnectionError):
                 raise self._lost(process) from None
             if number == NO_TASK:
@@ -264,11 +250,8 @@ class ProcessExecutor:
         process.tried = True
 
     def _lost(self, process: _Process) -> Unusable:
-        process.process.join(_GRACE_S)
-        return Unusable(
-            f"{process.process.name}, which computed gradients, "
-            f"{forking.how_it_ended(process.process)}"
-        )
+        child = process.child
+        return Unusable(f"{child.name}, which computed gradients, {child.how_it_ended()}")
 
 
 def cores() -> int:

@@ -4,47 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 from outpace.errors import RunError
 from outpace.simulation.scripts.messages import FromScript, ToScript, receive, send
 from outpace.support.notices import warn
-from outpace.support.processes import forking
+from outpace.support.processes.children import Child
 
-GRACE_S: Final = 2.0  # for a process to end before it is killed
 _SILENT_S: Final = 120.0  # without a message, until that is said
 
 
-class ChildProcess:
-    """A process, from its start to its end, and the messages to and from it.
+class ChildProcess(Child):
+    """The process of a script, from its start to its end, and the messages to and from it.
 
     Args:
         name: of the worker.
-        start: starts the process with the other end of the pipe.
         has_reader: called while this waits; raises if nothing reads the output of scripts.
+        run: called in the process with the other end of the pipe and the arguments.
     """
 
     def __init__(
-        self,
-        name: str,
-        start: Callable[[Connection], forking.Process],
-        has_reader: Callable[[], None],
+        self, name: str, has_reader: Callable[[], None], run: Callable[..., None], *arguments: Any
     ) -> None:
-        self._name, self._has_reader = name, has_reader
-        self.pipe, theirs = Pipe()
-        with theirs:
-            self._process = start(theirs)
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+        super().__init__(name, run, *arguments)
+        self._has_reader = has_reader
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """True after `end`."""
         return self.pipe.closed
 
     def send(self, message: ToScript) -> None:
@@ -61,29 +48,13 @@ class ChildProcess:
             if not is_told and time.monotonic() - since > _SILENT_S:
                 is_told = True
                 warn(
-                    f"the script of {self._name} has not come to its next step for "
+                    f"the script of {self.name} has not come to its next step for "
                     f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, for "
                     "a file or a lock for instance, it waits without end: interrupt it (Ctrl-C)"
                 )
         try:
             message: FromScript = receive(self.pipe)
         except (EOFError, ConnectionError):
-            self._process.join(GRACE_S)
-            how = forking.how_it_ended(self._process)
-            raise RunError(f"the process of {self._name}'s script {how}") from None
+            how = self.how_it_ended()
+            raise RunError(f"the process of {self.name}'s script {how}") from None
         return message
-
-    def close(self, *, has_ended: bool) -> None:
-        """End the process, whatever it does.
-
-        has_ended: True if the script has said that it has ended, so its process does too.
-        """
-        self.pipe.close()
-        if has_ended:
-            self._process.join(GRACE_S)
-        self._process.terminate()
-        self._process.join(GRACE_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()

@@ -50,7 +50,6 @@ from outpace.simulation.scripts.messages import (
 )
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots, fill
 from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.support.processes import forking
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
@@ -119,11 +118,7 @@ class ScriptProcess:
         self._slots = Slots()
         self.memory = CallMemory()  # of the script's own collectives
         arguments = self._slots, self.memory, experiment, files, output.for_process, measured
-        self.child = ChildProcess(
-            self._name,
-            lambda theirs: forking.start(self._name, run_script, worker, theirs, *arguments),
-            has_reader,
-        )
+        self.child = ChildProcess(self._name, has_reader, run_script, worker, *arguments)
         output.started()
         self.host: Host
         self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
@@ -359,7 +354,8 @@ class ScriptProcess:
         """End the process, whatever it does. Idempotent."""
         if self.child.closed:
             return
-        self.child.close(has_ended=self.ended is not None)
+        self.child.end(by_itself=self.ended is not None)
+        self.child.close()
         self._slots.close()
         self.memory.close()
 

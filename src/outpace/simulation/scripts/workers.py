@@ -16,11 +16,11 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.errors import ConfigError
-from outpace.simulation.scripts.child_process import GRACE_S
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.messages import Attached, Ended, receive
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.memory import free_bytes, own_bytes
+from outpace.support.processes.children import GRACE_S
 from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name

@@ -29,8 +29,8 @@ from outpace.tasks import Script
 
 
 def run_script(
-    number: int,
     pipe: Connection,
+    number: int,
     slots: Slots,
     memory: CallMemory,
     experiment: Experiment,
