@@ -48,7 +48,7 @@ sys.modules["of_the_command"] = types.ModuleType("of_the_command")
 collect_rarely()
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGUSR2, lambda *_: None)
-forking._preloaded[:] = [forking._BEGIN]  # a new Python imports no more than that
+forking.PRELOADED[:] = [forking._BEGIN]  # a new Python imports no more than that
 ours, theirs = socket.socketpair()
 if "thread" in sys.argv:
     threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -71,9 +71,10 @@ class Command:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         (folder / "torch.py").write_text("def set_num_threads(number): pass\n")  # is quick
+        paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *arguments],
-            env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(folder)},
+            env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": paths},
             stdout=subprocess.PIPE,
             text=True,
         )

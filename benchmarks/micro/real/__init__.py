@@ -36,13 +36,16 @@ from benchmarks.micro.real.start import seconds_to_start
 from benchmarks.micro.real.transport import plain, transport
 from benchmarks.micro.real.whole import whole
 
+from outpace.support.processes import forking
+
 MB = 250_000  # float32 elements
 SMALL = 1024  # 4 KB
 
 
 def measure(quick: bool) -> list[Measurement]:
     # A process that has to import torch and this package first takes seconds to start.
-    multiprocessing.set_forkserver_preload(["outpace.support.processes.preload", __name__])
+    forking.preload(__name__)
+    multiprocessing.set_forkserver_preload(forking.PRELOADED)
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
     nodes = (2, 1) if quick else (8, 2)  # workers and servers of the starts

@@ -42,7 +42,7 @@ class Training(Protocol):
         """Names and shapes of the parameters, see `blocks.naming`; empty if not known here."""
 
     @property
-    def work(self) -> Callable[..., None]:
+    def work(self) -> Callable[..., object]:
         """The function that a worker's process runs; its arguments: link, number, experiment."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
@@ -109,7 +109,7 @@ class ScriptTraining:
         # Absolute, because processes start in the folder in which the fork server was started.
         task = dataclasses.replace(experiment.task, path=str(path.absolute()))
         self.experiment = experiment if is_elsewhere else dataclasses.replace(experiment, task=task)
-        self.work: Callable[..., None] = partial(run_script, files=files)
+        self.work: Callable[..., object] = partial(run_script, files=files)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:
         return None

@@ -223,18 +223,17 @@ def test_a_role_without_a_place_is_named_with_what_it_lacks_and_what_to_do():
 
 
 def test_a_node_that_cannot_take_part_is_named():
-    from outpace.real.process.ray.cluster import problem_of
-    from outpace.real.process.ray.host import Survey
+    from outpace.real.process.ray.host import Survey, problem_of
 
-    here = Survey("1.2.0", "3.11.4", 1, ())
+    here = Survey("1.2.0", "3.11.4", ())
     for there, words in (
-        (Survey("1.1.0", "3.11.4", 1, ()), "has Outpace 1.1.0, and this machine 1.2.0"),
-        (Survey("1.2.0", "3.12.0", 1, ()), "has Python 3.12.0, and this machine 3.11.4"),
-        (Survey("1.2.0", "3.11.9", 1, ("/x/train.py",)), "does not have /x/train.py"),
+        (Survey("1.1.0", "3.11.4", ()), "has Outpace 1.1.0, and this machine 1.2.0"),
+        (Survey("1.2.0", "3.12.0", ()), "has Python 3.12.0, and this machine 3.11.4"),
+        (Survey("1.2.0", "3.11.9", ("/x/train.py",)), "does not have /x/train.py"),
     ):
         assert problem_of(there, here, "/out/.t").startswith(words)
     # The folder of the run need not be there.
-    assert problem_of(Survey("1.2.0", "3.11.9", 7, ("/out/.t",)), here, "/out/.t") == ""
+    assert problem_of(Survey("1.2.0", "3.11.9", ("/out/.t",)), here, "/out/.t") == ""
 
 
 class Blind:

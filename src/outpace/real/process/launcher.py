@@ -51,7 +51,7 @@ class Role:
     """
 
     name: str
-    target: Callable[..., None]
+    target: Callable[..., object]
     arguments: tuple[Any, ...] = ()
 
     def at(self, address: str) -> Role:

@@ -118,7 +118,7 @@ class LocalLauncher(Launcher):
 
 
 def _play(
-    target: Callable[..., None],
+    target: Callable[..., object],
     arguments: Sequence[Any],
     pipes: tuple[Connection, Connection] | None,
 ) -> None:

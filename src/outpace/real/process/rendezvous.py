@@ -110,7 +110,7 @@ def run_worker(script: Path, arguments: Sequence[str], place: Place | None) -> E
     Raises:
         ConfigError: there is no such script or file, or it does not fit `place`.
     """
-    from outpace.real.process.script import problem_of
+    from outpace.real.process.script import run_script
 
     if not script.is_file():
         raise ConfigError(f"{script} does not exist")
@@ -123,7 +123,7 @@ def run_worker(script: Path, arguments: Sequence[str], place: Place | None) -> E
     task = Script(path=str(script), arguments=tuple(arguments))
     files = Path(found.files) if found.files else None
     experiment = replace(experiment, task=task)
-    return problem_of(link, number, experiment, files=files, is_outside=True)
+    return run_script(link, number, experiment, files=files, is_outside=True)
 
 
 def join_from_file(path: str, place: Place | None) -> None:

@@ -24,13 +24,6 @@ from outpace.tasks import Script
 
 
 def run_script(
-    link: CoordinatorLink, number: int, experiment: Experiment, *, files: Path | None = None
-) -> None:
-    """Run the script of a worker in its process: see `problem_of`."""
-    problem_of(link, number, experiment, files=files)
-
-
-def problem_of(
     link: CoordinatorLink,
     number: int,
     experiment: Experiment,

@@ -33,12 +33,19 @@ from outpace.support.processes.signals import uninterrupted
 from outpace.support.processes.standing import is_ending
 
 _BEGIN: Final = "outpace.support.processes.begin_server"
-_PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
-_preloaded: Final = [_PRELOAD]
+# What a fork server that is a new Python imports, so that new processes have it already. Names,
+# because `support` must not import from the layers above it.
+PRELOADED: Final = [
+    _BEGIN,  # before the imports that take long
+    "outpace.simulation.executors.child",
+    "outpace.real.node.server",
+    "outpace.real.node.task",
+    "torch._dynamo",  # 1.5 s; torch imports it when the first optimizer is made
+]
 _starts_new_pythons: Final = [False]
 
 Process: TypeAlias = ForkServerProcess | SpawnProcess
@@ -61,7 +68,7 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     # A process whose arguments were sent in part only would end with a traceback.
     with _STARTING, uninterrupted(), _no_main_module():
         if not _starts_new_pythons[0]:
-            _start_fork_server(_preloaded)
+            _start_fork_server(PRELOADED)
         process.start()
     return process
 
@@ -99,8 +106,8 @@ def require_forking() -> None:
 
 def preload(module: str) -> None:
     """Make the fork server import a module too, unless the fork server runs already."""
-    if module not in _preloaded:
-        _preloaded.append(module)
+    if module not in PRELOADED:
+        PRELOADED.append(module)
 
 
 def die_with_parent() -> None:

@@ -39,7 +39,7 @@ from outpace.real.process.ray.connecting import (
     nodes_of,
     staying_connected,
 )
-from outpace.real.process.ray.host import Event, Host, Survey, survey_here
+from outpace.real.process.ray.host import Event, Host, Survey, problem_of, survey_here
 from outpace.real.process.ray.launcher import Hear
 from outpace.real.process.ray.placing import Group, lacking, no_room
 
@@ -53,10 +53,9 @@ class OutpaceHost(Host):
     def __init__(self, name: str, folder: str) -> None:
         super().__init__(name, ray.util.get_node_ip_address(), folder)
 
-    def node(self) -> str:
-        """Return the id of this actor's node."""
-        found: str = ray.get_runtime_context().get_node_id()
-        return found
+    def survey(self, paths: Sequence[str]) -> tuple[Survey, str]:
+        """Return what this actor finds on its node, and the id of the node."""
+        return survey_here(paths), ray.get_runtime_context().get_node_id()
 
 
 class RayHost:
@@ -72,9 +71,9 @@ class RayHost:
         self._hear: Hear = lambda *_: None
         self._is_asked = False  # for the next events
 
-    def survey(self, paths: Sequence[str]) -> tuple[Any, Any]:
-        """Return references to the survey and to the id of the node."""
-        return self._actor.survey.remote(list(paths)), self._actor.node.remote()
+    def survey(self, paths: Sequence[str]) -> Any:
+        """Return a reference to what the actor's survey returns."""
+        return self._actor.survey.remote(list(paths))
 
     def order(self, method: str, *arguments: Any) -> Future[Any]:
         """Give an order; it is done when the result is there, or an error if the host is lost."""
@@ -287,7 +286,7 @@ class RayCluster:
         kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
         actor = kind.options(**options).remote(name, self._folder)
         host = RayHost(name, actor)
-        _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
+        _future(host.survey(())).add_done_callback(lambda found: self._is_on(host, found))
         return host
 
     def _place(self, name: str) -> tuple[Group, PlacementGroup, int]:
@@ -346,12 +345,13 @@ class RayCluster:
         for name in sorted(self._by_role.keys() - set(names)):
             self.release(name)
 
-    def _is_on(self, host: RayHost, node: Future[str]) -> None:
+    def _is_on(self, host: RayHost, found: Future[tuple[Survey, str]]) -> None:
         """It is known on which node a host is. In another thread."""
-        if node.exception() is None:
+        if found.exception() is None:
             # Not connected any more, perhaps.
             with contextlib.suppress(RayError, RuntimeError), staying_connected():
-                host.node = node_names().get(node.result(), node.result())
+                _, node = found.result()
+                host.node = node_names().get(node, node)
                 self.nodes[host.name] = host.node
 
     def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
@@ -370,14 +370,14 @@ class RayCluster:
         with _token(shared) as token:
             wanted = [*paths, *([] if token is None else [str(token)])]
             asked = {name: self.host(name).survey(wanted) for name in self._by_role}
-            references = [reference for pair in asked.values() for reference in pair]
+            references = list(asked.values())
             deadline = time.monotonic() + self._settings.wait_s
             ready, _ = ray.wait(
                 references, num_returns=len(references), timeout=self._settings.wait_s
             )
             names, blind = node_names(), ""
-            for name, (found, node) in asked.items():
-                if found not in ready or node not in ready:
+            for name, found in asked.items():
+                if found not in ready:
                     raise ConfigError(
                         f"launcher: the node of {name} did not answer within "
                         f"{self._settings.wait_s:g} s: look at it with `ray status`, or wait "
@@ -385,36 +385,18 @@ class RayCluster:
                     )
                 left = max(0.1, deadline - time.monotonic())
                 try:
-                    survey, node_id = ray.get([found, node], timeout=left)
+                    survey, node = ray.get(found, timeout=left)
                 except (RayError, GetTimeoutError) as error:
                     raise ConfigError(
                         f"launcher: the actor of {name} could not be started: {last_line(error)}"
                     ) from None
-                self.host(name).node = self.nodes[name] = names.get(node_id, node_id)
+                self.host(name).node = self.nodes[name] = names.get(node, node)
                 problem = problem_of(survey, survey_here(), str(token))
                 if problem:
                     raise ConfigError(f"launcher: node {self.nodes[name]} {problem}")
                 if str(token) in survey.missing:
                     blind = self.nodes[name]
             return blind
-
-
-def problem_of(there: Survey, here: Survey, token: str) -> str:
-    """Return in words why a node cannot take part; empty if it can.
-
-    token: a file that it need not have.
-    """
-    if there.outpace != here.outpace:
-        return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"
-    if there.python.split(".")[:2] != here.python.split(".")[:2]:
-        return f"has Python {there.python}, and this machine {here.python}: use the same"
-    files = [path for path in there.missing if path != token]
-    if files:
-        return (
-            f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
-            "reach"
-        )
-    return ""
 
 
 @contextlib.contextmanager

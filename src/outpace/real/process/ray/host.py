@@ -14,6 +14,7 @@ import platform
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -33,19 +34,47 @@ _LOOK_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a host finds on its node. missing: those of the wanted paths that are not there."""
+    """What a host finds on its node: versions, and those of the wanted paths that are not there.
+
+    torch: as `torch_version` has it; empty: it does not matter.
+    """
 
     outpace: str
     python: str
-    process: int
     missing: tuple[str, ...]
+    torch: str = ""
 
 
-def survey_here(paths: Sequence[str] = ()) -> Survey:
+def survey_here(paths: Sequence[str] = (), torch: str = "") -> Survey:
     """Return what this process finds on its machine."""
     # `Path.exists` raises PermissionError for a path in a folder that cannot be looked into.
     missing = tuple(path for path in paths if not os.path.exists(path))
-    return Survey(__version__, platform.python_version(), os.getpid(), missing)
+    return Survey(__version__, platform.python_version(), missing, torch)
+
+
+def torch_version() -> str:
+    """Return the version of torch, without its variant (`+cpu`) and without importing it."""
+    return version("torch").partition("+")[0]
+
+
+def problem_of(there: Survey, here: Survey, token: str = "") -> str:
+    """Return in words why a node cannot take part; empty if it can.
+
+    token: a file that it need not have.
+    """
+    if there.outpace != here.outpace:
+        return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"
+    if there.python.split(".")[:2] != here.python.split(".")[:2]:
+        return f"has Python {there.python}, and this machine {here.python}: use the same"
+    files = [path for path in there.missing if path != token]
+    if files:
+        return (
+            f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
+            "reach"
+        )
+    if there.torch != here.torch:
+        return f"has torch {there.torch}, and this machine {here.torch}: install the same"
+    return ""
 
 
 class Host:
@@ -68,10 +97,6 @@ class Host:
         self._launcher = LocalLauncher(self._clock, self._ended, self._printed, address)
 
     # -- called from far -----------------------------------------------------------------
-
-    def survey(self, paths: Sequence[str]) -> Survey:
-        """Return what this host finds on its node."""
-        return survey_here(paths)
 
     def order(self, method: str, *arguments: Any) -> None:
         """Have the thread of `events` call a method of this object; return when it has."""

@@ -13,7 +13,6 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Final
 
 import ray
@@ -21,9 +20,8 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from outpace.real.process.ray.cluster import problem_of
 from outpace.real.process.ray.connecting import connected, last_line, node_names, nodes_now
-from outpace.real.process.ray.host import Survey, survey_here
+from outpace.real.process.ray.host import Survey, problem_of, survey_here, torch_version
 from outpace.real.process.ray.task_news import Began, RunLost
 
 _KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
@@ -137,7 +135,7 @@ class RayTasks:
                 found[name] = f"did not answer within {wait_s:g} s: look at it with `ray status`"
                 continue
             try:
-                problem = _problem(ray.get(survey), _survey())
+                problem = problem_of(ray.get(survey), _survey())
             except RayError as error:
                 problem = f"cannot start processes: {last_line(error)}"
             if problem:
@@ -191,15 +189,14 @@ def _carry_out(
     work: bytes,
     folder: str,
     paths: Sequence[str],
-    wanted: tuple[Survey, str],
+    wanted: Survey,
     reasons: Any,
     number: int,
 ) -> Iterator[Any]:
     """Carry out a run on a node, in the working folder if it exists there. A task."""
-    found = _survey(paths)
-    problem, missing = _problem(_survey(), wanted), found[0].missing
-    yield Began(ray.get_runtime_context().get_node_id(), problem, missing)
-    if problem or missing:
+    problem, found = problem_of(_survey(), wanted), _survey(paths)
+    yield Began(ray.get_runtime_context().get_node_id(), problem, found.missing)
+    if problem or found.missing:
         return
     if os.path.isdir(folder):
         os.chdir(folder)
@@ -216,20 +213,6 @@ def _carry_out(
     yield from carry_out(*arguments, stopped)
 
 
-def _survey(paths: Sequence[str] = ()) -> tuple[Survey, str]:
-    """Return what this process finds on its node, and the version of torch."""
-    return survey_here(paths), torch_version()
-
-
-def torch_version() -> str:
-    """Return the version of torch, without its variant (`+cpu`) and without importing it."""
-    return version("torch").partition("+")[0]
-
-
-def _problem(there: tuple[Survey, str], here: tuple[Survey, str]) -> str:
-    """Return in words why a node cannot take part; empty if it can."""
-    if problem := problem_of(there[0], here[0], ""):
-        return problem
-    if there[1] != here[1]:
-        return f"has torch {there[1]}, and this machine {here[1]}: install the same"
-    return ""
+def _survey(paths: Sequence[str] = ()) -> Survey:
+    """Return what this process finds on its node."""
+    return survey_here(paths, torch_version())
