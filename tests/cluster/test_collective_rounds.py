@@ -20,9 +20,9 @@ L, B, M = 0.002, 1e7, 840_000  # seconds, bytes/s, bytes
     [
         ("broadcast", lambda n, log: log * (L + M / B)),
         ("reduce", lambda n, log: log * (L + M / B)),
-        ("all-gather", lambda n, log: (n - 1) * (L + M / B)),
-        ("reduce-scatter", lambda n, log: (n - 1) * (L + M / n / B)),
-        ("all-to-all", lambda n, log: (n - 1) * (L + M / n / B)),
+        ("all_gather", lambda n, log: (n - 1) * (L + M / B)),
+        ("reduce_scatter", lambda n, log: (n - 1) * (L + M / n / B)),
+        ("all_to_all", lambda n, log: (n - 1) * (L + M / n / B)),
         ("gather", lambda n, log: (n - 1) * (L + M / B)),
         ("scatter", lambda n, log: (n - 1) * (L + M / B)),
     ],
@@ -46,11 +46,11 @@ def test_all_members_take_part_and_the_root_comes_first():
     backwards = [[(b, a) for a, b in once] for once in reversed(rounds)]
     assert rounds_of("reduce", members)[0] == backwards
     assert rounds_of("gather", members)[0] == [[(n, 3)] for n in (4, 0, 1, 2)]
-    pairs = {pair for once in rounds_of("all-to-all", members)[0] for pair in once}
+    pairs = {pair for once in rounds_of("all_to_all", members)[0] for pair in once}
     assert len(pairs) == 5 * 4
 
 
 def test_a_slow_member_slows_a_collective_down():
     law = NetworkLaw(L, B, nodes={"worker-2": LinkLaw(bandwidth_bytes_per_s=B / 4)})
-    found = Costs(Paths(law, None)).of("all-gather", range(3), M).duration
+    found = Costs(Paths(law, None)).of("all_gather", range(3), M).duration
     assert found == pytest.approx(2 * (L + 4 * M / B) * 1e9, abs=1)

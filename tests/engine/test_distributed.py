@@ -18,15 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from outpace.config.reading import experiment_from
 from outpace.engine.distributed import patches
-from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.by_hand import ByHand
-from outpace.engine.distributed.call import Call, CollectiveWork
-from outpace.engine.distributed.environment import calls_attach
+from outpace.engine.distributed.call import Alone, Call, CollectiveWork
+from outpace.engine.distributed.environment import calls_attach, require_own_place
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
-from outpace.engine.distributed.requirements import require_followable, require_own_place
 from outpace.engine.scripts import attached
+from outpace.engine.scripts.optimizers import require_followable
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
@@ -55,8 +54,7 @@ class Several(Noted):
 
 
 def group_of(collectives: Noted, backward: BackwardPass | None = None) -> OutpaceGroup:
-    numbers = itertools.count()
-    return OutpaceGroup(collectives, 30.0, backward or BackwardPass(), lambda: next(numbers))
+    return OutpaceGroup(collectives, 30.0, backward or BackwardPass(), itertools.count())
 
 
 def test_a_collective_becomes_a_call_with_the_line_of_the_script():

@@ -34,9 +34,9 @@ Pattern: TypeAlias = Literal[
     "exchange",
     "broadcast",
     "reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
     "gather",
     "scatter",
     "barrier",
@@ -93,15 +93,15 @@ _ROUNDS: Final[dict[str, Callable[[Sequence[int]], list[Round]]]] = {
     "exchange": lambda members: [[(members[0], members[1]), (members[1], members[0])]],
     "broadcast": _broadcast,
     "reduce": _reduce,
-    "all-gather": _ring,
-    "reduce-scatter": _ring,
-    "all-to-all": _all_to_all,
+    "all_gather": _ring,
+    "reduce_scatter": _ring,
+    "all_to_all": _all_to_all,
     "gather": lambda members: [[(other, members[0])] for other in members[1:]],
     "scatter": lambda members: [[(members[0], other)] for other in members[1:]],
     "barrier": _barrier,
     "message": lambda members: [[(members[0], members[1])]],
 }
-_IN_CHUNKS: Final = ("ring", "reduce-scatter", "all-to-all")
+_IN_CHUNKS: Final = ("ring", "reduce_scatter", "all_to_all")
 
 
 def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:

@@ -12,14 +12,14 @@ from functools import partial
 from outpace.blocks.block import Block, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.peers import PendingExchange
+from outpace.engine.peers import PendingExchange, PendingMeeting
 from outpace.errors import ConfigError
+from outpace.kernel import Future, Kernel
 from outpace.optim import Optimizer, OptimizerState
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchanges
-from outpace.simulation.collective.meetings import SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.peer_failures import PeerFailures
@@ -38,8 +38,32 @@ from outpace.sync.checkpoint.workers import (
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.gossip import Pairing
+from outpace.sync.peers.meetings import Meetings
 from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
 from outpace.tasks import Workload
+
+
+class SimulatedMeetings:
+    """The meetings of a run: each is over at the moment in which the last worker comes."""
+
+    def __init__(self, kernel: Kernel, workers: int) -> None:
+        self._kernel, self._meetings = kernel, Meetings(range(workers))
+        self._parts: dict[int, PendingMeeting] = {}  # by worker
+
+    def come(self, worker: int, *, last: bool) -> PendingMeeting:
+        """See `PeerContext.meet`."""
+        all_here = Future[None](self._kernel, "the workers that are not at the meeting")
+        part = self._parts[worker] = PendingMeeting(self._kernel.now, all_here)
+        self._end(self._meetings.come(worker, last=last))
+        return part
+
+    def leave(self, worker: int) -> None:
+        """Wait no longer for this worker."""
+        self._end(self._meetings.leave(worker))
+
+    def _end(self, workers: list[int]) -> None:
+        for worker in workers:
+            self._parts[worker].end(self._kernel.now)
 
 
 class PeerSimulation(VirtualRun):

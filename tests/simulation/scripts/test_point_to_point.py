@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outpace.errors import RunError
-from outpace.kernel import Kernel
+from outpace.kernel import Future, Kernel
 from outpace.simulation.scripts.collectives.matching import Matching, Part
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Joined
@@ -35,7 +35,7 @@ def part(worker: int, what: Joined, values: float = 0.0) -> Part:
     memory = CallMemory()
     memory.require(64)
     memory.view(0, 4, FLOAT).fill_(values)
-    return Part(worker, what, memory)
+    return Part(worker, what, memory, Future(Kernel(), str(what)))
 
 
 def test_messages_are_matched_by_ranks_and_tag_and_keep_their_order():

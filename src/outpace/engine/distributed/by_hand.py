@@ -23,10 +23,9 @@ from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.optimizers import Optimizers
 from outpace.engine.scripts.running import letting_it_end
-from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import OutpaceError
 from outpace.support.place import HERE
 
 
@@ -170,17 +169,3 @@ class CountedPasses:
     def _leave(self) -> None:
         with contextlib.suppress(OutpaceError, SystemExit):  # the run is over
             self.forward()
-
-
-def require_none(optimizers: Optimizers, call: Call, strategy: str) -> None:
-    """Raise ConfigError for a collective of a script that trains without DistributedDataParallel.
-
-    strategy: `sync.kind`, which is not ssgd.
-    """
-    if optimizers.have_gradients():
-        raise ConfigError(
-            f"{call}: this script trains a model that is not in DistributedDataParallel, and "
-            f"averages gradients itself, but sync.kind={strategy} exchanges those of a model in "
-            "DistributedDataParallel: wrap the model in it and leave the script's own average "
-            "out, or take sync.kind=ssgd"
-        )

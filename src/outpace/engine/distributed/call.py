@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from outpace.engine.distributed.compiling import not_compiled
+from outpace.engine.distributed.where import SUPPORTED
+from outpace.errors import ConfigError
 
 c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
 
@@ -242,3 +244,29 @@ class Collectives:
         """Wait for all buckets of a backward pass, at its end. Raises as `CollectiveWork.wait`."""
         for bucket in buckets:
             bucket.wait()
+
+
+class Alone(Collectives):
+    """Carries out collectives of this process alone, which are copies.
+
+    DistributedDataParallel gets such a group if the strategy exchanges the gradients.
+    """
+
+    rank = 0
+    size = 1
+    has_reduced = False  # True once a backward pass has all-reduced its gradients
+
+    def begin(self, call: Call) -> CollectiveWork:
+        """Copy the inputs to the outputs.
+
+        Raises:
+            ConfigError: the call needs another process.
+        """
+        if call.kind in ("send", "recv"):
+            raise ConfigError(f"{call}: there is no other process in this group; {SUPPORTED}")
+        self.has_reduced |= call.kind == "all_reduce"
+        with torch.no_grad():
+            for given, into in zip(call.inputs, call.outputs, strict=False):
+                if given is not into:
+                    into.copy_(given)
+        return CollectiveWork(call.outputs)

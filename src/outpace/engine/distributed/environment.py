@@ -1,10 +1,13 @@
-"""The environment variables that torchrun sets, for scripts and libraries that read them."""
+"""The place of a script's process: what torchrun sets in its environment, and what must fit it."""
 
 from __future__ import annotations
 
 import ast
 import os
 from pathlib import Path
+
+from outpace.errors import ConfigError
+from outpace.support.place import HERE
 
 
 def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
@@ -56,3 +59,25 @@ def calls_attach(script: Path) -> bool:
             isinstance(each, ast.ImportFrom) and each.module == "outpace" for each in ast.walk(tree)
         )
     )
+
+
+def require_own_place(line: str, name: str, given: int | None, here: int) -> None:
+    """Raise ConfigError for a rank or a number of processes that is not this process's.
+
+    Args:
+        line: of `init_process_group`.
+        name: rank or world_size. given: as an argument, -1 or None for none; then torch takes the
+            variable, which the script may have set.
+        here: as this process has been started.
+    """
+    how, variable = f"{name}={given}", os.environ.get(name.upper(), "")
+    if given in (-1, None):
+        if not variable.isdecimal():
+            return
+        how, given = f"{name.upper()}={variable} in its environment", int(variable)
+    if given != here:
+        raise ConfigError(
+            f"init_process_group at {line} has {how}, but this is process {HERE.number} of the "
+            f"{HERE.workers} workers of this run: take rank and world size from the variables RANK "
+            "and WORLD_SIZE, as under torchrun, or run with another --workers"
+        )

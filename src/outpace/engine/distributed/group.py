@@ -6,7 +6,7 @@ DistributedDataParallel. The names and signatures of the methods are torch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from operator import methodcaller
 from typing import Any, Final, get_args
@@ -90,7 +90,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         collectives: carries the collectives out.
         timeout_s: longest wait for the other processes, unless a call has its own.
         backward: the backward pass whose gradient buckets this group all-reduces.
-        numbers: returns the number of the next call.
+        numbers: of its calls.
         check: called with each call before it begins.
     """
 
@@ -99,12 +99,12 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         collectives: Collectives,
         timeout_s: float,
         backward: BackwardPass,
-        numbers: Callable[[], int],
+        numbers: Iterator[int],
         check: Callable[[Call], None] | None = None,
     ) -> None:
         super().__init__(collectives.rank, collectives.size)
         self._collectives, self.timeout_s = collectives, timeout_s
-        self._backward, self._next, self._check = backward, numbers, check
+        self._backward, self._numbers, self._check = backward, numbers, check
         self._name = ""
         self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
 
@@ -172,7 +172,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         if hasattr(opts, "timeout"):
             opts.timeout = timedelta(seconds=timeout_s)
         call = Call(
-            number=self._next(),
+            number=next(self._numbers),
             kind=kind,
             where=line,
             operation=_operation(opts) if kind in COMBINING else "sum",
@@ -284,7 +284,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
                 "the default group"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
-        group = OutpaceGroup(self._collectives, seconds, self._backward, self._next, self._check)
+        group = OutpaceGroup(self._collectives, seconds, self._backward, self._numbers, self._check)
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group

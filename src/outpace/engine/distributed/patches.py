@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -33,15 +33,17 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.by_hand import ByHand, CountedPasses, require_none
-from outpace.engine.distributed.call import Call
-from outpace.engine.distributed.environment import calls_attach, set_environment
+from outpace.engine.distributed.by_hand import ByHand, CountedPasses
+from outpace.engine.distributed.call import Alone, Call
+from outpace.engine.distributed.environment import (
+    calls_attach,
+    require_own_place,
+    set_environment,
+)
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
-from outpace.engine.distributed.requirements import both, require_own_place
 from outpace.engine.distributed.where import innermost, where
 from outpace.engine.scripts.running import letting_it_end
 from outpace.errors import ConfigError
@@ -64,32 +66,17 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     script.optimizers.install()
     c10d: Any = dist.distributed_c10d
     c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
-    init = functools.partial(script.init_process_group, c10d.init_process_group)
-    replace_everywhere(c10d.init_process_group, functools.wraps(c10d.init_process_group)(init))
+    init = c10d.init_process_group
+    replace_everywhere(init, _around(init, script.init_process_group))
     install_refusals()
     processes: Any = torch.multiprocessing
     processes.spawn = spawn
     model: Any = DistributedDataParallel
-    made, forward, hook = model.__init__, model.forward, model.register_comm_hook
-
-    @functools.wraps(made)
-    def init_model(self: Any, *args: Any, **kwargs: Any) -> None:
-        script.make_model(made, self, *args, **kwargs)
-
-    @functools.wraps(forward)
-    def forward_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-        script.before_forward(self)
-        return forward(self, *args, **kwargs)
-
-    @functools.wraps(hook)
-    def register_comm_hook(self: Any, *args: Any, **kwargs: Any) -> None:
-        script.require_own_collectives("a communication hook")
-        hook(self, *args, **kwargs)
-
-    model.__init__, model.forward = init_model, forward_model
-    model.register_comm_hook = register_comm_hook
+    model.__init__ = _around(model.__init__, script.make_model)
+    model.forward = _around(model.forward, script.forward)
     model._register_builtin_comm_hook = register_builtin_comm_hook
     if HERE.follow is None:
+        model.register_comm_hook = script.refuse_comm_hook
         model.join = join
         # A copy of a model, which has no process group, gets the one that all models have.
         module: Any = distributed
@@ -97,6 +84,16 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     else:
         register_optimizer_step_pre_hook(script.by_hand.before_step)
         register_optimizer_step_post_hook(script.after_step)
+
+
+def _around(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of a function of torch: `by`, which gets that function first."""
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return by(original, *args, **kwargs)
+
+    return called
 
 
 class _Script:
@@ -110,7 +107,7 @@ class _Script:
         self._backward = BackwardPass(self.by_hand.share)
         self._by_passes = CountedPasses(self._backward)
         self._backend: str | None = None  # that the script has named
-        self._numbers = itertools.count()
+        self._numbers = itertools.count()  # of calls
         self._exchanges_nothing = Alone()
         # Models of DistributedDataParallel: see `_elements_of`; 0: not counted.
         self._models = weakref.WeakKeyDictionary[Any, int]()
@@ -138,7 +135,7 @@ class _Script:
         """
         line = where(innermost())
         if HERE.worker is not None and not HERE.is_distributed:
-            raise ConfigError(both(line))
+            raise ConfigError(_both(line))
         for name, given, here in (
             ("world_size", world_size, HERE.workers),
             ("rank", rank, HERE.number),
@@ -168,13 +165,12 @@ class _Script:
         seconds = timeout.total_seconds()
         collectives = HERE.collectives(seconds, self._backend)
         check = None if self._follows else self.check
-        numbers = self._numbers
-        return OutpaceGroup(collectives, seconds, self._backward, lambda: next(numbers), check)
+        return OutpaceGroup(collectives, seconds, self._backward, self._numbers, check)
 
     @functools.cache  # noqa: B019  # there is one script in a process
     def alone(self) -> OutpaceGroup:
         """Return the group of models whose gradients the strategy exchanges."""
-        return OutpaceGroup(self._exchanges_nothing, 1.0, BackwardPass(), lambda: 0)
+        return OutpaceGroup(self._exchanges_nothing, 1.0, BackwardPass(), itertools.count())
 
     # -- DistributedDataParallel ------------------------------------------------------------
 
@@ -183,12 +179,12 @@ class _Script:
         self._models[model] = 0
         self.by_hand.look_no_more()
         given = inspect.signature(init).bind(model, *args, **kwargs)
-        if given.arguments.get("mixed_precision") is not None:
-            self.require_own_collectives("mixed_precision of DistributedDataParallel")
         if self._follows:
             init(*given.args, **given.kwargs)
             self._elements_of(model)
             return
+        if given.arguments.get("mixed_precision") is not None:
+            raise self._no_gradients("mixed_precision of DistributedDataParallel")
         everyone = given.arguments.get("process_group")
         mesh = given.arguments.pop("device_mesh", None)
         if everyone is None and mesh is not None:
@@ -202,19 +198,34 @@ class _Script:
         if given.arguments.get("init_sync", True):
             begin_alike(model, everyone)
 
-    def require_own_collectives(self, what: str) -> None:
-        """Raise ConfigError if the strategy, and not the script, exchanges the gradients."""
-        if not self._follows:
-            raise ConfigError(
-                f"{what} at {where(innermost())}: with sync.kind={self._strategy} "
-                "DistributedDataParallel exchanges no gradients; leave it out, or take "
-                "sync.kind=ssgd"
-            )
+    def refuse_comm_hook(self, *_: Any, **__: Any) -> NoReturn:
+        """Take the place of `DistributedDataParallel.register_comm_hook`."""
+        raise self._no_gradients("a communication hook")
+
+    def _no_gradients(self, what: str) -> ConfigError:
+        """Return the error about something that applies to exchanges of gradients by the script."""
+        return ConfigError(
+            f"{what} at {where(innermost())}: with sync.kind={self._strategy} "
+            "DistributedDataParallel exchanges no gradients; leave it out, or take sync.kind=ssgd"
+        )
 
     def check(self, call: Call) -> None:
-        """Raise ConfigError for a collective that the strategy does not allow."""
-        if not self._models:
-            require_none(self.optimizers, call, self._strategy)
+        """Raise ConfigError for a collective of a script that averages gradients itself.
+
+        The strategy is not ssgd.
+        """
+        if not self._models and self.optimizers.have_gradients():
+            raise ConfigError(
+                f"{call}: this script trains a model that is not in DistributedDataParallel, and "
+                f"averages gradients itself, but sync.kind={self._strategy} exchanges those of a "
+                "model in DistributedDataParallel: wrap the model in it and leave the script's own "
+                "average out, or take sync.kind=ssgd"
+            )
+
+    def forward(self, forward: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+        """Carry out a forward pass of DistributedDataParallel."""
+        self.before_forward(model)
+        return forward(model, *args, **kwargs)
 
     @_disable_dynamo
     def before_forward(self, model: Any) -> None:
@@ -256,10 +267,7 @@ class _Script:
         if not found and self._follows and not self.optimizers.alive():
             found = [self._by_passes.of(model.module)]
         if found:
-            if not self._follows:
-                require_one(found, self._strategy)
-            self._trained = model
-            self._begin(model.module, found[0])
+            self._begin_with(model, found[0], found)
         elif self._exchanges_nothing.has_reduced and not self.optimizers.alive():
             raise ConfigError(
                 f"{where(innermost())}: the model in DistributedDataParallel is trained without an "
@@ -275,13 +283,19 @@ class _Script:
         """
         line = where(innermost())
         if not isinstance(model, DistributedDataParallel):
-            raise ConfigError(both(line))
+            raise ConfigError(_both(line))
         found = self.optimizers.of(model.module)
         if optimizer not in found:
             raise ConfigError(
                 f"{line}: outpace.attach got an optimizer that has no parameters of the model: "
                 "give it the optimizer of the model in DistributedDataParallel"
             )
+        self._begin_with(model, optimizer, found)
+
+    def _begin_with(
+        self, model: Any, optimizer: torch.optim.Optimizer, found: list[torch.optim.Optimizer]
+    ) -> None:
+        """Begin the run. found: all optimizers of the model."""
         if not self._follows:
             require_one(found, self._strategy)
         self._trained = model
@@ -317,20 +331,6 @@ class _Script:
                 HERE.worker.stepped()
 
 
-# -- what takes the place of functions of torch ------------------------------------------------
-
-
-def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
-    """Take the place of `DistributedDataParallel._register_builtin_comm_hook`.
-
-    torch's C++ hooks accept no results of a group in Python. Its Python hooks do the same.
-    """
-    shared: Any = dist
-    is_half = comm_hook_type == shared.BuiltinCommHookType.FP16_COMPRESS
-    hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
-    self.register_comm_hook(None, hook)
-
-
 def begin_alike(model: Any, group: Any) -> None:
     """Give all processes the model of process 0, as DistributedDataParallel does."""
     c10d: Any = dist
@@ -345,6 +345,30 @@ def begin_alike(model: Any, group: Any) -> None:
         params_and_buffers_to_ignore=model.parameters_to_ignore,
         broadcast_buffers=model.broadcast_buffers,
     )
+
+
+def _both(line: str) -> str:
+    """Return the message about a script that uses both `attach` and a process group."""
+    return (
+        f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
+        "one of them. With init_process_group and DistributedDataParallel nothing else is needed "
+        "(for checkpoints give outpace.attach the model in DistributedDataParallel); with "
+        "outpace.attach leave both out"
+    )
+
+
+# -- what takes the place of functions of torch ------------------------------------------------
+
+
+def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+    """Take the place of `DistributedDataParallel._register_builtin_comm_hook`.
+
+    torch's C++ hooks accept no results of a group in Python. Its Python hooks do the same.
+    """
+    shared: Any = dist
+    is_half = comm_hook_type == shared.BuiltinCommHookType.FP16_COMPRESS
+    hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
+    self.register_comm_hook(None, hook)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Requirements on a script's optimizer, in every runtime."""
+"""Requirements on scripts, and on their optimizers, in every runtime."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
         raise ConfigError(
             "optimizer: without servers the script's own optimizer takes the steps: remove this key"
         )
+
+
+def require_followable(experiment: Experiment) -> None:
+    """Raise ConfigError for settings that apply to the all-reduces and steps of Outpace only.
+
+    For a script that is followed (`ssgd`): it uses its own collectives, and takes its own steps.
+    """
+    strategy = experiment.peers
+    assert strategy is not None
+    if strategy.wire != "full":
+        raise ConfigError(
+            f"sync.wire={strategy.wire}: DistributedDataParallel sends the gradients as they are: "
+            "leave wire out, or register torch's bf16_compress_hook in the script"
+        )
+    require_own_optimizer(experiment.optimizer)
 
 
 def require_steps(script: ScriptModel, experiment: Experiment) -> None:

@@ -2,10 +2,18 @@
 
 Each operation is the backend's own, Gloo's or NCCL's, with the arguments of the script's call. Here
 it is noted when a collective begins and ends, and which worker is waited for.
+
+Gloo does not find out whether all workers call the same collective: with different kinds it waits
+until its time-out, with different sizes its process aborts, or the result is wrong. So a small
+all-reduce of a fingerprint of the call goes before (`Check`). A script that waits for its
+collective begins it when that is over. Others begin it at once, as DistributedDataParallel does
+with the first bucket of a backward pass: then the check costs no time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -17,7 +25,6 @@ from outpace.engine.distributed.call import ROOTED, Call, Collectives, Collectiv
 from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
-from outpace.real.collective.checks import Check, begin_maximum
 from outpace.real.collective.group import (
     Group,
     GroupSettings,
@@ -35,6 +42,51 @@ from outpace.support.units import Time, seconds
 
 _LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
+c10d: Any = dist.distributed_c10d  # has all options of collectives
+
+
+class Maximum:
+    """The maximum of each number over all workers of a group of Gloo, which has begun."""
+
+    def __init__(self, group: Any, numbers: Sequence[int], timeout: timedelta) -> None:
+        self.found = torch.tensor(numbers, device="cpu")  # once it is over
+        options = c10d.AllreduceOptions()
+        options.reduceOp, options.timeout = dist.ReduceOp.MAX, timeout
+        self.work = group.allreduce([self.found], options)
+
+    def is_completed(self) -> bool:
+        return bool(self.work.is_completed())
+
+
+class Check(Maximum):
+    """The check of a call.
+
+    ended: this worker knows that the run is over.
+    """
+
+    def __init__(self, group: Any, call: Call, *, ended: bool) -> None:
+        self.call = call
+        text = call.words().encode()
+        number = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+        mine, limit = (number, -number, int(ended)), timedelta(seconds=call.timeout_s)
+        super().__init__(group, mine, limit)
+
+    def wait_for_either(self, work: Any) -> None:
+        """Wait until this, or the work of a collective, is over."""
+        is_over = threading.Event()
+        for each in (self.work, work):
+            each.get_future().add_done_callback(lambda _: is_over.set())
+        is_over.wait()
+
+    @property
+    def is_same(self) -> bool:
+        """True if all workers have made the same call. Only after the end of the check."""
+        return bool(self.found[0] == -self.found[1])
+
+    @property
+    def is_over(self) -> bool:
+        """True if a worker knows that the run is over, the same for all workers."""
+        return bool(self.found[2])
 
 
 class BackendCollectives(Collectives):
@@ -74,7 +126,7 @@ class BackendCollectives(Collectives):
         self._store = dist.PrefixStore(f"script {number}", kept)
         self._may_use_nccl = backend is None or "nccl" in backend.lower()
         self._on_gpus: Any = None  # the group for tensors on GPUs, once there was one
-        self._agreed: tuple[Any, torch.Tensor] | None = None  # see `_begin_agreeing`
+        self._agreed: Maximum | None = None  # see `_begin_agreeing`
         self._is_at_end = False  # see `end_run`
         shared, prefix = GroupStore(store, _STORE_S), f"waits {number}"
         self._waits = Waits(shared, prefix, rank, size)
@@ -162,7 +214,7 @@ class BackendCollectives(Collectives):
         """
         before, self._unsettled = self._unsettled, []
         for each in (*before, check):
-            each.wait()
+            each.work.wait()
             self._require_same(each)
         if check.is_over and (check.call.waits or check.call.kind not in ROOTED):
             self.observer.ends()
@@ -198,18 +250,18 @@ class BackendCollectives(Collectives):
         A small all-reduce follows that of the last bucket, and ends at nearly the same time.
         """
         mine = self.observer.now, int(self.observer.has_seen_end())
-        self._agreed = begin_maximum(self._group, mine, self._limit)
+        self._agreed = Maximum(self._group, mine, self._limit)
 
     def _agree(self, buckets: Sequence[CollectiveWork]) -> tuple[int, bool]:
-        assert self._agreed is not None
-        (work, found), self._agreed = self._agreed, None
+        agreed, self._agreed = self._agreed, None
+        assert agreed is not None
         try:
-            work.wait()
+            agreed.work.wait()
         except RuntimeError as error:
             last = buckets[-1]
             assert isinstance(last, BackendWork)
             self.failed(last.call, error, last.begun)
-        joined, over = found.tolist()
+        joined, over = agreed.found.tolist()
         return joined, bool(over)
 
     # -- what its pending collectives tell ------------------------------------------------------

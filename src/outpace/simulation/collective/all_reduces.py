@@ -44,7 +44,7 @@ class SimulatedAllReduces:
         self._wire: Wire = wire
         self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum(), exact)
         self._ended = ended
-        self._live = set(range(workers))
+        self.live = set(range(workers))  # that have not left
         self._joined = [first] * workers  # number of all-reduces, by worker
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
         self.ended = first  # number of all-reduces whose result a worker has
@@ -69,12 +69,12 @@ class SimulatedAllReduces:
 
     def leave(self, worker: int) -> None:
         """Wait no longer for this worker."""
-        self._live.discard(worker)
+        self.live.discard(worker)
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
 
     def _begin_if_complete(self, whole: _AllReduce) -> None:
-        if not self._live <= whole.parts.keys():
+        if not self.live <= whole.parts.keys():
             return
         del self._joining[whole.number]
         whole.began = self._kernel.now

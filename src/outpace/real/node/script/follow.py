@@ -17,9 +17,9 @@ from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Call
-from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.optimizers import require_followable
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from outpace.engine.distributed.call import REMEDY, difference
 from outpace.errors import RunError
+from outpace.kernel import Future
 from outpace.simulation.collective.values import results_of
 from outpace.simulation.scripts.messages import Joined
 from outpace.simulation.scripts.shared_memory import CallMemory
@@ -37,6 +38,7 @@ class Part:
     worker: int
     call: Joined
     memory: CallMemory
+    result: Future[None]  # it is there
     joined: Time = 0
     number: int = -1
     all_joined: Time = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outpace.errors import RunError
-from outpace.kernel import DeadlockError, Kernel, WalkerError
+from outpace.kernel import DeadlockError, Future, Kernel, WalkerError
 from outpace.optim.step import OptimizerState
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network import network_of
@@ -78,7 +78,8 @@ class Opening(Host):
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         if self._is_alone:
-            part = self._parts[call.number] = Part(worker, call, memory)
+            result = Future[None](self._kernel, str(call))  # there at once
+            part = self._parts[call.number] = Part(worker, call, memory, result)
             carry_out_alone(part, self._workers)
         else:
             self._collectives.join(worker, call, memory)

@@ -9,7 +9,7 @@ import torch
 from outpace.blocks.block import Block, Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.distributed.requirements import require_followable
+from outpace.engine.scripts.optimizers import require_followable
 from outpace.record.checkpoints.trees import read_tree
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl

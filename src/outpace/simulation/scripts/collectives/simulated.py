@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import cast
 
 from outpace.cluster.collective_rounds import Pattern
 from outpace.kernel import Future, Kernel
@@ -47,13 +46,14 @@ class SimulatedCollectives:
         self.matching = Matching(workers)
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
-        self._parts: dict[tuple[int, int], tuple[Part, Future[None]]] = {}
+        self._parts: dict[tuple[int, int], Part] = {}
 
     def join(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join its next collective. Raises RunError: see `Matching.join`."""
-        part = Part(worker, call, memory, self._kernel.now)
-        result: Future[None] = Future(self._kernel, str(call))
-        self._parts[worker, call.number] = part, result
+        result = Future[None](self._kernel, str(call))
+        part = self._parts[worker, call.number] = Part(
+            worker, call, memory, result, self._kernel.now
+        )
         found = self.matching.join(part)
         if found is None:
             if self.matching.is_in_vain(part):
@@ -70,12 +70,12 @@ class SimulatedCollectives:
 
     def must_wait(self, worker: int, number: int) -> bool:
         """True if this worker has no result of its call yet."""
-        return not self._parts[worker, number][1].done
+        return not self._parts[worker, number].result.done
 
     async def result(self, worker: int, number: int) -> Part | None:
         """Wait until this worker has the result of its call; None if the run ends before."""
-        part, result = self._parts[worker, number]
-        await result
+        part = self._parts[worker, number]
+        await part.result
         del self._parts[worker, number]
         return None if self.matching.is_in_vain(part) else part
 
@@ -85,32 +85,35 @@ class SimulatedCollectives:
         The others wait in collectives that this worker never joins.
         """
         self.matching.end(worker)
-        for part, result in list(self._parts.values()):
-            if not result.done and self.matching.is_in_vain(part):
-                part.all_joined = part.ended = self._kernel.now
-                self._ended(part)
-                result.set(None)
+        for part in list(self._parts.values()):
+            if not part.result.done and self.matching.is_in_vain(part):
+                part.all_joined = self._kernel.now
+                self._end(part)
+
+    def _end(self, part: Part) -> None:
+        """Note that a worker waits no longer for a result."""
+        part.ended = self._kernel.now
+        self._ended(part)
+        part.result.set(None)
 
     def _begin(self, found: Collective) -> None:
         found.carry_out()
         missing = set(found.parts)
 
         def finished(worker: int) -> None:
-            part = found.parts[worker]
-            part.ended = self._kernel.now
-            self._ended(part)
-            self._parts[worker, part.call.number][1].set(None)
+            self._end(found.parts[worker])
             missing.discard(worker)
             if not missing and not isinstance(found, Message):
                 self._complete.popleft()
                 if self._complete:
                     self._begin(self._complete[0])
 
-        kind = found.first.kind
-        if isinstance(found, Message):
-            route, pattern = self._direct, "message"
-        else:
-            route, pattern = self._route, kind.replace("_", "-")
-        if kind == "all_reduce":
+        kind, route = found.first.kind, self._route
+        pattern: Pattern
+        if kind == "send" or kind == "recv":  # mypy knows what is left
+            pattern, route = "message", self._direct
+        elif kind == "all_reduce":
             pattern = self._all_reduce
-        route.begin(cast("Pattern", pattern), found.members, found.size_bytes, finished)
+        else:
+            pattern = kind
+        route.begin(pattern, found.members, found.size_bytes, finished)

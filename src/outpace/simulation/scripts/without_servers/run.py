@@ -154,7 +154,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
     def trains(self, worker: int) -> bool:
         """True if a worker still takes steps."""
-        return worker not in self._left and not self.script_processes[worker].has_left
+        return worker in self._all_reduces.live and not self.script_processes[worker].has_left
 
     def committed(self, gradients: int) -> None:
         """Note a commit of the model that is the result, with this number of gradients."""
