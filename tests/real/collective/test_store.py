@@ -21,6 +21,7 @@ from outpace.real.net.messages import Ready
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Session, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.member import CoordinatorLink
 
 WORKERS = ["worker-0", "worker-1", "worker-2"]
 
@@ -43,7 +44,7 @@ class Coordinator(threading.Thread):
 
     def connect(self, name: str, key: str = "") -> StoreConnection:
         endpoint, public = self._store.endpoint, key or self.keys["coordinator"].public
-        return StoreConnection(name, self._session(name), public).at(endpoint)
+        return StoreConnection(CoordinatorLink(name, "", public, self._session(name), endpoint))
 
     def run(self) -> None:
         while not self._over:
@@ -205,7 +206,7 @@ def test_other_messages_are_not_for_the_store():
 
 def test_a_store_that_cannot_be_called_says_so_and_leaves_nothing_open():
     session = Session(1, 0, 5.0, None)
-    connection = StoreConnection("worker-0", session, "").at("nowhere")
+    connection = StoreConnection(CoordinatorLink("worker-0", "", "", session, "nowhere"))
     store = GroupStore(connection, 5.0)
     with pytest.raises(RuntimeError, match="cannot connect to the store of the groups at"):
         store.get("key")

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -20,10 +20,13 @@ from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused
 from outpace.real.net.peer_messages import AskStore, StoreAnswer, StoreOperation
-from outpace.real.net.transport import Caller, Handlers, Session, Transport
+from outpace.real.net.transport import Caller, Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
+
+if TYPE_CHECKING:
+    from outpace.real.node.member import CoordinatorLink
 
 _NAME: Final = "the store of the groups"
 _CLOSED: Final = "the connection to the store is closed"
@@ -37,14 +40,11 @@ class StoreConnection:
 
     Any thread may use it; one of them at a time sends a request and waits for the answer.
 
-    Args:
-        name: of the worker.
-        key: public key of the store; empty in an insecure run.
+    link: of the worker.
     """
 
-    def __init__(self, name: str, session: Session, key: str) -> None:
-        self._name, self._session, self._key = name, session, key
-        self._endpoint = ""
+    def __init__(self, link: CoordinatorLink) -> None:
+        self._link = link
         self._clock = RealClock()
         self._transport: Transport | None = None
         self._caller: Caller | None = None
@@ -53,11 +53,6 @@ class StoreConnection:
         self._lock = threading.Lock()
         self._over = ""  # why no more requests are answered
         self._closing = False
-
-    def at(self, endpoint: str) -> StoreConnection:
-        """Return this, to be connected there. endpoint: of the store, the same in each call."""
-        self._endpoint = endpoint
-        return self
 
     def ask(
         self,
@@ -93,11 +88,9 @@ class StoreConnection:
         if self._over:
             raise RuntimeError(self._over)
         if self._caller is None:
-            handlers = Handlers(lambda *_: None, self._take, self._lost)
-            self._transport = ZeroMQTransport(
-                self._name, self._session, self._clock, lambda _: None
-            )
-            self._caller = self._transport.call(_NAME, self._endpoint, self._key, handlers)
+            link, handlers = self._link, Handlers(lambda *_: None, self._take, self._lost)
+            self._transport = ZeroMQTransport(link.name, link.session, self._clock, lambda _: None)
+            self._caller = self._transport.call(_NAME, link.store, link.key, handlers)
         request = AskStore(next(self._numbers), operation, list(keys), list(values), amount)
         until, look = self._clock.now + nanoseconds(limit_s), nanoseconds(_LOOK_S)
         self._caller.send(request)
@@ -122,12 +115,14 @@ class StoreConnection:
 
     def _take(self, _: str, message: WireMessage, __: Block | None) -> None:
         if isinstance(message, Refused):
-            raise RuntimeError(f"the store of the groups refused {self._name}: {message.reason}")
+            raise RuntimeError(
+                f"the store of the groups refused {self._link.name}: {message.reason}"
+            )
         assert isinstance(message, StoreAnswer)
         self._answer = message
 
     def _lost(self, _: str) -> None:
-        raise RuntimeError(f"{self._name} lost the store of the groups")
+        raise RuntimeError(f"{self._link.name} lost the store of the groups")
 
 
 class GroupStore(Store):

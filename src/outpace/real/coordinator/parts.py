@@ -93,7 +93,7 @@ class Parts:
             if experiment.peers is None:
                 self.architecture = WithServers(run)
             else:
-                self.architecture = WithoutServers(run, self.store)
+                self.architecture = WithoutServers(run)
             self.checkpoints: Checkpoints | None = None
             if setting.saving is not None:
                 saved = SavedRun(

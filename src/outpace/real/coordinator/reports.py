@@ -137,7 +137,6 @@ class Reports:
             bounds=[0, *(part.stop for part in slices)],
             dtype=first.dtype,
             digest=first.digest,
-            store=self._architecture.store,
             share=any(joined[name].digest != first.digest for name in workers),
             backend=backend_for([joined[name].gpu for name in workers]),
             first=list(begin),

@@ -154,8 +154,6 @@ class _CutOffScheduler(_Scheduler):
 class WithServers:
     """Has the same methods as `WithoutServers`."""
 
-    store = ""
-
     def __init__(self, run: RunState) -> None:
         self.snapshots = Snapshots(run.roles.servers, run.listener.send, run.setting.evaluate)
         self._scheduler: _Scheduler | None = None

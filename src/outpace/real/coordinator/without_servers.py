@@ -64,13 +64,9 @@ class HostedMeetings:
 
 
 class WithoutServers:
-    """Has the same methods as `WithServers`.
+    """Has the same methods as `WithServers`."""
 
-    Args:
-        store: endpoint of the store through which workers form groups.
-    """
-
-    def __init__(self, run: RunState, store: str) -> None:
+    def __init__(self, run: RunState) -> None:
         strategy, kernel, send, resume = (
             run.experiment.peers,
             run.kernel,
@@ -90,7 +86,6 @@ class WithoutServers:
         else:
             self.groups = Membership(kernel, self._workers, strategy.timeout_s, send, first)
         self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
-        self.store = store
 
     def start(self) -> None:
         """Nothing is started: the workers exchange what they compute among themselves."""

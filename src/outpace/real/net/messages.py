@@ -139,7 +139,6 @@ class Plan(WireMessage, tag="plan"):
     bounds: list[Count]  # between the servers' slices of the flat parameters, from 0 to the end
     dtype: Name
     digest: Name  # of worker 0's parameters, which all workers start from
-    store: Text = ""  # endpoint of the store through which workers without servers form groups
     share: bool = False  # True if some workers' initial parameters differ from worker 0's
     backend: Name = "gloo"  # of torch.distributed
     first: list[Count] = msgspec.field(default_factory=list)

@@ -56,7 +56,7 @@ class CoordinatorLink:
 
     Attributes:
         key: the coordinator's public key; empty if insecure.
-        store: endpoint of the store of the run, for scripts that Outpace starts; empty if it has
+        store: endpoint of the store of the run, through which workers form groups; empty if it has
             none.
     """
 

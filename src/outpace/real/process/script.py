@@ -75,14 +75,14 @@ class _Place:
 
     def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
         self._link, self._number, self._experiment = link, number, experiment
-        self._store = StoreConnection(link.name, link.session, link.key)
+        self._store = StoreConnection(link)
         self._made: list[BackendCollectives] = []  # by `init_process_group`
 
     def make_collectives(self, timeout_s: float, backend: str | None) -> BackendCollectives:
         """See `HERE.collectives`."""
         link = self._link
         collectives = BackendCollectives(
-            self._store.at(link.store),
+            self._store,
             own_address(link.endpoint),
             self._number,
             self._experiment.workers,

@@ -69,7 +69,7 @@ class PeerWorker(WorkerProcess):
         self._deterministic, law = experiment.deterministic, experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
-        self._store = store or StoreConnection(link.name, link.session, link.key)
+        self._store = store or StoreConnection(link)
         self._settings: GroupSettings  # of groups, from here on once the plan is known
         self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
@@ -143,7 +143,7 @@ class PeerWorker(WorkerProcess):
             elements, tail = elements // 2, 0
         least_bytes = self._head.elements * wire.itemsize
         self._settings = GroupSettings(
-            GroupStore(self._store.at(plan.store), min(strategy.timeout_s, _LONGEST_S)),
+            GroupStore(self._store, min(strategy.timeout_s, _LONGEST_S)),
             self._address,
             backend,
             self._deterministic,
