@@ -58,14 +58,14 @@ class SimulatedExchanges:
         return pair
 
     def leave(self, worker: int) -> None:
-        """Take this worker out of the averages that have not started."""
+        """Let others average with this worker no more; one that it has asked for still comes."""
         for seeker in self._pairing.leave(worker):
             self._end_alone(seeker)
         self._start()
 
     def abandon(self) -> None:
         """Start no more averages: all workers begin again."""
-        self._pairing = Pairing(0, 0)
+        self._pairing.waiting.clear()
 
     def _end_alone(self, seeker: int) -> None:
         """End the wait of a worker because no other is left."""

@@ -58,6 +58,7 @@ class Pairing:
 
     Attributes:
         here: the workers that are still there.
+        waiting: iteration and partner of a worker that waits, by worker.
         busy: the number of the average that a worker is in, by worker.
         count: averages that have begun since the run began.
     """
@@ -65,40 +66,39 @@ class Pairing:
     def __init__(self, workers: int, seed: int, first: int = 0) -> None:
         self.here, self.busy, self.count = list(range(workers)), dict[int, int](), first
         self._seed = seed
-        self._waiting: dict[int, tuple[int, int]] = {}  # seeker: its iteration, its partner
+        self.waiting: dict[int, tuple[int, int]] = {}
 
     def ask(self, seeker: int, iteration: int) -> bool:
         """Draw a partner; a worker that waits already keeps its place. False: nobody is left."""
         others = [worker for worker in self.here if worker != seeker]
         partner = partner_of(seeker, iteration, others, self._seed)
         if partner is None:
-            self._waiting.pop(seeker, None)
+            self.waiting.pop(seeker, None)
         else:
-            self._waiting[seeker] = iteration, partner
+            self.waiting[seeker] = iteration, partner
         return partner is not None
 
     def begin(self) -> list[tuple[int, int, int]]:
         """Begin the averages whose two workers are free; return number, seeker and partner."""
         begun = []
-        for seeker, (_, partner) in list(self._waiting.items()):
+        for seeker, (_, partner) in list(self.waiting.items()):
             if self.busy.keys().isdisjoint((seeker, partner)):
-                del self._waiting[seeker]
+                del self.waiting[seeker]
                 self.busy[seeker] = self.busy[partner] = self.count
                 begun.append((self.count, seeker, partner))
                 self.count += 1
         return begun
 
     def leave(self, worker: int) -> list[int]:
-        """Let a worker take part in no further average; who waits for it gets another partner.
+        """Let no worker ask this one any more; those that wait for it get other partners.
 
         Returns:
             Workers that waited for it and for which nobody is left.
         """
         self.here = [other for other in self.here if other != worker]
-        self._waiting.pop(worker, None)
         waiting = [
             (seeker, iteration)
-            for seeker, (iteration, partner) in self._waiting.items()
+            for seeker, (iteration, partner) in self.waiting.items()
             if partner == worker
         ]
         return [seeker for seeker, iteration in waiting if not self.ask(seeker, iteration)]

@@ -83,6 +83,7 @@ class Pairs:
     def lose(self, name: str) -> None:
         """This worker has left or is gone: it takes part in no further average."""
         worker, busy = self._names.index(name), self._pairing.busy
+        self._pairing.waiting.pop(worker, None)
         number = busy.pop(worker, None)
         for other, busy_with in busy.items():
             if busy_with == number:
