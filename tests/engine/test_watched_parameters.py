@@ -431,6 +431,14 @@ def test_fingerprints_are_those_of_the_values_whatever_their_place(dtype, size):
             assert Fingerprints([other, torch.zeros(())]).changed(before) == [0]
 
 
+@pytest.mark.parametrize("width", [64, 128, 1021])
+def test_rows_that_are_exchanged_with_their_neighbours_change_a_fingerprint(width):
+    table = torch.arange(4000.0 * width).view(4000, width)
+    before = Fingerprints([table])
+    table[[0, 1]] = table[[1, 0]]
+    assert Fingerprints([table]).changed(before) == [0]
+
+
 def test_fingerprints_draw_no_random_numbers():
     torch.manual_seed(3)
     expected = torch.rand(())
