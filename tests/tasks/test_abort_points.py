@@ -59,3 +59,26 @@ def test_what_a_model_raises_itself_is_its_error():
         AbortPoints(torch.nn.Linear(1, 1)).stopping_at(lambda: False),
     ):
         gradient_of(Workload(), [], 0, 7)
+
+
+class Counting(torch.nn.Module):
+    """A model that assigns other tensors to its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = torch.nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("seen", torch.zeros(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean, self.seen = self.mean + x.mean(0), torch.cat([self.seen, x[:, 0]])
+        return self.part(x)
+
+
+def test_buffers_that_a_stopped_computation_has_replaced_are_as_before():
+    model = Counting()
+    points, before = AbortPoints(model), model.state_dict()
+    with points.stopping_at(lambda: True) as computation:
+        model(torch.ones(4, 2))
+    assert computation.stopped
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

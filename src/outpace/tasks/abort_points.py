@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,9 +45,9 @@ class AbortPoints:
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
-        modules = [] if model is None else list(model.modules())
+        self._model = torch.nn.Module() if model is None else model
+        modules = list(self._model.modules())
         self._leaves = [module for module in modules if not any(module.children())]
-        self._buffers = [] if model is None else list(model.buffers())
         self._usual: list[float] = []  # share of the time at each abort point, the last time
 
     @contextmanager
@@ -61,7 +61,7 @@ class AbortPoints:
         """
         computation = Computation()
         raised: Exception | None = None
-        before = [buffer.detach().clone() for buffer in self._buffers]
+        before = {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
         started = time.perf_counter()
 
         def look(*_: Any) -> None:
@@ -88,11 +88,20 @@ class AbortPoints:
             computation.stopped = True
             last = len(computation.reached)
             computation.share = self._usual[last - 1] if last <= len(self._usual) else math.nan
-            with torch.no_grad():
-                for buffer, value in zip(self._buffers, before, strict=True):
-                    buffer.copy_(value)
+            self._restore(before)
             if raised is not None:
                 raise raised from None
         finally:
             for hook in hooks:
                 hook.remove()
+
+    def _restore(self, before: Mapping[str, torch.Tensor]) -> None:
+        """Put values back into the model buffers, which may be other tensors now."""
+        now = dict(self._model.named_buffers())
+        with torch.no_grad():
+            for name, value in before.items():
+                if name in now and now[name].shape == value.shape:
+                    now[name].copy_(value)
+                elif name in now:
+                    owner, _, key = name.rpartition(".")
+                    self._model.get_submodule(owner)._buffers[key] = value
