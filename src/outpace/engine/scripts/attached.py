@@ -124,14 +124,14 @@ class ScriptWorker(ABC):
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if not self.is_out:
-            self._leave_run(None, fetch=fetch, sets=False)
+            self._leave_run(fetch=fetch, sets=False)
 
     @abstractmethod
-    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
         """Leave the run.
 
         Args:
-            own: parameters that must be in the model then; None: those of `fetch`, or of now.
+            fetch: load the final parameters into the model.
             sets: the script has changed parameters that are its own since its last step.
         """
 
@@ -239,7 +239,11 @@ class AttachedScript(ScriptWorker):
         if self.is_out:
             return
         sets, own = self._parameters.leave(fetch=fetch)
-        self._leave_run(own, fetch=fetch, sets=sets)
+        try:
+            self._leave_run(fetch=fetch, sets=sets)
+        finally:
+            if own is not None:
+                self._script.load([own])
 
     def end(self, error: Exception | None) -> None:
         try:

@@ -252,11 +252,14 @@ class ScriptModel:
             torch._foreach_copy_(self.parameters, values_in(there, self.parameters))
 
     def take_step(self, gradients: Sequence[torch.Tensor], unused: Collection[int]) -> None:
-        """Take a step of the script's optimizer along these gradients, one for each parameter.
+        """Take a step of the script's optimizer.
 
         Args:
+            gradients: one for each parameter, or one vector of all.
             unused: numbers of the parameters without a gradient.
         """
+        if len(gradients) < len(self.parameters):
+            gradients = torch.split(gradients[0], self.layers)
         for number, (parameter, gradient) in enumerate(
             zip(self.parameters, gradients, strict=True)
         ):

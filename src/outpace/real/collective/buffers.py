@@ -247,12 +247,6 @@ class WireSum(BlockSum):
         return Pieces(values) if len(values) > 1 else values[0]
 
 
-def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return views of consecutive parts of a block, in the shapes of `tensors`."""
-    flat = torch.split(block, [tensor.numel() for tensor in tensors])
-    return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
-
-
 def split_among(
     blocks: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:

@@ -107,7 +107,8 @@ class Attached(WorkerScript, AttachedScript):
                 yield computation
 
     def attend(self) -> bool:
-        if self._left or self._models is None or not self._models.exchanges:
+        strategy = self._experiment.peers
+        if self._left or strategy is None or not strategy.exchanges:
             return False
         self.process.kernel.catch_up()
         return True

@@ -15,7 +15,6 @@ from outpace.engine.scripts.tail import Tail, numbers_in
 from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State, TorchOptimizer
-from outpace.real.collective.buffers import split_like
 from outpace.real.node.saving.of_worker import Changes
 from outpace.sync.checkpoint.state import ShardState
 
@@ -117,8 +116,6 @@ class InPlace:
         found, how = self._tail.cut_off(gradient)
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
-        if len(found) == 1:
-            found = split_like(found[0], self._script.parameters)
         self._script.take_step(found, set(how.unused))
         self._changed(gradients)
 

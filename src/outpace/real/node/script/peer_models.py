@@ -91,11 +91,6 @@ class ScriptModels:
             self._common = self._in_place
 
     @property
-    def exchanges(self) -> bool:
-        """True if workers average in pairs, whenever one of them asks."""
-        return self._strategy.exchanges
-
-    @property
     def holds_state(self) -> bool:
         """True if the state of the optimizer is beside the script's own."""
         return self._strategy.uses_replica

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
-
-import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings
 from outpace.blocks.gathering import Gathering
-from outpace.blocks.sums import Gradient, all_finite
+from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.gradient import (
@@ -152,9 +151,12 @@ class ScriptTrainer:
             self.first.look(self.iteration, None)
             return refused
         self.step_settings = StepSettings(self.script.settings(), self.script.unused)
-        blocks = self._blocks()
-        self.first.look(self.iteration, None if blocks is None else Pieces(blocks))
-        return refused if blocks is None else blocks
+        blocks = self._judged(self._gathered)
+        return refused if blocks is None else blocks.parts
+
+    def _gathered(self) -> Pieces:
+        parts = gradient_in_pieces(self.script).parts
+        return Pieces(self._gathering.blocks(parts, self.gradient_memory))
 
     def look_at_first(self) -> None:
         """Take the gradient in the model as the first one of this worker, if it still may be."""
@@ -163,40 +165,31 @@ class ScriptTrainer:
 
     # -- the script's gradient ----------------------------------------------------------
 
-    def _blocks(self) -> list[torch.Tensor] | None:
-        """Return the gradient in the model, in blocks; None if it is skipped or refused."""
-        if self._is_skipped():
-            return None
-        parts = gradient_in_pieces(self.script).parts
-        blocks = self._gathering.blocks(parts, self.gradient_memory)
-        return blocks if self._may_be_used(Pieces(blocks)) else None
-
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
         """Return the gradient in pieces, without a copy where possible; None if it is not used.
 
         Args:
             check: refuse the gradient if it is not finite.
         """
-        if self._is_skipped():
-            self.first.look(self.iteration, None)
-            return None
-        pieces = gradient_in_pieces(self.script)
-        is_used = not check or self._may_be_used(pieces)
-        self.first.look(self.iteration, pieces if is_used else None)
-        return pieces if is_used else None
+        return self._judged(partial(gradient_in_pieces, self.script), check=check)
 
-    def _is_skipped(self) -> bool:
-        """True if GradScaler skips this step, which is then counted."""
-        if not is_skipped(self.script.optimizer):
-            return False
-        self._process.recorder.gradient_unusable()
-        return True
+    def _judged(self, read: Callable[[], Pieces], *, check: bool = True) -> Pieces | None:
+        """Return the gradient; None if GradScaler skips this step, or if it is refused.
 
-    def _may_be_used(self, gradient: Gradient) -> bool:
-        if all_finite(gradient):
-            return True
-        self.refuse_gradient()
-        return False
+        Args:
+            read: returns it.
+            check: refuse it if it is not finite.
+        """
+        found = None
+        if is_skipped(self.script.optimizer):
+            self._process.recorder.gradient_unusable()
+        else:
+            found = read()
+            if check and not all_finite(found):
+                self.refuse_gradient()
+                found = None
+        self.first.look(self.iteration, found)
+        return found
 
     def refuse_gradient(self) -> None:
         """Report that the script's gradient is not finite.

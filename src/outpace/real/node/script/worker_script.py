@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
-import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.engine.distributed.call import Call
@@ -119,7 +118,7 @@ class WorkerScript(ScriptWorker):
         self.process.kernel.stop()
         self._run_kernel()
 
-    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
         trainer, process = self._trainer, self.process
         if trainer.overlapped is not None:
             trainer.overlapped.leave()
@@ -127,8 +126,6 @@ class WorkerScript(ScriptWorker):
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
         while not leaving.done and not process.stopped:
             self._run_kernel()
-        if own is not None:
-            self._script.load([own])
         self._hand_over(ended=True)
         if not leaving.done:
             self._exit()

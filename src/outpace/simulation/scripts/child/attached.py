@@ -188,27 +188,23 @@ class SimulatedScript(PipedScript, AttachedScript):
         return script.used_settings() if self._takes_steps else script.settings()
 
     def _gradient(self) -> torch.Tensor | Gradient:
-        """Put the gradient into its slot and return it, or return why there is none."""
-        script = self._script
-        if is_skipped(script.optimizer):
-            self._fill_buffers()
-            return Gradient.SKIPPED
-        size = sum(script.layers)
-        fill(self._slots.gradient, gradient_in_pieces(script).parts)
-        flat = self._slots.gradient[:size]
-        if not all_finite(flat):
-            require_finite_parameters(script, self.name, self._iteration)
-            if self._experiment.non_finite == "stop":
-                raise not_finite("gradient", self.name, self._iteration)
-            self._fill_buffers()
-            return Gradient.NOT_FINITE
-        self._fill_buffers()
-        return flat
+        """Put the gradient and the averaged buffers into their slots.
 
-    def _fill_buffers(self) -> None:
-        """Put the averaged model buffers to their place beside the gradient."""
-        slot = self._slots.computed
-        slot.copy_(self._buffers.read(slot.device))
+        Returns:
+            The gradient, or why there is none.
+        """
+        script, slots = self._script, self._slots
+        slots.computed.copy_(self._buffers.read(slots.computed.device))
+        if is_skipped(script.optimizer):
+            return Gradient.SKIPPED
+        fill(slots.gradient, gradient_in_pieces(script).parts)
+        flat = slots.gradient[: sum(script.layers)]
+        if all_finite(flat):
+            return flat
+        require_finite_parameters(script, self.name, self._iteration)
+        if self._experiment.non_finite == "stop":
+            raise not_finite("gradient", self.name, self._iteration)
+        return Gradient.NOT_FINITE
 
     def _continue(self) -> None:
         """Wait for the next parameters, and load them into the model."""
@@ -239,7 +235,7 @@ class SimulatedScript(PipedScript, AttachedScript):
         script, slots = self._script, self._slots
         self._load(buffers=False)
         flat = slots.gradient[: sum(script.layers)].clone()  # the script may change its parts later
-        script.take_step(torch.split(flat, script.layers), message.unused)
+        script.take_step([flat], message.unused)
         fill(slots.parameters, [script.flat()])
         self._pipe.send(Taken())
 
@@ -268,7 +264,7 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     # -- the end ---------------------------------------------------------------------------
 
-    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
         self._left = True
         self._unhook()
         self._script.tell_own_buffers()
@@ -277,8 +273,6 @@ class SimulatedScript(PipedScript, AttachedScript):
             message = self._pipe.receive()
             assert isinstance(message, FinalParameters)
             self._load(buffers=message.has_buffers)
-        if own is not None:
-            self._script.load([own])
 
     def _discard(self) -> None:
         if self._may_stop:

@@ -138,7 +138,7 @@ class PipedScript(ScriptWorker):
         if not self._left:
             if over.discard:
                 self._discard()
-            self._leave_run(None, fetch=False, sets=False)
+            self._leave_run(fetch=False, sets=False)
         print(f"outpace: {over.reason}; the script of {self.name} ends here", flush=True)  # noqa: T201
         raise RunOver(0)
 

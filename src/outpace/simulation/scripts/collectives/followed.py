@@ -135,7 +135,7 @@ class FollowedScript(PipedScript):
 
     # -- the end -----------------------------------------------------------------------------
 
-    def _leave_run(self, own: torch.Tensor | None, *, fetch: bool, sets: bool) -> None:
+    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
         """Leave the run. The model has the final parameters already."""
         self._left = True
         script = self._script
