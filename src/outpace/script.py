@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from outpace.errors import ConfigError, OutpaceError
-from outpace.support.place import CONNECT, HERE, place_of_process
+from outpace.support.place import CONNECT, HERE, look_at_parent, place_of_process
 from outpace.tasks.abort_points import Computation
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
@@ -155,9 +155,9 @@ def output_dir() -> Path:
     Raises:
         ConfigError: if the folder cannot be made.
     """
-    if _is_distributed_alone() or not _in_a_run():
+    if _is_distributed_alone() or not (_in_a_run() or HERE.files):
         return Path.cwd()
-    folder = HERE.files or Path.cwd() / "files" / f"worker-{HERE.number}"
+    folder = HERE.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -283,6 +283,8 @@ def _in_a_run() -> bool:
     """True if this process is part of a run. Raises ConfigError if this cannot be decided."""
     if HERE.attach is None and not HERE.looked:
         HERE.looked = True
+        if look_at_parent():
+            return False
         place = place_of_process()
         if CONNECT in os.environ:
             from outpace.real.process.rendezvous import join_from_file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,14 +56,39 @@ class Place:
     tell: Callable[[str], None] = warn
 
     @property
+    def folder(self) -> Path:
+        """The folder for files of this worker's script; see `outpace.output_dir`."""
+        return self.files or Path.cwd() / "files" / f"worker-{self.number}"
+
+    @property
     def batch_size(self) -> int | None:
         """The batch size of the script's DataLoaders; None if none was seen, or several sizes."""
         return next(iter(self.batch_sizes)) if len(self.batch_sizes) == 1 else None
 
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
+WORKER: Final = "OUTPACE_WORKER"  # number, workers and folder, for processes that scripts start
 ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 HERE: Final = Place()
+
+
+def tell_children() -> None:
+    """Let processes that this worker's script starts anew know the place: see `look_at_parent`."""
+    os.environ[WORKER] = json.dumps([HERE.number, HERE.workers, str(HERE.folder)])
+
+
+def look_at_parent() -> bool:
+    """Take the place of the worker whose script has started this process; False if none has.
+
+    A process that is forked has it already. One that multiprocessing starts anew, such as those of
+    a DataLoader with `spawn`, has the variables of the worker; so have programs, which are others.
+    """
+    if WORKER not in os.environ or multiprocessing.parent_process() is None:
+        return False
+    HERE.number, HERE.workers, files = json.loads(os.environ[WORKER])
+    HERE.files = Path(files)
+    return True
+
 
 # Environment variables with a worker's number and the number of workers: Outpace's, torchrun's,
 # SLURM's, Open MPI's.

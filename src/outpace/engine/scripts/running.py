@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from outpace.errors import ConfigError, OutpaceError, RunError
-from outpace.support.place import HERE
+from outpace.support.place import HERE, tell_children
 from outpace.support.randomness import generator
 from outpace.support.user_code import brief
 from outpace.tasks import Script
@@ -137,6 +137,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     repeated.
     """
     own_handler.watch()
+    tell_children()
     watch_for_attach(task.path, worker)
     # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
     multiprocessing.set_start_method(None, force=True)
