@@ -227,7 +227,7 @@ class ServerConnections:
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Reply):
-            if self.times.open.count:
+            if self.times.open:
                 size = 0 if block is None else block.nbytes
                 self.times.arrived(message.shard, message.iteration, size)
             message.parameters = block

@@ -7,7 +7,7 @@ begin later. A row of a request is made by two processes; each knows its own col
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict, deque
+from collections import deque
 from time import monotonic_ns
 from typing import Final
 
@@ -104,57 +104,40 @@ class TimingRows:
 
 
 class OpenRequests:
-    """Rows of requests between two processes that are not answered yet.
+    """The times of requests between two processes, whose rows are complete once they are answered.
 
     An answer is that to its own request and to all earlier ones of the same peer.
 
     Attributes:
-        count: of these requests.
+        open: rows of the requests that are not answered yet, by peer and iteration.
     """
 
     def __init__(self, rows: TimingRows) -> None:
-        self._rows = rows
-        self._open: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)  # peer -> iteration
-        self.count = 0
+        self._rows, self.clock = rows, rows.clock
+        self.open: dict[tuple[int, int], list[int]] = {}
 
-    def begin(self, peer: int, iteration: int, row: list[int]) -> None:
-        """Keep the row of a request until it is answered."""
-        self._open[peer][iteration] = row
-        self.count += 1
-
-    def get(self, peer: int, iteration: int) -> list[int] | None:
-        """Return the row of a request that is not answered."""
-        return self._open[peer].get(iteration)
-
-    def answered(self, peer: int, iteration: int) -> list[int] | None:
+    def _answered(self, peer: int, iteration: int) -> list[int] | None:
         """Return the row of a request that is answered now; the earlier ones are complete."""
-        is_open = self._open[peer]
-        while is_open:
-            first = next(iter(is_open))
-            if first > iteration:
-                return None
-            row = is_open.pop(first)
-            self.count -= 1
-            if first == iteration:
-                return row
-            self._rows.add(row)
-        return None
+        row = self.open.pop((peer, iteration), None)
+        if self.open:
+            for other, earlier in [*self.open]:
+                if other == peer and earlier < iteration:
+                    self._rows.add(self.open.pop((other, earlier)))
+        return row
 
     def close(self) -> None:
         """Add the requests that were not answered."""
-        for is_open in self._open.values():
-            for row in is_open.values():
-                self._rows.add(row)
-        self._open.clear()
-        self.count = 0
+        for row in self.open.values():
+            self._rows.add(row)
+        self.open.clear()
 
 
-class RequestTimes:
+class RequestTimes(OpenRequests):
     """The times of a worker's requests to its servers, in the worker's clock."""
 
     def __init__(self, rows: TimingRows, worker: int) -> None:
-        self._rows, self._clock, self._worker = rows, rows.clock, worker
-        self.open = OpenRequests(rows)
+        super().__init__(rows)
+        self._worker = worker
 
     def sent(
         self, what: int, server: int, iteration: int, sent_bytes: int, began: int, *, pulls: bool
@@ -167,14 +150,14 @@ class RequestTimes:
         stamps = NONE if pulls else 0, began, monotonic_ns()
         row = [*head, *stamps, *_AFTER_SENT, *NO_ARRIVAL]
         if pulls:
-            self.open.begin(server, iteration, row)
+            self.open[server, iteration] = row
         else:
             self._rows.add(row)
 
     def arrived(self, server: int, iteration: int, answer_bytes: int) -> None:
         """Note that the message that the clock has read last is an answer."""
-        if (row := self.open.answered(server, iteration)) is not None:
-            clock = self._clock
+        if (row := self._answered(server, iteration)) is not None:
+            clock = self.clock
             row[_ANSWER_BYTES] = answer_bytes
             row[_ARRIVAL] = clock.after_ns, clock.first_ns, clock.read_ns
             self._rows.add(row)

@@ -106,7 +106,7 @@ class ServedWorker(WorkerProcess):
         return 1 + self._to_servers.last_pushed
 
     def _end_times(self) -> None:
-        self._to_servers.times.open.close()
+        self._to_servers.times.close()
 
     # -- what a script asks for -------------------------------------------------------------
 

@@ -102,27 +102,6 @@ def others_of(plan: Plan) -> Redivided | None:
     return Redivided(plan.before, plan.places) if plan.before else None
 
 
-class UntimedSpans:
-    """Spans marked with `outpace.untimed`, in order and apart."""
-
-    def __init__(self) -> None:
-        self._spans: list[tuple[Time, Time]] = []
-
-    def add(self, begun: Time, ended: Time) -> None:
-        self._spans.append((begun, ended))
-
-    def within(self, low: Time, high: Time) -> Time:
-        """Return how much of the time from `low` to `high` is in spans (ns)."""
-        if not self._spans:
-            return 0
-        return sum(max(0, min(end, high) - max(begin, low)) for begin, end in self._spans)
-
-    def forget_before(self, time: Time) -> None:
-        """Forget the spans that ended before this time."""
-        if self._spans and self._spans[0][1] < time:
-            self._spans = [span for span in self._spans if span[1] >= time]
-
-
 class WorkerProcess(Member, ABC):
     """The process of worker number `worker`."""
 
@@ -135,7 +114,8 @@ class WorkerProcess(Member, ABC):
         self.is_over = False  # its script has left the training
         self._limit = experiment.stop.iterations
         self._stops_at_non_finite = experiment.non_finite == "stop"
-        self._untimed = UntimedSpans()
+        # Spans, in order and apart, in which this worker computes no gradient.
+        self._untimed: list[tuple[Time, Time]] = []
         self._points = deque[LoggedPoint]()  # that the script has logged since the last message
         self._thread = get_ident()  # only this thread may send
         law = experiment.compute
@@ -217,7 +197,13 @@ class WorkerProcess(Member, ABC):
     def worked_s(self, started: Time) -> float:
         """Return the seconds since `started`, without what the script has marked as untimed."""
         now = self.now
-        return seconds(now - started - self._untimed.within(started, now))
+        return seconds(now - started - self._untimed_within(started, now))
+
+    def _untimed_within(self, low: Time, high: Time) -> Time:
+        """Return how much of the time from `low` to `high` is untimed (ns)."""
+        if not self._untimed:
+            return 0
+        return sum(max(0, min(end, high) - max(begin, low)) for begin, end in self._untimed)
 
     def iteration_finished(
         self,
@@ -229,8 +215,9 @@ class WorkerProcess(Member, ABC):
         last_server: int = NONE,
     ) -> None:
         """Record an iteration, which begins later by the untimed spans in its computation."""
-        started += self._untimed.within(started, computed)
-        self._untimed.forget_before(started)
+        started += self._untimed_within(started, computed)
+        if self._untimed and self._untimed[0][1] < started:
+            self._untimed = [span for span in self._untimed if span[1] >= started]
         self.recorder.iteration_finished(
             self.worker, iteration, started, computed, finished, held, last_server
         )
@@ -249,7 +236,7 @@ class WorkerProcess(Member, ABC):
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
         if not self.must_stop(iteration):  # the script has not ended in the meantime
             # Short iterations look for messages when they wait for their answers.
-            if duration_s or self.clock.now - self.kernel.now > _CHECK_EVERY_NS:
+            if duration_s or self.now - self.kernel.now > _CHECK_EVERY_NS:
                 self.kernel.catch_up()
             if duration_s and (rest_s := duration_s - self.worked_s(started)) > 0:
                 await self.kernel.sleep(rest_s)
@@ -264,7 +251,7 @@ class WorkerProcess(Member, ABC):
 
     def not_computing(self, begun: Time, ended: Time) -> None:
         """Take a span, in which the script waited for others, out of the time of a gradient."""
-        self._untimed.add(begun, ended)
+        self._untimed.append((begun, ended))
 
     def span_of(
         self,
@@ -277,7 +264,7 @@ class WorkerProcess(Member, ABC):
     ) -> None:
         """Add a span of this worker to the times; see `record.timing`."""
         if what in (COMPUTE, STOPPED):
-            began += self._untimed.within(began, ended)
+            began += self._untimed_within(began, ended)
         self.timing.span(what, self.worker, iteration, began, ended, inner, sent_bytes)
 
     def refuse_gradient(self, what: str, iteration: int) -> None:
@@ -324,7 +311,7 @@ class WorkerProcess(Member, ABC):
 
     def untimed(self, iteration: int, begun: Time, ended: Time) -> None:
         """Take a span out of the time in which this worker computes gradients."""
-        self._untimed.add(begun, ended)
+        self._untimed.append((begun, ended))
         self.recorder.untimed(self.worker, iteration, begun, ended)
         self.timing.span(UNTIMED, self.worker, iteration, begun, ended)
 

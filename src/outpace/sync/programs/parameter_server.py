@@ -93,7 +93,7 @@ async def parameter_server(
 
     acknowledge: True to confirm each push, and each Rejoin. after_each: called after each message,
     before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: returns
-    parameters as they are sent; None: as they are.
+    parameters as they are sent; None: they are sent as they are.
     """
     shard = me.shard
     while True:

@@ -84,16 +84,16 @@ class Puller:
         self._me, self._pull = me, pull
         self._asked = Unanswered()  # of all servers; a queue for each takes 760 bytes
         self._answered = [-1] * len(me.servers)  # the iteration of the last pull that it answered
-        self._quorum = pull.quorum(len(me.servers))
+        self._others = len(me.servers) - pull.quorum(len(me.servers))  # beside the quorum
         self._iteration = 0
-        self._answers = len(me.servers)  # servers that have answered the current pull, if any
+        self._missing = 0  # servers that have not answered the current pull
 
     def asked(self, iteration: int) -> None:
         """Note that a pull is sent to every server."""
-        if self._all:
+        if not self._missing:
             self._asked.clear()
         self._asked.asked(iteration)
-        self._iteration, self._answers, self.held = iteration, 0, 0
+        self._iteration, self._missing, self.held = iteration, len(self._answered), 0
 
     async def begin(self) -> int:
         """Return the iteration to begin with; in the middle of a run, get its parameters.
@@ -117,13 +117,13 @@ class Puller:
     async def enough(self) -> None:
         """Wait until enough servers have answered, and process all replies that have arrived."""
         me = self._me
-        while (missing := self._quorum - self._answers) > 0:
+        while (missing := self._missing - self._others) > 0:
             for reply in await me.recv_several(missing):
                 self._take(reply)
-        if self._all:
+        if not self._missing:
             return  # no reply is on its way
         until = me.now + nanoseconds(self._pull.timeout_s)
-        while not self._all and (message := await me.recv_within(seconds(max(0, until - me.now)))):
+        while self._missing and (message := await me.recv_within(seconds(max(0, until - me.now)))):
             self._take(message)
         while self._most_unanswered() >= self._pull.ahead:
             self._take(await me.recv())
@@ -136,12 +136,8 @@ class Puller:
 
     async def everything(self) -> None:
         """Wait until all servers have answered."""
-        while not self._all:
+        while self._missing:
             self._take(await self._me.recv())
-
-    @property
-    def _all(self) -> bool:
-        return self._answers == len(self._answered)
 
     def _most_unanswered(self) -> int:
         """Return how many pulls the server that is furthest behind has not answered."""
@@ -161,5 +157,5 @@ class Puller:
         if iteration > self._answered[server]:
             self._answered[server] = iteration
         if iteration == self._iteration:
-            self._answers += 1
+            self._missing -= 1
             self.held, self.last = reply.held, server

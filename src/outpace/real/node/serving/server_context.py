@@ -62,5 +62,5 @@ class ServedContext(Inbox):
             began = monotonic_ns()
             self._owed.answered(message.worker, message.iteration)
             self._listener.send(to, announcing(message, block), block)
-            if times.open.count:
+            if times.open:
                 times.answered(message.worker, message.iteration, block.nbytes, began)

@@ -5,7 +5,7 @@ A row begins when a request has been read, and is added when it has been answere
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Final
 
@@ -25,13 +25,13 @@ _UNHANDLED: Final = (NONE,) * (WIDTH - _BEGUN)
 _OF_SHARD: Final = Push | Pull
 
 
-class ServiceTimes:
+class ServiceTimes(OpenRequests):
     """The times of requests to a server, in the server's clock."""
 
     def __init__(self, rows: TimingRows, server: int) -> None:
-        self._rows, self.clock, self._server = rows, rows.clock, server
-        self.open = OpenRequests(rows)  # those with a pull
-        self.pushes: dict[tuple[int, int], list[int]] = {}  # rows of those without, not applied
+        super().__init__(rows)
+        self._server = server
+        self.pushes: dict[tuple[int, int], list[int]] = {}  # without a pull, and not applied
         self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
         self.reading = 0  # when the parameters were read last
 
@@ -43,45 +43,35 @@ class ServiceTimes:
         worker, iteration = request.worker, request.iteration
         if peer != worker_name(worker):
             return
-        if isinstance(request, Pull):
-            if self._last.get(worker) == iteration:
-                self._begin(PULL, worker, iteration, 0, pulls=True)
-        else:
-            size, pulls = 0 if block is None else block.nbytes, request.coin is not None
-            self._begin(PUSH, worker, iteration, size, pulls=pulls)
-
-    def _begin(
-        self, what: int, worker: int, iteration: int, sent_bytes: int, *, pulls: bool
-    ) -> None:
-        """Begin the row of a request. pulls: an answer is due."""
+        what, size, pulls = PULL, 0, True
+        if isinstance(request, Push):
+            what, size = PUSH, 0 if block is None else block.nbytes
+            pulls = request.coin is not None
+            self._last[worker] = iteration
+        elif self._last.get(worker) != iteration:
+            return
         clock = self.clock
-        self._last[worker] = iteration
-        head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
+        head = what, worker, self._server, NONE, iteration, size, NONE if pulls else 0
         stamps = clock.after_ns, clock.first_ns, clock.read_ns
-        row = [*head, *_UNSENT, *stamps, *_UNHANDLED]
-        if pulls:
-            self.open.begin(worker, iteration, row)
-        else:
-            self.pushes[worker, iteration] = row
+        rows = self.open if pulls else self.pushes
+        rows[worker, iteration] = [*head, *_UNSENT, *stamps, *_UNHANDLED]
 
-    def handled(self, message: Push | Pull, begun: int, done: int) -> None:
-        """Note that the shard has handled a request."""
-        worker, iteration = message.worker, message.iteration
-        row = None
-        if self.pushes and isinstance(message, Push):
-            row = self.pushes.pop((worker, iteration), None)
-        if row is not None:
-            row[_BEGUN], row[_DONE] = begun, done
-            self._rows.add(row)
-        elif (row := self.open.get(worker, iteration)) and row[_BEGUN] == NONE:
-            # Else the message is the pull of a push.
-            row[_BEGUN], row[_DONE] = begun, done
-
-    def released(self, replies: list[Reply], now: int) -> None:
-        """Note that the shard has returned these answers."""
+    def handled(
+        self, message: Message | None, replies: Sequence[Reply], begun: int, done: int
+    ) -> None:
+        """Note that the shard has handled a message, or the time, and returned these answers."""
+        if isinstance(message, _OF_SHARD):
+            key = message.worker, message.iteration
+            row = self.pushes.pop(key, None) if isinstance(message, Push) else None
+            if row is not None:
+                row[_BEGUN], row[_DONE] = begun, done
+                self._rows.add(row)
+            elif (row := self.open.get(key)) and row[_BEGUN] == NONE:
+                # Else the message is the pull of a push.
+                row[_BEGUN], row[_DONE] = begun, done
         for reply in replies:
-            if row := self.open.get(reply.worker, reply.iteration):
-                row[_RELEASED] = now
+            if row := self.open.get((reply.worker, reply.iteration)):
+                row[_RELEASED] = done
 
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
         """Add a probe that has just been answered; `began`: the answer began to be sent."""
@@ -94,7 +84,7 @@ class ServiceTimes:
 
     def answered(self, worker: int, iteration: int, answer_bytes: int, began: int) -> None:
         """Note an answer that has been given to the socket since `began`."""
-        if (row := self.open.answered(worker, iteration)) is not None:
+        if (row := self._answered(worker, iteration)) is not None:
             row[_ANSWER_BYTES] = answer_bytes
             row[_ANSWER] = self.reading, began, monotonic_ns()
             self._rows.add(row)
@@ -104,7 +94,7 @@ class ServiceTimes:
         for row in self.pushes.values():
             self._rows.add(row)
         self.pushes.clear()
-        self.open.close()
+        super().close()
 
 
 class TimedShard(Shard):
@@ -121,20 +111,18 @@ class TimedShard(Shard):
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
         times = self.times
-        is_timed, begun = times.open.count or times.pushes, monotonic_ns()
+        is_timed, begun = times.open or times.pushes, monotonic_ns()
         replies = Shard.receive(self, message, now)
         done = monotonic_ns()
         if not isinstance(message, _OF_SHARD):
             self.members_changed()
-        elif is_timed:
-            times.handled(message, begun, done)
-        if replies and is_timed:
-            times.released(replies, done)
+        if is_timed:
+            times.handled(message, replies, begun, done)
         return replies
 
     def on_time(self, now: Time) -> list[Reply]:
-        replies = Shard.on_time(self, now)
-        self.times.released(replies, monotonic_ns())
+        replies, done = Shard.on_time(self, now), monotonic_ns()
+        self.times.handled(None, replies, done, done)
         return replies
 
     def read(self) -> Value:
