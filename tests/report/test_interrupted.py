@@ -15,6 +15,8 @@ from tests.support.reports.run_folders import (
 
 from outpace.engine.interruptions import Interruptions
 from outpace.record import folder as files
+from outpace.record.event_log import EventLog
+from outpace.record.recovery import Recovery
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import GAP, NONE, RESTART, Trace
 from outpace.report import write_report
@@ -22,6 +24,7 @@ from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
 from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.runs import read_runs
+from outpace.sync.membership import Removed
 
 FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
 CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]
@@ -97,7 +100,7 @@ def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_
     folder = make_run(tmp_path / "run", accuracy=CURVE, **summary)
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    Interruptions(trace).removed(1, 4_000_000_000)
+    Interruptions(trace, EventLog(), Recovery()).removed(Removed(1, 0), 4_000_000_000)
     trace.flush()
     sink.close()
     assert "worker 1 was lost at 4.00 s for good" in _interrupted(*read_runs([folder])).replace(

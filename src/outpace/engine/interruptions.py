@@ -1,12 +1,16 @@
-"""Records in the trace of a run which processes it lost, and when it went on."""
+"""Notes which processes a run lost, and when it went on, in every runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from outpace.record.event_log import EventLog
+from outpace.record.recovery import Recovery
 from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
-from outpace.support.units import Time
+from outpace.support.units import Time, seconds
+from outpace.sync.membership import Loss, Removed, Start
+from outpace.sync.messages import worker_name
 
 
 class Stored(Protocol):
@@ -41,28 +45,52 @@ class _Group(NamedTuple):
 
 
 class Interruptions:
-    """The rows about losses and restarts. Those of an attempt that is over stay in the trace."""
+    """Notes losses and restarts in the trace, the event log and the counts of a run.
 
-    def __init__(self, trace: TraceRows) -> None:
-        self._trace = trace
+    The rows of an attempt that is over stay in the trace.
+
+    Args:
+        recovery: the counts, which are added to.
+
+    Attributes:
+        generations: of processes that were started again, by name.
+    """
+
+    def __init__(self, trace: TraceRows, events: EventLog, recovery: Recovery) -> None:
+        self._trace, self._events, self._recovery = trace, events, recovery
+        self.generations: dict[str, int] = {}
         self._began: Time = 0  # when all processes began the last time
         self._rows: list[tuple[int, ...]] = []
         self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
         self._group: _Group | None = None
 
-    def lost(self, worker: int, now: Time) -> None:
+    def lost(self, loss: Loss, worker: int, at: Time) -> None:
         """A worker is lost, and the run goes on."""
-        self._lost[worker] = now
+        self._lost[worker] = at
+        generation = self.generations.get(loss.name, 0)
+        self._events.add("lost", "warning", role=loss.name, generation=generation, why=str(loss))
 
-    def removed(self, worker: int, now: Time) -> None:
+    def removed(self, order: Removed, now: Time) -> None:
         """The run goes on without this worker."""
-        at = self._lost.pop(worker, now)
-        self._add(LOSS, worker, NONE, NONE, at, at)
+        self._recovery.updates_lost += order.lost
+        at = self._lost.pop(order.worker, now)
+        self._add(LOSS, order.worker, NONE, NONE, at, at)
 
-    def restarted(self, worker: int, first: int) -> None:
+    def restarted(self, order: Start) -> None:
         """Another process is started for this worker."""
-        self._first[worker] = first
+        self._recovery.restarts += 1
+        self._recovery.updates_lost += order.lost
+        self._first[order.worker] = order.first
+        name, generation = worker_name(order.worker), order.generation
+        self.generations[name] = generation
+        self._events.add(
+            "restarted",
+            role=name,
+            generation=generation,
+            first=order.first,
+            updates_lost=order.lost,
+        )
 
     def began(self, worker: int, now: Time) -> None:
         """The new process of this worker begins with its work."""
@@ -71,15 +99,21 @@ class Interruptions:
 
     def group_lost(
         self,
+        why: str,
         servers: Sequence[int],
         workers: Sequence[int],
-        now: Time,
+        at: Time,
         point: Stored,
+        updates_lost: int,
         anew: int = 0,
     ) -> None:
         """All processes begin again at a checkpoint, to which the trace was put back.
 
-        servers, workers: the lost ones. anew: scripts that begin anew, because they keep nothing.
+        Args:
+            servers, workers: the lost ones.
+            at: when they were lost.
+            updates_lost: the count at the checkpoint, with those that are lost by going back to it.
+            anew: scripts that begin anew, because they keep nothing.
         """
         self._lost.clear()
         self._first.clear()
@@ -87,7 +121,18 @@ class Interruptions:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)
         since = max(point.now, self._began)  # nothing was done between the two
-        self._group = _Group(servers, workers, now, point.number, since, min(point.first), anew)
+        self._group = _Group(servers, workers, at, point.number, since, min(point.first), anew)
+        self._recovery.restarts += 1
+        self._recovery.updates_lost = updates_lost
+        self._events.add(
+            "group-restart",
+            "warning",
+            cause=why,
+            number=point.number,
+            time_s=seconds(point.now),
+            restarts=self._recovery.restarts,
+            updates_lost=updates_lost,
+        )
 
     def began_again(self, now: Time) -> None:
         """The training begins, or goes on after a loss for which all processes begin again."""

@@ -32,8 +32,8 @@ class Noting(RunObserver):
 
     def __init__(self, events: EventLog, trace: Trace, recovery: Recovery) -> None:
         self.events, self.recovery = events, recovery
-        self.generations: dict[str, int] = {}
-        self._interruptions = Interruptions(trace)
+        self._interruptions = Interruptions(trace, events, recovery)
+        self.generations = self._interruptions.generations
 
     def told(self, name: str, told: Told) -> None:
         generation = self.generations.get(name, 0)
@@ -62,29 +62,15 @@ class Noting(RunObserver):
         coordinator = self._coordinator
         now, workers = coordinator.clock.now, coordinator.workers
         for loss in losses:
-            name = loss.name
-            lost_at = max(0, now - coordinator.roles.lost_for([name], coordinator.kernel.now))
-            self._interruptions.lost(workers.index(name), lost_at)
-            generation = self.generations.get(name, 0)
-            self.events.add("lost", "warning", role=name, generation=generation, why=str(loss))
+            lost_at = max(0, now - coordinator.roles.lost_for([loss.name], coordinator.kernel.now))
+            self._interruptions.lost(loss, workers.index(loss.name), lost_at)
 
     def recovered(self, recovered: Start | Removed) -> None:
-        self.recovery.updates_lost += recovered.lost
-        if isinstance(recovered, Removed):
+        if isinstance(recovered, Start):
+            self._interruptions.restarted(recovered)
+        else:
             self.recovery.without.append(recovered.worker)
-            self._interruptions.removed(recovered.worker, self._coordinator.clock.now)
-            return
-        self._interruptions.restarted(recovered.worker, recovered.first)
-        self.recovery.restarts += 1
-        name, generation = worker_name(recovered.worker), recovered.generation
-        self.generations[name] = generation
-        self.events.add(
-            "restarted",
-            role=name,
-            generation=generation,
-            first=recovered.first,
-            updates_lost=recovered.lost,
-        )
+            self._interruptions.removed(recovered, self._coordinator.clock.now)
 
     def not_restarted(self, worker: int) -> None:
         self.recovery.restarts -= 1
@@ -132,20 +118,12 @@ class Noting(RunObserver):
         lost_at: time of the run. unrepeated: iterations since the checkpoint that no script will
         repeat.
         """
-        self.recovery.restarts += 1
-        self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
         servers = _numbers(self._coordinator.servers, loss)
         workers = _numbers(self._coordinator.workers, loss)
+        updates_lost = point.recovery.updates_lost + unrepeated
         anew = len(point.checkpoint.index.anew)
-        self._interruptions.group_lost(servers, workers, lost_at, point, anew)
-        self.events.add(
-            "group-restart",
-            "warning",
-            cause=str(loss),
-            number=point.number,
-            time_s=seconds(point.now),
-            restarts=self.recovery.restarts,
-            updates_lost=self.recovery.updates_lost,
+        self._interruptions.group_lost(
+            str(loss), servers, workers, lost_at, point, updates_lost, anew
         )
 
 

@@ -30,7 +30,7 @@ from outpace.simulation.faults.saving import Kept
 from outpace.simulation.life import Life, Process
 from outpace.simulation.peer_checkpoints import count_until
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
+from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, gaps
 from outpace.sync.membership import BeginAgain, Loss, Membership, Order
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.tasks import Timing
@@ -55,7 +55,7 @@ class Failures(Life):
         super().__init__(run, trace)
         experiment = self.experiment = run.experiment
         assert experiment.faults is not None
-        self._run, self._events = run, events
+        self._run = run
         self._held = HeldRows(trace)
         if experiment.checkpoint is not None:  # without checkpoints nothing is taken back
             self.rows = self._held
@@ -63,7 +63,7 @@ class Failures(Life):
         self._costs = Costs(experiment.workers)
         if run.resume is not None:
             self._costs.restore(run.resume.checkpoint.index.costs)
-        self._interruptions = Interruptions(self.rows)
+        self._interruptions = Interruptions(self.rows, events, self._recovery)
         self._processes: dict[str, MortalProcess] = {}
         self._programs: list[Coroutine[Any, Any, None]] = []  # of workers, also of those lost
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
@@ -72,7 +72,6 @@ class Failures(Life):
         self.gone: set[int] = set()
         self.dropped: set[int] = set()
         self._finished: set[int] = set()
-        self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
         has_decider = experiment.peers is None and has_scheduler(experiment)
@@ -225,19 +224,11 @@ class Failures(Life):
                 self._end(each)
             self._run.network.cut(each.name)
         self._failed_at.clear()
-        self._generations.clear()
+        self._interruptions.generations.clear()
         self._take_back(kept)
-        self._interruptions.group_lost(servers, workers, failed, kept)
         self._restore_from(kept)
-        self._events.add(
-            "group-restart",
-            "warning",
-            cause=order.why,
-            number=kept.number,
-            time_s=seconds(kept.now),
-            restarts=self._recovery.restarts,
-            updates_lost=self._recovery.updates_lost,
-        )
+        lost = kept.recovery.updates_lost + gaps(kept.states)
+        self._interruptions.group_lost(order.why, servers, workers, failed, kept, lost)
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self._run.network.obstacles.until, self._processes)])
         self._costs.add("restart", ready - now, self.experiment.workers)
@@ -263,8 +254,6 @@ class Failures(Life):
         for ended in self._held.go_back(kept.first):
             totals.add_times(*ended)
         self._run.take_up(totals, kept.metrics)
-        self._recovery.restarts += 1
-        self._recovery.updates_lost = kept.recovery.updates_lost
 
     def _restore_from(self, kept: Kept) -> None:
         """Put parameters back to a checkpoint, so that evaluations see them."""

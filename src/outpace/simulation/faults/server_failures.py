@@ -17,9 +17,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import Order
-from outpace.simulation.faults.saving import Kept
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.checkpoint.state import gaps
 from outpace.sync.membership import BeginAgain, EndRun, Kill, Loss, Removed, Replace, Start
 from outpace.sync.membership import Order as MemberOrder
 from outpace.sync.messages import Lost, server_name, worker_name
@@ -60,9 +58,7 @@ class ServerFailures(Failures):
             failed = self._failed_at[name]
             self._costs.worker_losses += 1
             self._costs.add("detection", self.kernel.now - failed)
-            self._interruptions.lost(self._numbers[name], failed)
-            generation = self._generations.get(name, 0)
-            self._events.add("lost", "warning", role=name, generation=generation, why=str(loss))
+            self._interruptions.lost(loss, self._numbers[name], failed)
 
     def _follow(self, orders: Sequence[MemberOrder]) -> None:
         attempt = self._members.attempt
@@ -111,18 +107,8 @@ class ServerFailures(Failures):
 
     def _replace(self, start: Start) -> None:
         """Note that another process is started for a worker."""
-        self._recovery.restarts += 1
-        self._recovery.updates_lost += start.lost
-        self._interruptions.restarted(start.worker, start.first)
+        self._interruptions.restarted(start)
         name = worker_name(start.worker)
-        self._generations[name] = start.generation
-        self._events.add(
-            "restarted",
-            role=name,
-            generation=start.generation,
-            first=start.first,
-            updates_lost=start.lost,
-        )
         computing, failed = self._processes[name].computing, self._failed_at[name]
         if computing is not None and computing[0] >= start.first:  # its push has not arrived
             self._costs.add("repeated", failed - computing[1])
@@ -143,12 +129,6 @@ class ServerFailures(Failures):
 
     def _remove(self, removed: Removed) -> None:
         """Continue without a worker."""
-        self._recovery.updates_lost += removed.lost
-        self._interruptions.removed(removed.worker, self.kernel.now)
+        self._interruptions.removed(removed, self.kernel.now)
         self.gone.add(removed.worker)
         self._end_if_over()
-
-    def _restore_from(self, kept: Kept) -> None:
-        super()._restore_from(kept)
-        self._set_alarm()
-        self._recovery.updates_lost += gaps(kept.states)
