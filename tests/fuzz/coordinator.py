@@ -33,7 +33,7 @@ from outpace.real.coordinator.saving import of_servers
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
-    CheckpointArrived,
+    CheckpointFiles,
     CheckpointPart,
     FilePiece,
     NotSaved,
@@ -53,7 +53,6 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.peer_messages import (
     AskStore,
-    AverageEnded,
     GroupBroken,
     TakePart,
 )
@@ -97,10 +96,10 @@ HANDLED: Final = (
     *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, Compared),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(CheckpointPart, CheckpointPart, NotSaved, NotSaved, VersionReached),
-    *(CheckpointArrived, FilePiece, FilePiece),
+    *(CheckpointFiles, FilePiece, FilePiece),
     ScriptState,
     *(Pull, Done, Leave, Pause, Rejoin),
-    *(TakePart, TakePart, TakePart, GroupBroken, AverageEnded),
+    *(TakePart, TakePart, TakePart, GroupBroken),
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made

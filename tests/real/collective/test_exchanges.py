@@ -13,7 +13,6 @@ from outpace.real.collective.exchanges import PairwiseExchanges
 from outpace.real.collective.group import GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
-    AverageEnded,
     CancelAverage,
     GroupBroken,
     StartAverage,
@@ -78,12 +77,15 @@ def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
     one.exchanges.take(meet)
     other.exchanges.take(meet)
     other.parameters[0] += 16  # a step
-    other.until(lambda: AverageEnded(0) in other.said)
+    other.until(lambda: TakePart("averaged", 0) in other.said)
     one.until(lambda: pair.arrived.done)
     assert one.parameters.tolist() == [2] * 5
     assert other.parameters.tolist() == [18, 2, 2, 2, 2]
     assert third.parameters.tolist() == [8] * 5
-    assert (one.said, other.said) == ([TakePart("pair", 3), AverageEnded(0)], [AverageEnded(0)])
+    assert (one.said, other.said) == (
+        [TakePart("pair", 3), TakePart("averaged", 0)],
+        [TakePart("averaged", 0)],
+    )
     ((told, nbytes, (begun, ended)),) = one.ended
     assert (told, other.ended, nbytes) == (pair, [], 40)
     assert pair.joined <= pair.began <= pair.ended
@@ -97,7 +99,7 @@ def test_one_after_the_other_with_different_partners(three):
         for worker in (seeker, partner):
             three[worker].exchanges.take(meet)
         for worker in (seeker, partner):
-            three[worker].until(lambda n=number, w=worker: AverageEnded(n) in three[w].said)
+            three[worker].until(lambda n=number, w=worker: TakePart("averaged", n) in three[w].said)
         assert pair.arrived.done
     # (0, 4, 8) -> (2, 2, 8) -> (2, 5, 5) -> (3.5, 5, 3.5), which stays
     assert [worker.parameters[0].item() for worker in three] == [3.5, 5, 3.5]
@@ -123,11 +125,11 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     one.exchanges.take(CancelAverage(0))
     one.exchanges.take(CancelAverage(0))  # too late
     again = [TakePart("pair", 5)] if seeker == 0 else []
-    assert one.said == [TakePart("pair", 5), AverageEnded(0), *again]
+    assert one.said == [TakePart("pair", 5), TakePart("averaged", 0), *again]
     for worker in (one, third):
         worker.exchanges.take(StartAverage(1, 0, 2, 0))
     for worker in (one, third):
-        worker.until(lambda worker=worker: AverageEnded(1) in worker.said)
+        worker.until(lambda worker=worker: TakePart("averaged", 1) in worker.said)
     assert pair.arrived.done
     assert [worker.parameters[0].item() for worker in three] == [4, 4, 4]
     assert other.said == []

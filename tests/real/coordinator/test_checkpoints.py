@@ -13,7 +13,6 @@ from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
-    GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
     VersionReached,
@@ -141,7 +140,7 @@ def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(
     run.saved(0, 2, clock)
     run.hear(1, NotSaved(2, clock + 1))
     orders = [message for _, message in run.orders()]
-    assert orders[:2] == [GiveUpCheckpoint(2), GiveUpCheckpoint(2)]
+    assert orders[:2] == [NotSaved(2), NotSaved(2)]
     assert [(order.number, order.clock > clock + 1) for order in orders[2:]] == [(3, True)] * 2
     assert run.keeper.abandoned == [(2, "")]
     run.hear(0, NotSaved(2, clock + 1))  # it had not heard that this one is given up
@@ -179,7 +178,7 @@ def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_ta
     _, clock = run.clocks()
     run.saved(0, 2, clock)
     run.hear(1, NotSaved(2, why="no space"))
-    assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
+    assert run.orders() == [(server, NotSaved(2)) for server in (0, 1)]
     run.keeper.is_full = True
     run.wait(5)
     assert run.orders() == []
@@ -207,7 +206,7 @@ def test_a_server_whose_disk_does_not_answer_holds_up_one_checkpoint(tmp_path):
     assert run.orders() == []
     run.wait(1)
     assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
-    assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
+    assert run.orders() == [(server, NotSaved(2)) for server in (0, 1)]
     run.wait(200)
     assert run.clocks()[0] == 3
 

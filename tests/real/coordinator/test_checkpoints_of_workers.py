@@ -15,7 +15,6 @@ from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
-    GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
 )
@@ -163,7 +162,7 @@ def test_one_that_a_worker_misses_is_given_up_and_asked_for_again_further_ahead(
     ((_, order), *_) = run.orders()
     run.hear(1, NotSaved(2, order.clock + 3))
     told = [message for _, message in run.orders()]
-    assert told[:3] == [GiveUpCheckpoint(2)] * 3
+    assert told[:3] == [NotSaved(2)] * 3
     assert all(each.number == 3 and each.clock > order.clock + 3 for each in told[3:])
     assert isinstance(told[3], TakeCheckpoint)
 
@@ -176,7 +175,7 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     run.save(0, 2, 99, order.clock, common=True)
     run.checkpoints.leave("worker-0", lost=False)  # it has done its 100 iterations
     told = run.orders()
-    assert told[:2] == [(1, GiveUpCheckpoint(2)), (2, GiveUpCheckpoint(2))]
+    assert told[:2] == [(1, NotSaved(2)), (2, NotSaved(2))]
     assert [(who, each.number, each.common) for who, each in told[2:4]] == [
         (1, 3, True),
         (2, 3, False),

@@ -14,7 +14,7 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.roles import Announcements, Processes, Roles
-from outpace.real.net.checkpoint_messages import CheckpointArrived
+from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import JoinRun
 from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
@@ -47,7 +47,7 @@ def handed_over(sent_at_s: list[float], arrives_at_s: float | None) -> float:
     )
     preparation, announced = prepared(kernel, 1, given, SimpleNamespace(path=Path("000001")))
     if arrives_at_s is not None:
-        arrived = "server-0", CheckpointArrived()
+        arrived = "server-0", CheckpointFiles(1, [])
         kernel.call_at(nanoseconds(arrives_at_s), lambda _: announced.add(*arrived))
 
     async def hand_over() -> None:

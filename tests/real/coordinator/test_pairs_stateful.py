@@ -17,7 +17,6 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.net.peer_messages import (
-    AverageEnded,
     CancelAverage,
     GroupBroken,
     StartAverage,
@@ -117,7 +116,7 @@ class Gossip(RuleBasedStateMachine):
         return worker.meet is not None and len(self.met[worker.meet.number]) == 2
 
     def over(self, worker):
-        worker.said.append(AverageEnded(worker.meet.number))
+        worker.said.append(TakePart("averaged", worker.meet.number))
         worker.meet = None
 
     @rule(pick=picks)
@@ -228,12 +227,12 @@ def test_averages_begin_first_come_first_served_once_both_are_free():
     for seeker, partner in ((0, 1), (2, 1), (3, 2), (1, 3)):
         told.pairs.take(worker_name(seeker), TakePart("pair", beside(seeker, partner, 4)))
     assert told.meets == [(0, 1), (3, 2)]  # which nothing hinders, though 2 waits itself
-    told.pairs.take("worker-1", AverageEnded(0))
+    told.pairs.take("worker-1", TakePart("averaged", 0))
     assert told.meets == []  # both others are busy
-    told.pairs.take("worker-2", AverageEnded(1))
+    told.pairs.take("worker-2", TakePart("averaged", 1))
     assert told.meets == [(2, 1)]
-    told.pairs.take("worker-3", AverageEnded(1))
-    told.pairs.take("worker-1", AverageEnded(2))
+    told.pairs.take("worker-3", TakePart("averaged", 1))
+    told.pairs.take("worker-1", TakePart("averaged", 2))
     assert told.meets == [(1, 3)]
 
 
@@ -259,7 +258,7 @@ def test_who_cannot_reach_one_that_is_lost_asks_again():
     told.said.clear()
     told.pairs.lose("worker-1")
     assert told.said == [CancelAverage(0)]
-    told.pairs.take("worker-0", AverageEnded(0))
+    told.pairs.take("worker-0", TakePart("averaged", 0))
     told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
     assert told.meets == [(0, 2)]
     told.wait()
@@ -271,9 +270,9 @@ def test_an_action_between_averages_comes_after_those_under_way_and_before_the_n
     told.pairs.when_idle(lambda: told.said.append("now"))
     told.pairs.take("worker-2", TakePart("pair", beside(2, 3, 4)))
     assert told.meets == [(0, 1)]  # the other one waits, though its workers are free
-    told.pairs.take("worker-0", AverageEnded(0))
+    told.pairs.take("worker-0", TakePart("averaged", 0))
     assert told.said == []
-    told.pairs.take("worker-1", AverageEnded(0))
+    told.pairs.take("worker-1", TakePart("averaged", 0))
     assert told.said[0] == "now"
     assert told.said[1:] == [StartAverage(1, 2, 3, 0)] * 2
 
@@ -285,7 +284,7 @@ def test_an_action_between_averages_does_not_wait_for_a_worker_that_is_lost():
     told.pairs.when_idle(lambda: told.said.append("now"))
     told.pairs.lose("worker-0")
     assert told.said == [CancelAverage(0)]
-    told.pairs.take("worker-1", AverageEnded(0))
+    told.pairs.take("worker-1", TakePart("averaged", 0))
     assert told.said[1:] == ["now"]
     told.pairs.when_idle(lambda: told.said.append("again"))
     assert told.said[2:] == ["again"]

@@ -17,7 +17,6 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
-    GiveUpCheckpoint,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -209,11 +208,11 @@ def test_a_script_that_is_past_the_iteration_has_all_asked_for_a_later_one(run):
     run.tell(1, NotSaved(2, clock + 3))
     assert run.keeper.abandoned == [(2, "")]
     to_servers, to_workers = run.orders_to("server"), run.orders_to("worker")
-    assert to_servers[:2] == [GiveUpCheckpoint(2)] * 2
+    assert to_servers[:2] == [NotSaved(2)] * 2
     later = to_servers[2].clock
     assert later > clock + 3
     # Worker 0 has nothing to give up: it has sent what its script keeps.
-    assert to_workers == [GiveUpCheckpoint(2), *[TakeCheckpoint(3, later)] * 2]
+    assert to_workers == [NotSaved(2), *[TakeCheckpoint(3, later)] * 2]
     run.kept(0, 2)  # it had not heard of it
     assert not run.refused
 
@@ -225,7 +224,7 @@ def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
     run.tell(1, NotSaved(2, why="a lock cannot be kept"))
     assert run.keeper.abandoned == [(2, "a lock cannot be kept")]
     assert run.orders() == [
-        (name, GiveUpCheckpoint(2)) for name in ("worker-0", "worker-1", "server-0", "server-1")
+        (name, NotSaved(2)) for name in ("worker-0", "worker-1", "server-0", "server-1")
     ]
 
 

@@ -29,7 +29,7 @@ from outpace.real.net.memory import mapping, slots
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.mapping import mapped, new_file, opened
 from outpace.real.net.memory.slots import OwnSlots, new_slots
-from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
+from outpace.real.net.memory_messages import MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session
@@ -302,14 +302,14 @@ def offered() -> tuple[End, OfferMemory]:
 def test_messages_that_must_not_come_change_nothing():
     end, offer = offered()
     with pytest.raises(ProtocolError, match="frees slot 0"):
-        end.lane.take(FreeSlot(0))
+        end.lane.take(MemoryAnswer(has=True, slot=0))
     end.lane.take(MemoryAnswer(has=True))
     for answer in (MemoryAnswer(has=True), MemoryAnswer(has=False)):
         with pytest.raises(ProtocolError, match="again"):
             end.lane.take(answer)
     assert end.lane.is_ready
     other = End()
-    for answer in (MemoryAnswer(has=True), FreeSlot(0)):
+    for answer in (MemoryAnswer(has=True), MemoryAnswer(has=True, slot=0)):
         with pytest.raises(ProtocolError, match="that was not made"):
             other.lane.take(answer)
     other.lane.take(offer)

@@ -439,3 +439,7 @@ def test_a_message_of_another_run_is_refused_before_it_is_decoded():
     undecodable = header(b"\x91\xa4evil", run=RUN + 1)
     with pytest.raises(WireError, match="another run"):
         Incoming(RUN, GENERATION, as_announced).take([undecodable])
+
+
+def test_there_are_no_more_kinds_of_messages_than_there_were():
+    assert len(typing.get_args(ANY_MESSAGE)) <= 50, "say it with one of those that there are"

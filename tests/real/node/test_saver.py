@@ -16,7 +16,6 @@ from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
-    GiveUpCheckpoint,
     NotSaved,
     TakeCheckpoint,
     VersionReached,
@@ -25,6 +24,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready, TakeSnapshot
 from outpace.real.node.saving import saver
 from outpace.real.node.saving.saver import SavedPart, ShardSaver
+from outpace.real.node.versions import AwaitedVersions
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
 from outpace.sync import Bsp
@@ -41,12 +41,16 @@ class Server:
         block = parameter_block(torch.zeros(3), Sgd(lr=1.0, momentum=0.5))
         self.shard = Shard(0, block, 1, Bsp(), Account())
         self.clock, self.told, self.totals = RealClock(), [], Totals(applied=0)
-        self.coordinator, self.recorder = self, self
+        self.coordinator, self.recorder, self.snapshots = self, self, []
         self.saver = ShardSaver(self, self)
+        self.versions = AwaitedVersions(self.send, self.progress, self.snapshots.append)
 
     def send(self, message, block=None) -> None:
         """Tell the coordinator something."""
         self.told.append(message)
+
+    def progress(self) -> tuple[int, int]:
+        return self.shard.version, self.shard.clock
 
     def push(self) -> None:
         """Take the push of the worker, as the program of the server does."""
@@ -54,7 +58,7 @@ class Server:
         shard.receive(Push(0, shard.clock, shard.version, torch.ones(3)), shard.clock)
         self.totals.applied += 1
         self.saver.look()
-        self.saver.updated(shard.version)
+        self.versions.reached(shard.version)
 
     def hear(self, count: int) -> list:
         """Return what is told once there are so many messages."""
@@ -128,7 +132,7 @@ def test_a_clock_that_is_over_is_missed(server, tmp_path):
 
 def test_a_checkpoint_that_is_given_up_is_not_taken(server, tmp_path):
     server.saver.take(TakeCheckpoint(1, 1, str(tmp_path)))
-    server.saver.take(GiveUpCheckpoint(1))
+    server.saver.take(NotSaved(1))
     server.saver.take(TakeCheckpoint(2, 2, str(tmp_path)))
     server.push()
     server.push()
@@ -167,14 +171,26 @@ def unfit(state, optimizer):
 
 
 def test_the_coordinator_is_told_of_a_version_once(server):
-    server.saver.take(TakeSnapshot(0, 2))
+    server.versions.ask(TakeSnapshot(0, 2))
     server.push()
     assert server.told == []
     server.push()
     server.push()
     assert server.told == [VersionReached(2, 2)]
-    server.saver.take(TakeSnapshot(0, 2))  # it has been reached already
+    server.versions.ask(TakeSnapshot(0, 2))  # it has been reached already
     assert server.told[1:] == [VersionReached(3, 3)]
+
+
+def test_each_snapshot_is_sent_once_when_there_is_its_version(server):
+    for request, version in ((1, 2), (2, 1), (3, 2), (4, 0)):
+        server.versions.ask(TakeSnapshot(request, version))
+    assert server.snapshots == [4]
+    server.push()
+    assert server.snapshots == [4, 2]
+    server.push()
+    server.push()
+    assert server.snapshots == [4, 2, 1, 3]
+    assert server.told == []
 
 
 def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(server):
@@ -193,13 +209,13 @@ def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(ser
 
 def test_files_of_a_checkpoint_that_is_given_up_are_held_no_longer(server):
     server.saver.take(TakeCheckpoint(3, None))
-    server.saver.take(GiveUpCheckpoint(3))  # the thread has begun with it
+    server.saver.take(NotSaved(3))  # the thread has begun with it
     server.hear(1)
     assert server.saver._contents == []
     server.saver.take(TakeCheckpoint(4, None))
     server.hear(2)
     assert server.saver._contents
-    server.saver.take(GiveUpCheckpoint(4))
+    server.saver.take(NotSaved(4))
     assert server.saver._contents == []
 
 

@@ -24,7 +24,6 @@ from outpace.real.collective.communication_thread import CommunicationThread, Do
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
-    AverageEnded,
     CancelAverage,
     GroupBroken,
     StartAverage,
@@ -143,7 +142,7 @@ class PairwiseExchanges:
         if change is not None:
             self._change(change)
         self._under_way = None
-        self._tell(AverageEnded(meet.number))
+        self._tell(TakePart("averaged", meet.number))
         if meet.seeker == self._me:
             pair = self._end(meet.began, span[1])
             pair.number, pair.members = meet.number, [self._me, meet.partner]
@@ -160,7 +159,7 @@ class PairwiseExchanges:
         """Cancel an average whose partner is lost, and ask for another partner."""
         self._threads[self._other(meet)].abandon()
         self._under_way = None
-        self._tell(AverageEnded(meet.number))
+        self._tell(TakePart("averaged", meet.number))
         if meet.seeker == self._me:
             assert self._sought is not None
             self._tell(TakePart("pair", self._sought.iteration))

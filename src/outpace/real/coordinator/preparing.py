@@ -14,9 +14,8 @@ from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.net import probes
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import CheckpointArrived
-from outpace.real.net.messages import JoinRun, ModelBuffers, Plan, Ready
-from outpace.real.net.probes import StartProbe
+from outpace.real.net.checkpoint_messages import CheckpointFiles
+from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
 
@@ -102,7 +101,7 @@ class Preparation:
         sent = given.sent(name)
         what = "receive its checkpoint"
         try:
-            await self._announced.all([name], CheckpointArrived, what, self._limit_s)
+            await self._announced.all([name], CheckpointFiles, what, self._limit_s)
         except RunError:
             if given.sent(name) == sent:
                 raise
@@ -137,7 +136,7 @@ class Preparation:
         if (strategy := self._experiment.peers) is not None:
             if not strategy.exchanges:
                 for name in self._workers:
-                    self._listener.send(name, StartProbe(nanoseconds(probes.PROBE_S)))
+                    self._listener.send(name, Go(probe=nanoseconds(probes.PROBE_S)))
                 await self._announced.all(self._workers, Ready, "probe", self._limit_s, times=2)
             return
         until = self._clock.now + nanoseconds(probes.PROBE_S)
@@ -145,7 +144,7 @@ class Preparation:
             budget = (until - self._clock.now) // (len(self._workers) - n)
             if budget <= 0:
                 break
-            self._listener.send(name, StartProbe(budget))
+            self._listener.send(name, Go(probe=budget))
             try:
                 limit = min(self._limit_s, _LIMIT_S)
                 await self._announced.all([name], Ready, "probe the servers", limit, times=2)

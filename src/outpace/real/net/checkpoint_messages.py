@@ -46,12 +46,6 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     common: bool = False
 
 
-class GiveUpCheckpoint(WireMessage, tag="give up checkpoint"):
-    """The coordinator to a server or worker: another one has missed the moment of a checkpoint."""
-
-    number: Count
-
-
 class VersionReached(WireMessage, tag="version reached"):
     """The answer to TakeSnapshot with request 0. clock: of the shard."""
 
@@ -79,6 +73,9 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
 class CheckpointFiles(WireMessage, tag="checkpoint files"):
     """The coordinator to a process that goes on, and does not see the folder.
 
+    The process answers with the same message, without files, when it has them: then the next
+    process can fetch its own.
+
     number: of the checkpoint. files: those of it that the process needs, and fetches (FilePiece).
     """
 
@@ -102,12 +99,10 @@ class FilePiece(WireMessage, tag="piece"):
     block: BlockHead | None = None
 
 
-class CheckpointArrived(WireMessage, tag="checkpoint arrived"):
-    """A process has its CheckpointFiles, so the next process can fetch its own."""
-
-
 class NotSaved(WireMessage, tag="not saved"):
     """The answer of a process that has not saved its state.
+
+    The coordinator then tells the others, with the number alone: they give the checkpoint up.
 
     clock: at which it is, if it was past the one that it was asked for; of a worker, the iteration
     that it has begun. why: the problem, if it could not save its state.

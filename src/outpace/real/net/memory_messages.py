@@ -30,17 +30,12 @@ class OfferMemory(WireMessage, tag="offer memory"):
 
 
 class MemoryAnswer(WireMessage, tag="memory"):
-    """The answer to OfferMemory.
+    """The answer to OfferMemory; later, that a block which came in the memory is not used any more.
 
     has: blocks may come in this memory. reason: why the memory cannot be had; empty if that was to
-    be expected.
+    be expected. slot: that of the block; None in the answer.
     """
 
     has: bool
     reason: Annotated[str, msgspec.Meta(max_length=400)] = ""
-
-
-class FreeSlot(WireMessage, tag="free slot"):
-    """The block that came in this slot is not used any more."""
-
-    slot: Index
+    slot: Index | None = None

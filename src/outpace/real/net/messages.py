@@ -170,10 +170,14 @@ class Go(WireMessage, tag="go"):
     """All processes are ready, and the time of the run begins.
 
     On the machine whose boot id is `boot`, that time is the monotonic clock minus `origin`.
+
+    probe: ns; if not 0, the time does not begin yet: the worker measures the network for at most
+    so long, and says Ready again.
     """
 
-    origin: Count
-    boot: Name
+    origin: Count = 0
+    boot: Name = ""
+    probe: Count = 0
 
 
 class Compared(WireMessage, tag="compared"):

@@ -22,11 +22,12 @@ class TakePart(WireMessage, tag="part"):
     """A worker takes part in what workers do together, or asks for it.
 
     what: `all-reduce`: the one with this number. `meeting`: the next one. `pair`: the worker asks
-    for a partner to average with while it computes the iteration `number`.
+    for a partner to average with while it computes the iteration `number`. `averaged`: the worker
+    has ended its part in the average with this number, or has given it up.
     last: of a meeting: the others wait for this worker in no later one.
     """
 
-    what: Literal["all-reduce", "meeting", "pair"]
+    what: Literal["all-reduce", "meeting", "pair", "averaged"]
     number: Count = 0
     last: bool = False
 
@@ -86,12 +87,6 @@ class StartAverage(WireMessage, tag="meet"):
     seeker: Index  # the worker that asked for a partner
     partner: Index
     began: Count  # when both were free: the time of the run
-
-
-class AverageEnded(WireMessage, tag="met"):
-    """A worker has ended its part in this average, or has given it up."""
-
-    number: Count
 
 
 class CancelAverage(WireMessage, tag="parted"):

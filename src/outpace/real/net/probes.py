@@ -25,15 +25,6 @@ MOST_PROBES: Final = sum(ROUNDS)  # of a worker, to a server
 _GROWTH: Final = (1, 4, 8, 8)
 
 
-class StartProbe(WireMessage, tag="start probe"):
-    """The coordinator to a worker that is Ready: measure the network, and say Ready again.
-
-    budget: ns that this may take.
-    """
-
-    budget: Count
-
-
 class Probe(WireMessage, tag="probe"):
     """A worker to a server, before the run begins, and the server's answer: the same message.
 

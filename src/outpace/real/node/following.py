@@ -16,6 +16,7 @@ from outpace.real.net.messages import TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.real.node.versions import AwaitedVersions
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
@@ -41,6 +42,7 @@ class FollowingWorker(WorkerProcess):
         self._script, self._probe_group = script, probe_group
         self.version = 0  # of the parameters: steps taken
         self.saver: WorkerSaver | None = None
+        self.versions = AwaitedVersions(self.coordinator.send, self._progress, self._send_snapshot)
         self._is_in_run = False
 
     async def work(self, trainer: ScriptTrainer) -> None:
@@ -100,6 +102,9 @@ class FollowingWorker(WorkerProcess):
                 self._send_snapshot(0)
             self.coordinator.send(Leave(self.worker))
 
+    def _progress(self) -> tuple[int, int]:
+        return self.version, self.results
+
     def _send_snapshot(self, request: int) -> None:
         applied = self.recorder.totals.applied
         self.send_snapshot(self._script.flat(), self.version, request, applied)
@@ -108,6 +113,6 @@ class FollowingWorker(WorkerProcess):
         if self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):
-            self._send_snapshot(message.request)
+            self.versions.ask(message)
         else:
             super()._order(peer, message, block)

@@ -78,7 +78,7 @@ class Server(Member):
         self._probed: Counter[str] = Counter()  # probes that were answered
         self._times = ServiceTimes(self.timing, index)
         self._part = ServerPart(
-            self.clock, self.kernel, index, experiment, self.recorder, self._times, self._updated
+            self.clock, self.kernel, index, experiment, self.recorder, self._times
         )
         self.listener = self.transport.listen(
             address,
@@ -115,7 +115,7 @@ class Server(Member):
         self._share_memory()
         await self._begin()
         while True:
-            self._requests.take_snapshot(await self.order(TakeSnapshot))
+            self._requests.versions.ask(await self.order(TakeSnapshot))
 
     def _share_memory(self) -> None:
         """Send parameters to processes of this machine in shared memory."""
@@ -133,7 +133,8 @@ class Server(Member):
             saved = await self.read_checkpoint(folder, self._saved_state)
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
-        await self._part.begin(no_memory if self._is_narrow else self.listener.memory)
+        memory = no_memory if self._is_narrow else self.listener.memory
+        await self._part.begin(memory, self._requests.versions.reached)
         self.shard.members_changed = self._requests.look
         self._requests.look()
         await self.start_run()
@@ -239,10 +240,6 @@ class Server(Member):
         began = monotonic_ns()
         self.listener.send(peer, probe, block)
         self._times.probed(self._names.index(peer), number, block.nbytes, began)
-
-    def _updated(self, version: int) -> None:
-        self._requests.updated(version)
-        self._saver.updated(version)
 
     # -- orders of the coordinator -------------------------------------------------------
 

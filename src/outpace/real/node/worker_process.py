@@ -20,12 +20,10 @@ from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import not_finite
 from outpace.engine.scripts.redividing import Redivided
-from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready, Snapshot
-from outpace.real.net.probes import StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
@@ -158,12 +156,10 @@ class WorkerProcess(Member, ABC):
         )
 
     async def _until_go(self) -> Go:
-        while isinstance(message := await self.orders.get(), StartProbe):
-            await self.probe(message.budget)
+        while (go := await self.order(Go)).probe:
+            await self.probe(go.probe)
             self.coordinator.send(Ready())
-        if not isinstance(message, Go):
-            raise RunError(f"{self.name} expected a Go and got {message}")
-        return message
+        return go
 
     async def probe(self, budget: Time) -> None:
         """Measure the network, for at most `budget` ns."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Tell, end_if_still
 from outpace.real.net.peer_messages import (
-    AverageEnded,
     CancelAverage,
     GroupBroken,
     StartAverage,
@@ -64,7 +63,7 @@ class Pairs:
                 if not pairing.ask(worker, message.number):
                     self._tell(name, CancelAverage(None))
                 self._begin()
-        elif isinstance(message, AverageEnded):
+        elif isinstance(message, TakePart) and message.what == "averaged":
             if pairing.busy.get(worker) == message.number:
                 del pairing.busy[worker]
                 self._begin()

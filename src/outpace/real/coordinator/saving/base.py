@@ -23,7 +23,6 @@ from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     CheckpointPart,
     FilePiece,
-    GiveUpCheckpoint,
     NotSaved,
     VersionReached,
 )
@@ -356,7 +355,7 @@ class Checkpoints(ABC):
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
-            self._tell(order.shard, GiveUpCheckpoint(order.number))
+            self._tell(order.shard, NotSaved(order.number))
         if self._fetched is not None:
             self._fetched.give_up()
         self._keeper.abandon(present.number, why)

@@ -36,7 +36,6 @@ from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
     CheckpointPart,
-    GiveUpCheckpoint,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -294,7 +293,7 @@ class CheckpointsOfServers(Checkpoints):
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         scripts = self._scripts
         for worker in scripts.asked.keys() - scripts.later - scripts.states.keys():
-            self._listener.send(worker_name(worker), GiveUpCheckpoint(present.number))
+            self._listener.send(worker_name(worker), NotSaved(present.number))
         shards = [order for order in orders if order.shard < _SCRIPTS]
         super()._give_up(present, shards, why)
 

@@ -8,7 +8,7 @@ and their serial numbers are checked as always. What the messages about memory m
    those of the process that listens are for all its connections.
 2. The other process opens them and says so or why it cannot (`MemoryAnswer`).
 3. From then on a block is copied into a free slot, and the header of its message names the slot.
-4. The receiver says when it needs the block no more (`FreeSlot`).
+4. The receiver says when it needs the block no more (`MemoryAnswer` with the slot).
 
 If no slot is free, the block goes over the network. Blocks of probes always go over the network: a
 probe measures it.
@@ -28,12 +28,12 @@ from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import is_available
 from outpace.real.net.memory.slots import OwnSlots, PeerSlots
-from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
+from outpace.real.net.memory_messages import MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage
 
-MemoryMessage: TypeAlias = OfferMemory | MemoryAnswer | FreeSlot
+MemoryMessage: TypeAlias = OfferMemory | MemoryAnswer
 _REASON: Final = 300
 
 
@@ -87,7 +87,7 @@ class Lane:
             self._take_offer(message)
         elif self._own is None:
             raise ProtocolError("it answers an offer of memory that was not made")
-        elif isinstance(message, FreeSlot):
+        elif message.slot is not None:
             self._own.freed(message.slot, self)
         elif self._is_answered:
             raise ProtocolError("it answers an offer of memory again")
@@ -136,7 +136,7 @@ class Lane:
     def _free(self, slot: int) -> None:
         self._used.discard(slot)
         if not self._is_closed:
-            self._send(FreeSlot(slot))
+            self._send(MemoryAnswer(has=True, slot=slot))
 
     # -- the end ---------------------------------------------------------------------------
 

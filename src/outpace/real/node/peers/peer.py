@@ -31,6 +31,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.versions import AwaitedVersions
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
@@ -88,7 +89,7 @@ class PeerWorker(WorkerProcess):
             has_common=self.strategy.has_common,
         )
         self.version = self._applied = 0  # version of the parameters; gradients in them
-        self._asked: dict[int, int] = {}  # version -> the request for its snapshot
+        self._versions = AwaitedVersions(self.coordinator.send, self._progress, self._send_snapshot)
         self._is_in_run = False  # True from the start of the run until this worker leaves
 
     # -- course of the run ------------------------------------------------------------
@@ -312,16 +313,16 @@ class PeerWorker(WorkerProcess):
         """Count a new version of the evaluated parameters, with `gradients` more gradients."""
         self.version += 1
         self._applied += gradients
-        if self.version in self._asked:
-            self._send_snapshot(self._asked.pop(self.version))
-        if self.saver is not None:
-            self.saver.updated(self.version)
+        self._versions.reached(self.version)
 
     def stepped(self) -> None:
         """Count a step on the worker's own parameters."""
         if not self.strategy.has_common:
             self.recorder.gradients_applied(1)
             self.changed(1)
+
+    def _progress(self) -> tuple[int, int]:
+        return self.version, self.results
 
     def _send_snapshot(self, request: int) -> None:
         block = whole(self.models.now_trained())
@@ -350,10 +351,7 @@ class PeerWorker(WorkerProcess):
         elif self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):
-            if self.version >= message.version:
-                self._send_snapshot(message.request)
-            else:
-                self._asked[message.version] = message.request
+            self._versions.ask(message)
         elif isinstance(message, Snapshot):
             assert block is not None
             self._final.put(whole(block))

@@ -24,7 +24,6 @@ from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Future, Kernel, Mailbox
 from outpace.real.background import Beside, do_now
 from outpace.real.net.checkpoint_messages import (
-    CheckpointArrived,
     CheckpointFiles,
     FilePiece,
     SentFile,
@@ -229,4 +228,4 @@ class OwnFiles:
             found = error
         if isinstance(found, Exception):
             raise RunError(f"{self._name} cannot receive its checkpoint: {found}") from found
-        self._send(CheckpointArrived())
+        self._send(CheckpointFiles(message.number, []))

@@ -202,9 +202,6 @@ class WorkerSaver(Saver):
 
     # -- the state -------------------------------------------------------------------
 
-    def _progress(self) -> tuple[int, int]:
-        return self._process.version, self._process.results
-
     def _take(self, number: int) -> None:
         if self._script is None or self._script.is_between:
             self._take_now(number, Changes())

@@ -23,14 +23,11 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
-    GiveUpCheckpoint,
     NotSaved,
     SentFile,
     TakeCheckpoint,
-    VersionReached,
 )
 from outpace.real.net.fetch import Pieces
-from outpace.real.net.messages import TakeSnapshot
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.checkpoints.tensors import to_bytes
@@ -122,25 +119,14 @@ class Saver(ABC):
     def __init__(self, process: Member, cuts: Cuts) -> None:
         self._process, self._cuts = process, cuts
         self._asked: dict[int, TakeCheckpoint] = {}  # by number of the checkpoint
-        self._tell_at: int | None = None  # the version that the coordinator waits for
         self._thread = BackgroundThread(process.clock)
         # The newest part, until the coordinator has fetched it.
         self._pieces, self._contents = Pieces(0, ()), list[torch.Tensor]()
         self._given_up = 0  # the last checkpoint that was
 
     @abstractmethod
-    def _progress(self) -> tuple[int, int]:
-        """Return the version that the coordinator counts, and the clock of this process."""
-
-    @abstractmethod
     def _take(self, number: int) -> None:
         """Take the state of the process, and have it written (`_write`)."""
-
-    def updated(self, version: int) -> None:
-        """The parameters have this version; tell the coordinator if it waits for it."""
-        if self._tell_at is not None and version >= self._tell_at:
-            self._tell_at = None
-            self._send(VersionReached(version, self._progress()[1]))
 
     # -- orders of the coordinator ---------------------------------------------------
 
@@ -149,16 +135,13 @@ class Saver(ABC):
         if isinstance(message, TakeCheckpoint):
             self._asked[message.number] = message
             self._cuts.ask(message.number, message.clock)
-        elif isinstance(message, GiveUpCheckpoint):
+        elif isinstance(message, NotSaved):
             self._asked.pop(message.number, None)
             self._cuts.give_up(message.number)
             self._given_up = max(self._given_up, message.number)
             self._contents = []
         elif isinstance(message, FilePiece) and message.block is None:
             self._send_piece(message)
-        elif isinstance(message, TakeSnapshot) and not message.request:
-            self._tell_at = message.version
-            self.updated(self._progress()[0])
         else:
             return False
         return True
@@ -228,9 +211,6 @@ class ShardSaver(Saver):
         cuts = Cuts(lambda: place_of(part.shard), self._take, self._miss)
         super().__init__(process, cuts)
         self._part, self.look = part, cuts.look
-
-    def _progress(self) -> tuple[int, int]:
-        return self._part.shard.version, self._part.shard.clock
 
     def _take(self, number: int) -> None:
         totals, process = Totals(), self._process

@@ -95,7 +95,7 @@ class Followed(WorkerScript, Observer):
         process.version += 1
         if process.saver is not None:
             process.saver.look(iteration + 1, lambda: None)
-            process.saver.updated(process.version)
+        process.versions.reached(process.version)
         self._handle_messages()
         if self.part is not None:
             self.part.stepped()

@@ -26,7 +26,6 @@ from outpace.real.background import BackgroundThread
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
-    GiveUpCheckpoint,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -184,7 +183,7 @@ class Keeping:
             self._asked = message
             if self._is_past(message):
                 self._miss(message)
-        elif isinstance(message, GiveUpCheckpoint):
+        elif isinstance(message, NotSaved):
             if self._asked is not None and self._asked.number == message.number:
                 self._drop_asked()
         else:

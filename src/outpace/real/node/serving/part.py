@@ -39,9 +39,6 @@ class ServerPart:
 
     Only the state of an optimizer of torch travels; the state of others is empty.
 
-    Args:
-        updated: called with each new version of the parameters.
-
     Attributes:
         shard: not set before `has_begun`.
         has_begun: True when there is the shard.
@@ -59,12 +56,11 @@ class ServerPart:
         experiment: Experiment,
         recorder: Recorder,
         times: ServiceTimes,
-        updated: Callable[[int], None],
     ) -> None:
         self.has_begun = False
         self.block: tuple[str, int] | None = None
         self._clock, self._index, self._experiment = clock, index, experiment
-        self._recorder, self._times, self._updated = recorder, times, updated
+        self._recorder, self._times = recorder, times
         self._followed = experiment.policies.initial()[index]
         self._plan: Plan
         self._initialized = Future[tuple[Initialize, Value]](kernel, "worker-0's parameters")
@@ -87,10 +83,12 @@ class ServerPart:
         self._initialized.set((initialize, whole(parameters)))
         return True
 
-    async def begin(self, new_memory: NewMemory) -> None:
+    async def begin(self, new_memory: NewMemory, updated: Callable[[int], None]) -> None:
         """Wait for what worker 0 begins with, and begin: there is a shard from now on.
 
-        new_memory: for the copies of the parameters that are sent.
+        Args:
+            new_memory: for the copies of the parameters that are sent.
+            updated: called with each new version of the parameters.
         """
         initialize, parameters = await self._initialized
         plan, experiment = self._plan, self._experiment
@@ -106,7 +104,7 @@ class ServerPart:
             if initialize.has_state:
                 self._steps.load(await self._initial_state)
         workers, policy = experiment.workers, self._followed.policy
-        told = self._recorder, self._updated
+        told = self._recorder, updated
         self.shard = TimedShard(self._index, block, workers, policy, *told)
         self.shard.times = self._times
         self.has_begun = True

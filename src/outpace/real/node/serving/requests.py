@@ -6,9 +6,10 @@ from typing import TypeAlias
 
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Fetch, OptimizerState, TakeSnapshot
+from outpace.real.net.messages import Fetch, OptimizerState
 from outpace.real.net.transport import Caller, Listener
 from outpace.real.node.serving.part import ServerPart
+from outpace.real.node.versions import AwaitedVersions
 from outpace.record.recorder import Recorder
 from outpace.support.units import Time
 
@@ -20,6 +21,7 @@ class Requests:
 
     Attributes:
         all_left_at: when all workers had left; None: they have not.
+        versions: for which the coordinator waits.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class Requests:
         self._part, self._listener, self._coordinator = part, listener, coordinator
         self._recorder, self._clock = recorder, clock
         self._waiting: dict[tuple[str, str], None] = {}  # worker, and what it fetches
-        self._snapshots: dict[int, int] = {}  # version that is not there yet -> request for it
+        self.versions = AwaitedVersions(coordinator.send, self._progress, self._send_snapshot)
 
     # -- of workers ----------------------------------------------------------------------
 
@@ -70,17 +72,8 @@ class Requests:
 
     # -- of the coordinator --------------------------------------------------------------
 
-    def take_snapshot(self, order: TakeSnapshot) -> None:
-        """Send a snapshot as soon as the shard has the version that is asked for."""
-        if self._part.shard.version >= order.version:
-            self._send_snapshot(order.request)
-        else:
-            self._snapshots[order.version] = order.request
-
-    def updated(self, version: int) -> None:
-        """The shard has this version."""
-        if version in self._snapshots:
-            self._send_snapshot(self._snapshots.pop(version))
+    def _progress(self) -> tuple[int, int]:
+        return self._part.shard.version, self._part.shard.clock
 
     def _send_snapshot(self, request: int) -> None:
         applied = self._recorder.totals.applied
