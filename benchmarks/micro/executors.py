@@ -15,7 +15,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.servers import Simulation
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.tasks import Workload
 
@@ -117,7 +117,7 @@ def _beside_gradients(quick: bool) -> list[Measurement]:
         """Return the share of host time beside gradients and evaluations, in per cent."""
         with one_thread_own_randomness():
             workload = _Timed(experiment.task.workload(8, 32, 0))
-            simulation = Simulation(experiment, workload, Trace(MemorySink()))
+            simulation = simulation_of(experiment, workload, Trace(MemorySink()))
             seconds = host_seconds(simulation.run)
             simulation.close()
         return 100 * (1 - workload.seconds / seconds)

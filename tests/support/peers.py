@@ -11,7 +11,7 @@ from outpace.config.goals import Evaluate, Stop
 from outpace.optim import Sgd
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.peers import PeerSimulation
+from outpace.simulation.composition import simulation_of
 from outpace.tasks import Quadratic
 from outpace.tasks.quadratic import QuadraticWorkload
 
@@ -89,13 +89,14 @@ class Run:
         sink = MemorySink()
         trace = Trace(sink)
         workload = MarkedWorkload(workers, gradient_of)
-        simulation = PeerSimulation(experiment, workload, trace, tie_seed=tie_seed)
+        simulation = simulation_of(experiment, workload, trace, tie_seed=tie_seed)
         self.asked = set()  # methods of the context that a program called for its parameters
-        for context in simulation.contexts:
+        contexts = simulation.exchange.contexts
+        for context in contexts:
             for name in ("common", "own", "begin_exchange"):
                 setattr(context, name, self._noted(name, getattr(context, name)))
         for worker, last in (lasts or {}).items():
-            simulation.contexts[worker].must_stop = lambda iteration, last=last: iteration >= last
+            contexts[worker].must_stop = lambda iteration, last=last: iteration >= last
         try:
             simulation.run()
         finally:

@@ -72,6 +72,10 @@ class SinceJoining:
         """The worker begins to compute."""
         self._since = now
 
+    def stops(self) -> None:
+        """The worker leaves within a computation, which does not count."""
+        self._since = None
+
     def has_computed(self, now: Time, iteration: int, version: int | None) -> None:
         """The worker has computed this iteration.
 

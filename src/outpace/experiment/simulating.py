@@ -19,11 +19,10 @@ from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
-from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.making import simulation_of_script
-from outpace.simulation.servers import Simulation
 from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress, VirtualRun
@@ -154,15 +153,14 @@ def _simulation(
     Args:
         files: the folder for files of scripts.
         show: called with each line that scripts print.
-        options: of `VirtualRun`.
+        options: of `simulation_of`.
     """
     experiment.load_user_code()
     if experiment.has_script:
         return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)
-    kind = Simulation if experiment.peers is None else PeerSimulation
-    return kind(experiment, workload, trace, **options)
+    return simulation_of(experiment, workload, trace, **options)
 
 
 def _output_of(run: str, out: Path | None, *, quiet: bool) -> OnOutput:

@@ -19,15 +19,19 @@ class Parts:
     Args:
         slices: of the flat parameters, one for each server.
         forward_share: of the time of a computation.
+
+    Attributes:
+        first_share: of the time of a computation, after which the first part is complete.
     """
 
     def __init__(self, slices: Sequence[slice], forward_share: float) -> None:
         shares = enumerate(shares_until_ready(slices, forward_share))
         self._order = sorted((share, server) for server, share in shares)
+        self.first_share = self._order[0][0]
 
     def first_after(self, duration: Time) -> Time:
         """Return when the first part of a computation is complete, in ns after its start."""
-        return round(self._order[0][0] * duration)
+        return round(self.first_share * duration)
 
     async def send(
         self,

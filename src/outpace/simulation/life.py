@@ -12,7 +12,6 @@ from msgspec import structs
 
 from outpace.kernel import Kernel
 from outpace.record.recovery import Recovery
-from outpace.record.trace import Trace, TraceRows
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class Life:
     """The life of the processes of a run without failures.
 
     Attributes:
-        rows: take the rows of the recorder.
         keeps_in_memory: True if checkpoints are taken without a folder, too.
         is_down: True while all processes are about to begin again.
         last_checkpoint: from which all processes would begin again; None: there is none.
@@ -79,9 +77,8 @@ class Life:
     gone: Collection[int] = ()
     dropped: Collection[int] = ()
 
-    def __init__(self, run: VirtualRun, trace: Trace) -> None:
+    def __init__(self, run: VirtualRun) -> None:
         self.kernel = run.kernel
-        self.rows: TraceRows = trace
         self._recovery = Recovery() if run.resume is None else run.resume.recovery
 
     def process(self, name: str) -> Process:
@@ -99,8 +96,7 @@ class Life:
         """Note that the run has ended well."""
 
     def close(self) -> None:
-        """Close programs, after the kernel, and hand the last rows on. Idempotent."""
-        self.rows.flush()
+        """Close programs, after the kernel. Idempotent."""
 
     # -- checkpoints ---------------------------------------------------------------
 

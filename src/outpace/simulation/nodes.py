@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.predict.interface import Wait
-from outpace.simulation.life import Process
+from outpace.simulation.in_parts import Parts
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, seconds
 from outpace.sync.messages import SCHEDULER, Leave, Message, Rejoin, size_bytes, worker_name
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.sync.shard import Shard
@@ -77,83 +75,46 @@ class CutOffNode(VirtualNode):
         return wait
 
 
-class Computing:
-    """The part of a worker's context that is about its gradients."""
-
-    def __init__(self, run: VirtualRun, worker: int, process: Process) -> None:
-        self.worker = worker
-        self._process, self._spend = process, process.spend
-        self._run, self._run_time = run, run.run_time
-        self._kernel, self._recorder = run.kernel, run.recorder
-        self.iteration_finished = partial(run.recorder.iteration_finished, worker)
-        self._gradient: Sequence[Block | None] = ()  # that is being computed
-        limit = run.experiment.stop.iterations
-        self._last = math.inf if limit is None else limit
-
-    @property
-    def now(self) -> Time:
-        return self._kernel.now
-
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._last
-
-    def _duration_s(self, iteration: int) -> float:
-        """Return how long the iteration takes that begins to compute now."""
-        duration_s = self._run_time(self.worker, iteration, self._kernel.now)
-        return self._process.stretched(duration_s)
-
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        await self._spend(await self._begin(parameters, iteration))
-        return await self._end()
-
-    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Time:
-        """Begin to compute a gradient; return the time that it takes (ns)."""
-        await self._process.begin(iteration)
-        duration = nanoseconds(self._duration_s(iteration))
-        due = self._kernel.now + duration
-        self._gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        return duration
-
-    async def _end(self) -> Sequence[Block | None]:
-        """Return the gradient, whose time has passed."""
-        gradient, self._gradient = self._gradient, ()
-        self._has_computed()
-        return gradient
-
-    def _has_computed(self) -> None:
-        self._recorder.gradient_computed(self.worker)
-        self._run.finished_step()
-
-
-class WorkerNode(Computing, VirtualNode):
+class WorkerNode(VirtualNode):
     """The context of a worker's program.
 
-    first: the iteration to begin with in the middle of a run; None: the run has just begun.
+    Args:
+        first: the iteration to begin with in the middle of a run; None: the run has just begun.
+        parts: when the part of each server is complete, with `overlap`.
     """
 
-    _is_abortable = True  # a message can end the computation that has begun
-
     def __init__(
-        self, run: VirtualRun, worker: int, servers: Sequence[str], first: int | None = None
+        self,
+        run: VirtualRun,
+        worker: int,
+        servers: Sequence[str],
+        first: int | None,
+        parts: Parts,
     ) -> None:
-        VirtualNode.__init__(self, run, worker_name(worker))
-        Computing.__init__(self, run, worker, self._process)
-        self.servers, self.first_iteration = servers, first
+        super().__init__(run, worker_name(worker))
+        process = self._process
+        self._run, self._spend, self._parts = run, process.spend, parts
+        self.worker, self.servers, self.first_iteration = worker, servers, first
+        self.computation = computation = run.body.computation(run, worker, process)
+        self.execute, self.must_stop = computation.execute, computation.must_stop
+        self.iteration_finished = computation.iteration_finished
+        self.send = process.sending(computation.sending(self._send))
         self.recv_nowait = self.mailbox.get_nowait
         self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
-        self.recv_several = self._process.receiving(self.mailbox.get_several)
+        self.recv_several = process.receiving(self.mailbox.get_several)
         seed = run.experiment.seed
         self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
-        await self._process.begin(iteration)
-        duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
-        due = self._kernel.now + parts.first_after(duration)
-        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await parts.send(gradient, duration, self._spend, send)
-        self._has_computed()
+        computation, parts = self.computation, self._parts
+        duration = await computation.begin(parameters, iteration, parts.first_share)
+        if first := parts.first_after(duration):
+            await self._spend(first)
+        gradient = await computation.gradient()
+        await parts.send(gradient, duration, self._spend, send, first)
+        computation.has_computed()
 
     def prepare(self, iteration: int) -> None:
         """See `AbortableContext`. A batch takes no virtual time."""
@@ -167,15 +128,15 @@ class WorkerNode(Computing, VirtualNode):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        duration = await self._begin(parameters, iteration)
-        if not self._is_abortable:  # as for real: it computes to the end
+        computation = self.computation
+        duration = await computation.begin(parameters, iteration)
+        if not computation.is_abortable:  # as for real: it computes to the end
             await self._spend(duration)
-            return await self._end()
+            return await computation.end()
         computed = await self._spend_until(duration, ends_it)
         if computed is None:
-            return await self._end()
-        self._gradient = ()  # nothing refers to the gradient any more: never computed
-        self._run.finished_step()  # a script goes on to its step, which is then discarded
+            return await computation.end()
+        computation.cut_off()
         return Stopped(computed / max(1, duration))
 
     async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:

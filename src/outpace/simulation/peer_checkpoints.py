@@ -21,14 +21,16 @@ from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import model_of
 from outpace.record.checkpoints import Part, write_shard
 from outpace.simulation.checkpoints import Saving, Written
+from outpace.simulation.life import Life
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.faults.saving import Kept
-    from outpace.simulation.peers import PeerSimulation
-    from outpace.simulation.scripts.collectives.run import FollowedSimulation
+    from outpace.simulation.peers import Peers
+    from outpace.simulation.scripts.collectives.run import Followed
+    from outpace.simulation.virtual import VirtualRun
 
 
 class PeerSaving(Saving):
@@ -46,20 +48,23 @@ class PeerSaving(Saving):
     begins with the others again, and one that had finished has nothing more to do.
 
     Args:
+        exchange: whose models are saved.
         initial: what the workers have in common at the start of the run; None: their scripts have
             the models.
     """
 
     def __init__(
         self,
-        run: PeerSimulation | FollowedSimulation,
+        run: VirtualRun,
+        exchange: Peers | Followed,
         workload: Workload,
         keeper: CheckpointKeeper | None,
-        settings: Checkpoint,
         initial: Value | None,
+        life: Life,
+        settings: Checkpoint,
     ) -> None:
-        super().__init__(run, workload, keeper, settings)
-        self._run, self._initial = run, initial
+        super().__init__(run, workload, keeper, life, settings)
+        self._run, self._exchange, self._initial = run, exchange, initial
         self._passed = -1  # results of all-reduces that a worker has had
         self._results: int | None = None  # after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker
@@ -72,14 +77,14 @@ class PeerSaving(Saving):
         self._written_in: dict[int, int] | None = None
 
     def begin(self) -> None:
-        run = self._run
+        point, life = self._run.resume, self._life
         if not self._number and self._initial is None:
             self._ask_for_models(0)
         elif not self._number and self._initial is not None:
-            self._write(run.state(dict.fromkeys(self._workers, 0), self._initial))
-        elif self._life.keeps_in_memory and run.resume is not None:  # from this checkpoint
-            own = [state for state in run.resume.own_states() if state is not None]
-            self._life.last_checkpoint = self._life.kept(self._number, [run.resume.state(0)], own)
+            self._write(self._exchange.state(dict.fromkeys(self._workers, 0), self._initial))
+        elif life.keeps_in_memory and point is not None:  # from this checkpoint
+            own = [state for state in point.own_states() if state is not None]
+            life.last_checkpoint = life.kept(self._number, [point.state(0)], own)
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""
@@ -97,8 +102,8 @@ class PeerSaving(Saving):
             self._ask_for_models(iteration)
             return
         iterations = dict.fromkeys(self._workers, iteration)
-        own = self._run.own_states(self._without_lost(iterations))
-        self._write(self._run.state(iterations, self._run.parameters_of(worker)), own)
+        own = self._exchange.own_states(self._without_lost(iterations))
+        self._write(self._exchange.state(iterations, self._exchange.parameters_of(worker)), own)
 
     def _ask_for_models(self, iteration: int) -> None:
         """Have each script write its model when it begins this iteration."""
@@ -125,13 +130,14 @@ class PeerSaving(Saving):
 
     def _write_gathered(self) -> None:
         """Write the checkpoint of workers that are saved one after the other, if it has all."""
-        run, saved = self._run, self._saved
-        if len(saved.keys() | self._gone.keys()) < run.experiment.workers:
+        saved = self._saved
+        if len(saved.keys() | self._gone.keys()) < len(self._workers):
             return
         self._results = None
         iterations = self._of_all({worker: state.clock for worker, state in saved.items()})
         own = [state for _, state in sorted(saved.items())]
-        self._write(run.state(iterations, run.parameters_of(own[0].shard)), own)
+        parameters = self._exchange.parameters_of(own[0].shard)
+        self._write(self._exchange.state(iterations, parameters), own)
 
     def apart(self, worker: int, iteration: int) -> None:
         """Save the run if it is time to: a worker with a model of its own begins an iteration."""
@@ -157,9 +163,9 @@ class PeerSaving(Saving):
         self._write_apart()
 
     def _write_apart(self) -> None:
-        run, begins = self._run, self._of_all(self._without_lost(self._begins))
-        own = run.own_states(self._without_lost(begins))
-        self._write(run.state(begins, run.parameters_of(None)), own)
+        begins = self._of_all(self._without_lost(self._begins))
+        own = self._exchange.own_states(self._without_lost(begins))
+        self._write(self._exchange.state(begins, self._exchange.parameters_of(None)), own)
 
     def leave(self, worker: int, after: int | None, results: int) -> None:
         """A worker leaves the run, and is not waited for any more.
@@ -192,7 +198,7 @@ class PeerSaving(Saving):
         if isinstance(saved, str):
             self._give_up()
         elif self._initial is None and self._open.lacks_models_only:
-            self._write(self._run.state(self._begins, self._run.parameters_of(0)))
+            self._write(self._exchange.state(self._begins, self._exchange.parameters_of(0)))
 
     def _give_up(self) -> None:
         self._results = self._written_in = None

@@ -8,7 +8,8 @@ from outpace.blocks.block import Block
 from outpace.engine.peers import PendingExchange, PendingMeeting, SinceJoining
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedReduction
-from outpace.simulation.nodes import Computing
+from outpace.simulation.computing import WorkerLeft
+from outpace.support.units import Time
 from outpace.sync.checkpoint.workers import unfinished
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.context import (
@@ -19,19 +20,28 @@ from outpace.sync.peers.context import (
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
 
 if TYPE_CHECKING:
-    from outpace.simulation.peers import PeerSimulation
+    from outpace.simulation.peers import Peers
+    from outpace.simulation.virtual import VirtualRun
 
 
-class SimulatedPeer(Computing):
+class SimulatedPeer:
     """The context of a worker's program. Implements `PeerContext`."""
 
-    def __init__(self, simulation: PeerSimulation, worker: int) -> None:
-        super().__init__(simulation, worker, simulation.life.process(worker_name(worker)))
-        self._simulation = simulation
-        self.workers = simulation.experiment.workers
-        self.first_iteration, self._restored = simulation.first[worker], simulation.restored[worker]
-        self._common = simulation.new_common(worker)
+    def __init__(self, run: VirtualRun, peers: Peers, worker: int) -> None:
+        self.worker, self.workers = worker, run.experiment.workers
+        self.first_iteration = peers.first[worker]
+        self._peers, self._models, self._kernel = peers, peers.models, run.kernel
+        self._restored = peers.models.restored[worker]
+        process = run.life.process(worker_name(worker))
+        computation = run.body.computation(run, worker, process)
+        self._execute, self.must_stop = computation.execute, computation.must_stop
+        self.iteration_finished = computation.iteration_finished
+        self._common = peers.models.common(worker)
         self.computed = SinceJoining()
+
+    @property
+    def now(self) -> Time:
+        return self._kernel.now
 
     @property
     def unsent(self) -> Unsent:
@@ -43,10 +53,9 @@ class SimulatedPeer(Computing):
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
     ) -> None:
-        simulation, versions = self._simulation, self.computed.versions
-        if simulation.is_saved:
-            kept = unfinished(self, iteration, accumulated, unsent, versions)
-            simulation.may_save(self.worker, iteration, kept, differs=unsent is not None)
+        if self._peers.is_saved:
+            kept = unfinished(self, iteration, accumulated, unsent, self.computed.versions)
+            self._peers.may_save(self.worker, iteration, kept, differs=unsent is not None)
 
     def common(self) -> Common:
         return self._common
@@ -60,12 +69,16 @@ class SimulatedPeer(Computing):
         return found
 
     def own(self) -> Own:
-        return self._simulation.own(self.worker)
+        return self._models.own(self.worker)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self.computed.computes(self._kernel.now)
         version = at.version if isinstance(at, Common | Replica) else None
-        (gradient,) = await self.execute([at.read()], iteration)
+        try:
+            (gradient,) = await self._execute([at.read()], iteration)
+        except WorkerLeft:
+            self.computed.stops()
+            return None
         # An all-reduce that ends at this instant has ended when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
@@ -81,11 +94,11 @@ class SimulatedPeer(Computing):
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
         versions = self.computed.joins_all_reduce()
-        return self._simulation.join(self.worker, value, weight, versions)
+        return self._peers.join(self.worker, value, weight, versions)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
         self.computed.joins_exchange(iteration)
-        return self._simulation.exchange(self.worker, iteration)
+        return self._peers.exchange(self.worker, iteration)
 
     def meet(self, *, last: bool = False) -> PendingMeeting:
-        return self._simulation.meetings.come(self.worker, last=last)
+        return self._peers.meetings.come(self.worker, last=last)

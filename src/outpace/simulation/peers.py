@@ -1,7 +1,6 @@
-"""A run in virtual time without servers: workers average among themselves.
+"""The exchange of a run in virtual time without servers: workers average among themselves.
 
-Connects the workers' program to the kernel, the collectives and the laws of the cluster. The newest
-version of the common model is evaluated; if there is none, the mean of the workers' own models.
+Connects the workers' program to the kernel, the collectives and the laws of the cluster.
 """
 
 from __future__ import annotations
@@ -9,38 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from outpace.blocks.block import Block, Value, value_of
-from outpace.config.checkpoint import Checkpoint
-from outpace.config.experiment import Experiment
+from outpace.blocks.block import Block, Value
 from outpace.engine.peers import PendingExchange, PendingMeeting
-from outpace.errors import ConfigError
 from outpace.kernel import Future, Kernel
-from outpace.optim import Optimizer, OptimizerState
-from outpace.record.event_log import EventLog
-from outpace.record.trace import Trace
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.faults.peer_failures import PeerFailures
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.life import Life
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.virtual import VirtualRun
+from outpace.simulation.peer_models import PeerModels
+from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import (
-    Restored,
-    common_state,
-    restore_own,
-    state_of_worker,
-)
 from outpace.sync.messages import worker_name
-from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.gossip import Pairing
 from outpace.sync.peers.meetings import Meetings
-from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
-from outpace.tasks import Workload
+from outpace.sync.peers.strategy import PeerStrategy
 
 
 class SimulatedMeetings:
@@ -66,103 +50,74 @@ class SimulatedMeetings:
             self._parts[worker].end(self._kernel.now)
 
 
-class PeerSimulation(VirtualRun):
-    """A run without servers. Implements `Engine`."""
+class Peers(Exchange[PeerSaving]):
+    """The exchange of a run without servers.
 
-    _saving: PeerSaving | None
+    Attributes:
+        first: the iteration with which each worker begins.
+        contexts: of the workers' programs, by worker.
+    """
 
-    def _new_life(self, trace: Trace, events: EventLog) -> Life:
-        if self.experiment.faults is None:
-            return super()._new_life(trace, events)
-        return PeerFailures(self, trace, events)
+    def __init__(self, run: VirtualRun, models: PeerModels) -> None:
+        self._run, self._kernel, self.models = run, run.kernel, models
+        self._workers, self._strategy = run.experiment.workers, models.strategy
+        self.first: Sequence[int] = [0] * self._workers
+        if run.resume is not None:
+            self.first = run.resume.first
+        self._saving: PeerSaving | None = None
 
-    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
-        sync = experiment.peers
-        assert sync is not None
-        (initial,) = workload.initial_parameters()
-        self.initial, self._strategy = value_of(initial), sync
-        self.first: Sequence[int] = [0] * experiment.workers
-        if self.resume is not None:
-            self.first = self.resume.first
-        self.model = self._new_model()
-        self._own: dict[int, ParameterBlock] = {}  # by worker
-        # By all-reduce: the versions of the common model at which its gradients were computed.
-        self._computed_at: dict[int, list[int]] = {}
-        self._steps = 0  # of workers on parameters of their own
-        self._averages_before = self._steps_before = 0  # at the checkpoint
-        self.restored = [Restored()] * experiment.workers
-        if self.resume is not None:
-            try:
-                self._put_back(self.resume.state(0), self.resume.own_states())
-            except OSError as error:
-                raise ConfigError(f"{self.resume.path}: {error}") from error
-        self._set_up_saving()
-        self._control = SimulationControl(self, [], [])
+    def start(self, saving: PeerSaving | None) -> None:
+        self._saving = saving
+        self.control = SimulationControl(self._run, [], [])
         self._start()
-
-    def _new_model(self) -> SharedModel:
-        block = self._common_block()
-        workers = self.experiment.workers
-        return SharedModel(block, workers, self._committed, self._replicas())
-
-    def _new_saving(self, settings: Checkpoint) -> PeerSaving:
-        return PeerSaving(self, self._workload, self._keeper, settings, self.initial)
-
-    def _put_back(self, before: ShardState, own: Sequence[ShardState | None]) -> None:
-        """Put saved models into those of the run.
-
-        Args:
-            before: of the model that all workers have.
-            own: what each worker had beside it, if anything.
-        """
-        if self._strategy.has_common:
-            self.model.restore(before.parameters, before.optimizer, before.pushes, before.version)
-        if self._strategy.has_own:
-            for worker, kept in enumerate(own):
-                restore_own(self.own_block(worker), before, kept)
-        self._averages_before, self._steps_before = before.version, before.pushes
-        self.restored = [Restored.of(before, kept) for kept in own]
 
     def _start(self) -> None:
         """Start the workers, with the models as they are now."""
-        experiment, sync = self.experiment, self._strategy
-        averages = self._averages_before
-        if not sync.has_common:
-            self._steps = self._steps_before
-        self._left: set[int] = set()
-        law = experiment.network
-        is_fair = law is not None and law.contention == "fair"
-        has_own_cost = law is not None and law.all_reduce is not None
-        # Exchanges that go on at once meet on the connection of a machine with several workers.
-        meet = law is not None and sync.exchanges and experiment.machines.share_workers
-        route = Messages if is_fair or meet else Formula
-        self._routes: tuple[Route, Route] = (
-            route(self.kernel, self.network),
-            Formula(self.kernel, self.network),
-        )
+        run, kernel, strategy, models = self._run, self._kernel, self._strategy, self.models
+        self._routes = of_pairs, of_all = routes_of(run, strategy)
         self._all_reduces = SimulatedAllReduces(
-            self.kernel,
-            self._routes[has_own_cost],
-            sync.all_reduce,
-            sync.wire,
-            experiment.workers,
-            partial(self.model.new_sum, experiment.workers),
+            kernel,
+            of_all,
+            strategy.all_reduce,
+            strategy.wire,
+            self._workers,
+            partial(models.model.new_sum, self._workers),
             lambda part: self._averaged(part.worker, part),
-            self._exact,
-            averages,
+            models.blocks.exact,
+            models.averages,
         )
         self._exchanges = SimulatedExchanges(
-            self.kernel,
-            self._routes[0],
-            self.initial.nbytes,
-            Pairing(experiment.workers, experiment.seed, averages),
-            self._average,
+            kernel,
+            of_pairs,
+            models.blocks.size_bytes,
+            Pairing(self._workers, run.experiment.seed, models.averages),
+            models.average,
             lambda pair: self._averaged(pair.members[0], pair),
         )
-        self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
-        self.contexts = [self._context(worker) for worker in range(experiment.workers)]
+        self.meetings = SimulatedMeetings(kernel, self._workers)
+        self.contexts = [SimulatedPeer(run, self, worker) for worker in range(self._workers)]
         for context in self.contexts:
-            self.life.spawn(worker_name(context.worker), self._train(context))
+            run.life.spawn(worker_name(context.worker), self._train(context))
+
+    async def _train(self, context: SimulatedPeer) -> None:
+        if context.worker in self._run.life.dropped:
+            self._leave(context.worker, None)
+            return
+        await self._strategy.train(context)
+        self._leave(context.worker, context.next_iteration)
+
+    # -- the models -----------------------------------------------------------------------
+
+    def parameters(self) -> list[Block]:
+        return self.models.parameters()
+
+    @property
+    def updates(self) -> int:
+        return self.models.updates
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        return self.models.changes
 
     # -- failures -----------------------------------------------------------------------
 
@@ -171,13 +126,9 @@ class PeerSimulation(VirtualRun):
         for route in self._routes:
             route.end()
         self._exchanges.abandon()
-        self._computed_at.clear()
-        self._own.clear()
-        self.model = self._new_model()
         by_worker = {each.shard: each for each in kept.own}
-        own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
         (state,) = kept.states
-        self._put_back(state, own)
+        self.models.begin(state, [by_worker.get(worker) for worker in range(self._workers)])
         assert self._saving is not None
         self._saving.begin_again(kept)
 
@@ -188,133 +139,46 @@ class PeerSimulation(VirtualRun):
 
     # -- checkpoints --------------------------------------------------------------------
 
+    @property
+    def is_saved(self) -> bool:
+        """True if the run has checkpoints."""
+        return self._saving is not None
+
     def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
         """Return the state of the model that all workers have when they begin these iterations."""
-        optimizer: OptimizerState = {}
-        pushes = self._steps
-        if self._strategy.has_common:
-            parameters, optimizer, pushes = self.model.state()
         averages = max(self._all_reduces.ended, self._exchanges.count)
-        return common_state(iterations, averages, pushes, parameters, optimizer)
+        return self.models.state(iterations, averages, parameters)
 
     def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
         """Return what workers have beside the model when they begin these iterations; copies."""
-        workers, apart = sorted(iterations), self._strategy.saved_apart
-        if not self._strategy.has_own:
-            return []
-        return [self.own_state(each, iterations[each], (), differs=apart) for each in workers]
+        return self.models.own_states(iterations)
 
     def parameters_of(self, worker: int | None) -> Value:
         """Return the parameters of a worker's own model; of the common one if it has none.
 
         worker: None: return the mean of the own models of workers that are not lost.
         """
-        if worker is None:
-            gone = self.life.gone
-            return average([block for n, block in sorted(self._own.items()) if n not in gone])
-        has_own = self._strategy.has_own
-        return self.own_block(worker).read() if has_own else self.model.newest.value
-
-    def own_state(
-        self,
-        worker: int,
-        iteration: int,
-        pending: tuple[PendingIteration, ...],
-        *,
-        differs: bool,
-    ) -> ShardState:
-        """Return what a worker has beside the model when it begins this iteration.
-
-        differs: True if its own model has steps that no other has.
-        """
-        if not self._strategy.has_own:
-            return state_of_worker(worker, iteration, {}, pending)
-        block = self.own_block(worker)
-        parameters = block.read() if differs else None
-        return state_of_worker(worker, iteration, block.optimizer_state(), pending, parameters)
+        return self.models.mean if worker is None else self.models.parameters_of(worker)
 
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
     ) -> None:
         """A worker begins this iteration next, and has nothing but its models and this sum.
 
-        differs: as for `own_state`.
+        differs: as for `PeerModels.own_state`.
         """
         if self._saving is None:
             return
+        models, results = self.models, self._all_reduces.ended
         if self._strategy.saved_apart:
             self._saving.apart(worker, iteration)
-        elif pending is None:
-            self._saving.look(worker, iteration, self._all_reduces.ended)
+        elif pending is None and not models.are_apart:
+            self._saving.look(worker, iteration, results)
         else:
-            state = partial(self.own_state, worker, iteration, (pending,), differs=differs)
-            self._saving.gather(worker, self._all_reduces.ended, state)
+            state = partial(models.own_state, worker, iteration, pending, differs=differs)
+            self._saving.gather(worker, results, state)
 
-    @property
-    def is_saved(self) -> bool:
-        """True if the run has checkpoints."""
-        return self._saving is not None
-
-    # -- where runs of scripts, and runs with faults, differ ----------------------------
-
-    _exact = 0  # elements at the end of a value that are not rounded on their way
-
-    def _common_block(self) -> ParameterBlock:
-        """Return the block of the common model."""
-        return self._new_block(self._strategy.common_optimizer(self._optimizer))
-
-    def new_common(self, worker: int) -> Common:
-        """Return this worker's view of the common model."""
-        return Common(self.model)
-
-    def _new_own(self, worker: int) -> ParameterBlock:
-        """Make the block of the model that this worker alone changes."""
-        return self._new_block(self._optimizer)
-
-    def _replicas(self) -> Replicas | None:
-        """Return how replicas take steps; None if the strategy has none."""
-        return replicas(self._strategy, self._optimizer, partial(self._new_block, self._optimizer))
-
-    def _new_block(self, optimizer: Optimizer) -> ParameterBlock:
-        return parameter_block(self.initial, optimizer, layers=self._layers_of[0])
-
-    def _context(self, worker: int) -> SimulatedPeer:
-        return SimulatedPeer(self, worker)
-
-    # -- the run ------------------------------------------------------------------------
-
-    async def _train(self, context: SimulatedPeer) -> None:
-        if context.worker in self.life.dropped:
-            self._leave(context.worker, None)
-            return
-        await self._strategy.train(context)
-        self._leave(context.worker, context.next_iteration)
-
-    def parameters(self) -> list[Block]:
-        if self._strategy.has_common or not self._own:
-            return [self.model.newest.value]
-        return [self.parameters_of(None)]
-
-    @property
-    def updates(self) -> int:
-        """Commits to the common model; without one, N steps of workers count as an update."""
-        if self._strategy.has_common:
-            return self.model.version
-        return self._steps // self.experiment.workers
-
-    @property
-    def _changes(self) -> tuple[int, int]:
-        return self.model.version, self._steps
-
-    def own(self, worker: int) -> Own:
-        """Return the model that this worker alone changes."""
-        return Own(self.own_block(worker), worker, self._stepped)
-
-    def own_block(self, worker: int) -> ParameterBlock:
-        """Return the block of the model that this worker alone changes."""
-        if worker not in self._own:
-            self._own[worker] = self._new_own(worker)
-        return self._own[worker]
+    # -- averages -----------------------------------------------------------------------
 
     def join(
         self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
@@ -325,8 +189,7 @@ class PeerSimulation(VirtualRun):
             versions: the versions of the common model at which its gradients were computed.
         """
         part = self._all_reduces.join(worker, value, weight)
-        if versions:
-            self._computed_at.setdefault(part.number, []).extend(versions)
+        self.models.computed(part.number, versions)
         return part
 
     def exchange(self, worker: int, iteration: int) -> PendingExchange:
@@ -337,32 +200,25 @@ class PeerSimulation(VirtualRun):
         """Let the others go on without a worker. after: see `PeerSaving.leave`."""
         if self._saving is not None:
             self._saving.leave(worker, after, self._all_reduces.ended)
-        self._left.add(worker)
+        self.models.left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)
         self._exchanges.leave(worker)
-
-    def _average(self, one: int, other: int) -> None:
-        blocks = [self._own[one], self._own[other]]
-        mean = average(blocks)
-        for block in blocks:
-            block.replace(mean)
-
-    def _committed(self, gradients: int) -> None:
-        before = self.model.version - 1  # the result of all-reduce n is commit n
-        versions = self._computed_at.pop(before, ())
-        self.recorder.gradients_applied(gradients, (before - version for version in versions))
-        self._on_update(self.updates)
-
-    def _stepped(self) -> None:
-        if self._strategy.has_common:
-            return  # commits count
-        self._steps += 1
-        self.recorder.gradients_applied(1)
-        if self._steps % self.experiment.workers == 0:
-            self._on_update(self.updates)
+        self._run.body.left(worker)
 
     def _averaged(self, worker: int, average: SimulatedReduction | PendingExchange) -> None:
         computed = self.contexts[worker].computed
         computing = computed.computing_between(average.joined, average.ended)
-        self.recorder.averaged(worker, computed.joined_after, average, computing)
+        self._run.recorder.averaged(worker, computed.joined_after, average, computing)
+
+
+def routes_of(run: VirtualRun, strategy: PeerStrategy) -> tuple[Route, Route]:
+    """Return the routes of messages: of averages of two workers, and of all-reduces."""
+    law = run.experiment.network
+    is_fair = law is not None and law.contention == "fair"
+    has_own_cost = law is not None and law.all_reduce is not None
+    # Exchanges that go on at once meet on the connection of a machine with several workers.
+    meet = law is not None and strategy.exchanges and run.experiment.machines.share_workers
+    formula: Route = Formula(run.kernel, run.network)
+    route = Messages(run.kernel, run.network) if is_fair or meet else formula
+    return route, formula if has_own_cost else route

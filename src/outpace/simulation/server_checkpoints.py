@@ -13,16 +13,17 @@ from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.record.checkpoints import ShardRecord, write_shard
 from outpace.simulation.checkpoints import Saving, Written
+from outpace.simulation.life import Life
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, lacking
-from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.faults.saving import Kept
-    from outpace.simulation.servers import Simulation
+    from outpace.simulation.servers import Servers
+    from outpace.simulation.virtual import VirtualRun
 
 
 class ServerSaving(Saving):
@@ -30,14 +31,16 @@ class ServerSaving(Saving):
 
     def __init__(
         self,
-        run: Simulation,
+        run: VirtualRun,
+        exchange: Servers,
         workload: Workload,
-        shards: Sequence[Shard],
         keeper: CheckpointKeeper | None,
+        life: Life,
         settings: Checkpoint,
     ) -> None:
-        super().__init__(run, workload, keeper, settings)
-        self._run, self._shards = run, shards
+        super().__init__(run, workload, keeper, life, settings)
+        self._run, self._exchange = run, exchange
+        shards = self._shards = exchange.shards
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
         self._planner = CutPlanner(len(shards), self._is_exact, self._number)
         self._states: dict[int, ShardState] = {}
@@ -146,7 +149,7 @@ class ServerSaving(Saving):
         if lacking(states, self._last):
             self._is_due = True
             return
-        history = self._run.rule_history
+        history = self._exchange.rule_history
 
         def put(folder: Path) -> Written:
             written = [write_shard(folder, state) for state in states]

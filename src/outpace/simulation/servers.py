@@ -1,4 +1,4 @@
-"""A run in virtual time with servers: real gradients on a simulated cluster.
+"""The exchange of a run in virtual time with servers: real gradients on a simulated cluster.
 
 Connects the programs of servers and workers with the kernel, the network, the shards and the
 laws of the cluster. Nothing here decides about synchronization.
@@ -6,21 +6,21 @@ laws of the cluster. Nothing here decides about synchronization.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from outpace.blocks.block import Block
-from outpace.config.checkpoint import Checkpoint
-from outpace.config.experiment import Experiment
 from outpace.config.keys import SERVICE_TIMES
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
     AbortableProgram,
+    has_scheduler,
+    leaves_behind,
     scheduler_shard,
     server_program,
     worker_program,
@@ -31,23 +31,21 @@ from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.history import History
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.record.event_log import EventLog
-from outpace.record.trace import Trace
 from outpace.simulation.collective.precision import bytes_on_the_wire
+from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.faults.server_failures import ServerFailures
-from outpace.simulation.life import Life
+from outpace.simulation.in_parts import Parts
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
-from outpace.simulation.virtual import VirtualRun
+from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.support.notices import warn
 from outpace.sync.checkpoint.state import scheduler_state
 from outpace.sync.conditions import Conditioned
-from outpace.sync.messages import SCHEDULER, server_name, worker_name
-from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.messages import SCHEDULER, Leave, Pause, server_name
+from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Policy
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
@@ -55,32 +53,45 @@ from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
 
-class Simulation(VirtualRun):
-    """A run with servers. Implements `Engine`."""
+class Servers(Exchange[ServerSaving]):
+    """The exchange of a run with servers.
 
-    _saving: ServerSaving | None
 
-    def _new_life(self, trace: Trace, events: EventLog) -> Life:
-        if self.experiment.faults is None:
-            return super()._new_life(trace, events)
-        return ServerFailures(self, trace, events)
+    Args:
+        new_block: returns the parameters of a server, given its number and its initial ones.
 
-    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
-        self._followed = self._policies_now(experiment)
+    Attributes:
+        shards: of the servers.
+        rule_history: of the rule that cuts iterations off.
+    """
+
+    _saving: ServerSaving | None = None
+
+    def __init__(
+        self,
+        run: VirtualRun,
+        workload: Workload,
+        new_block: Callable[[int, Block], ParameterBlock],
+    ) -> None:
+        self._run, self._workload, self._new_block = run, workload, new_block
+        self._experiment = experiment = run.experiment
+        self._followed = self._policies_now()
         initial = workload.initial_parameters()
         self._servers = [server_name(server) for server in range(experiment.servers)]
         self._sizes = [block.nbytes for block in initial]
         wire = experiment.policies.strategy.wire
         self._message_bytes = [bytes_on_the_wire(block, wire) for block in initial]
-        self._shards = self._new_shards([followed.policy for followed in self._followed], initial)
-        self._scheduler = scheduler_shard(experiment, self.recorder)
-        if self.resume is not None:
-            self._restore(self.resume)
-        self._set_up_saving()
+        self._parts = Parts(run.slices, experiment.forward_share)
+        self._workers: dict[int, WorkerNode] = {}  # by worker: the context of its program
+        self._tells_pauses = leaves_behind(experiment)
+        self._is_at_limit = False  # True once a worker has come to stop.iterations
+        self.shards = self._new_shards([followed.policy for followed in self._followed], initial)
+        self._scheduler = scheduler_shard(experiment, run.recorder)
+        if run.resume is not None:
+            self._restore(run.resume)
         self._fitting: Fitting | None = None
         self._rule_clock: RuleClock | None = None
-        self.rule_history: History | None = None  # of the rule that cuts iterations off
-        self._spawn(experiment)
+        self.rule_history: History | None = None
 
     def _new_shards(self, policies: Sequence[Policy], initial: Sequence[Block]) -> list[Shard]:
         """Return the shards of all servers with their initial parameters."""
@@ -89,29 +100,27 @@ class Simulation(VirtualRun):
         ]
 
     def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
-        block = self._block(server, initial)
-        updated = self._on_update if server == 0 else None
-        return Shard(server, block, self.experiment.workers, policy, self.recorder, updated)
-
-    def _new_saving(self, settings: Checkpoint) -> ServerSaving:
-        return ServerSaving(self, self._workload, self._shards, self._keeper, settings)
+        run, block = self._run, self._new_block(server, initial)
+        updated = run.on_update if server == 0 else None
+        return Shard(server, block, self._experiment.workers, policy, run.recorder, updated)
 
     @property
     def _all_shards(self) -> list[Shard]:
-        return [*self._shards, *([self._scheduler] if self._scheduler else [])]
+        return [*self.shards, *([self._scheduler] if self._scheduler else [])]
 
-    def _policies_now(self, experiment: Experiment) -> list[Conditioned]:
+    def _policies_now(self) -> list[Conditioned]:
         """Return each server's policy at the beginning, with the changes before a checkpoint."""
-        followed = experiment.policies.initial()
-        for time, server, policy in experiment.policies.later() if self.resume else ():
-            if time <= self.kernel.now:
+        policies, run = self._experiment.policies, self._run
+        followed = policies.initial()
+        for time, server, policy in policies.later() if run.resume else ():
+            if time <= run.kernel.now:
                 followed[server] = replace(followed[server], base=policy)
         return followed
 
     def _restore(self, point: ResumePoint) -> None:
         """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
         try:
-            for server, shard in enumerate(self._shards):
+            for server, shard in enumerate(self.shards):
                 shard.restore(point.state(server), point.now)
         except OSError as error:
             raise ConfigError(f"{point.path}: {error}") from error
@@ -122,33 +131,32 @@ class Simulation(VirtualRun):
         return None if self._fitting is None else self._fitting.model
 
     def parameters(self) -> list[Block]:
-        return [shard.read() for shard in self._shards]
+        return [shard.read() for shard in self.shards]
 
     @property
     def updates(self) -> int:
-        return self._shards[0].version
+        return self.shards[0].version
 
     @property
-    def _changes(self) -> list[int]:
-        return [shard.version for shard in self._shards]
+    def changes(self) -> list[int]:
+        return [shard.version for shard in self.shards]
 
-    def _waiting(self) -> list[str]:
+    def waiting(self) -> list[str]:
         return [text for shard in self._all_shards if (text := shard.describe_waiting())]
 
     def close(self) -> None:
         for shard in self._all_shards:
-            shard.close(self.kernel.now)
-        if self._saving is not None:
-            self._saving.close()
-        super().close()
+            shard.close(self._run.kernel.now)
 
-    # -- wiring ----------------------------------------------------------------
+    # -- programs --------------------------------------------------------------
 
-    def _spawn(self, experiment: Experiment) -> None:
+    def start(self, saving: ServerSaving | None) -> None:
+        run, self._saving = self._run, saving
         # Before anything starts: a later policy may turn out to be impossible.
-        mailboxes = [self.network.join(server) for server in self._servers]
-        self._control = SimulationControl(self, self._followed, mailboxes)
-        self._start(None if self.resume is None else self.resume.first, self._new_rule(self.resume))
+        mailboxes = [run.network.join(server) for server in self._servers]
+        self._control = self.control = SimulationControl(run, self._followed, mailboxes)
+        resume = run.resume
+        self._start(None if resume is None else resume.first, self._new_rule(resume))
 
     def _start(self, first: Sequence[int] | None, rule: Rule | None) -> None:
         """Start all programs.
@@ -159,110 +167,125 @@ class Simulation(VirtualRun):
         """
         for server, name in enumerate(self._servers):
             look = None if self._saving is None else self._saving.look(server)
-            program = server_program(self.experiment, look)(self._server_node(name, server))
-            self.life.spawn(name, program, daemon=True)
+            program = server_program(self._experiment, look)(self._server_node(name, server))
+            self._run.life.spawn(name, program, daemon=True)
         self._spawn_scheduler(rule)
-        for worker in range(self.experiment.workers):
+        for worker in range(self._experiment.workers):
             self.start_worker(worker, None if first is None else first[worker])
 
     def start_worker(self, worker: int, first: int | None) -> None:
         """Start the program of a worker. first: as in `WorkerNode`."""
-        program = self._train(worker_program(self.experiment), worker, first)
-        self.life.spawn(worker_name(worker), program)
+        node = WorkerNode(self._run, worker, self._servers, first, self._parts)
+        self._workers[worker] = node
+        train = worker_program(self._experiment)
+        program = self._train(train, node) if self._run.body.may_leave else train(node)
+        self._run.life.spawn(node.name, program)
+
+    async def _train(self, train: AbortableProgram, node: WorkerNode) -> None:
+        """Run the program of a worker that may leave before its last iteration."""
+        has_ended, computation = False, node.computation
+        try:
+            computation.require_present()
+            await train(node)
+            self._is_at_limit = True
+        except WorkerLeft:  # the program sends nothing more
+            has_ended = True
+            for name in self._listeners(node):
+                node.send(name, Leave(node.worker))
+        # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
+        # the collectives in which others may wait for them.
+        self._run.body.left(node.worker, is_over=self._tells_pauses and self._is_at_limit)
+        if self._saving is not None:
+            self._saving.leave(node.worker, computation.pushed, ended=has_ended)
+
+    def _listeners(self, node: WorkerNode) -> list[str]:
+        """Return the servers, and the scheduler if there is one."""
+        return [*node.servers, *[SCHEDULER] * has_scheduler(self._experiment)]
+
+    def pause(self, worker: int, *, over: bool = False) -> None:
+        node = self._workers[worker]
+        for name in self._listeners(node) if self._tells_pauses else ():
+            node.send(name, Pause(worker, over=over))
 
     def _server_node(self, name: str, server: int) -> ServerNode:
         """Return the context of the program of a server."""
-        shard = self._shards[server]
-        if any(getattr(self.experiment, key) is not None for key in SERVICE_TIMES):
+        shard = self.shards[server]
+        if any(getattr(self._experiment, key) is not None for key in SERVICE_TIMES):
             sizes = self._sizes[server], self._message_bytes[server]
-            return TimedServerNode(self, name, shard, *sizes)
-        return ServerNode(self, name, shard)
+            return TimedServerNode(self._run, name, shard, *sizes)
+        return ServerNode(self._run, name, shard)
 
     def _spawn_scheduler(self, rule: Rule | None) -> None:
-        experiment = self.experiment
+        run, experiment = self._run, self._experiment
         if self._scheduler is not None:
-            scheduler = ServerNode(self, SCHEDULER, self._scheduler)
-            self.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
+            scheduler = ServerNode(run, SCHEDULER, self._scheduler)
+            run.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
         elif rule is not None:
-            decider, first = CutOffNode(self, self._rule_clock), self._shards[0].clock
+            decider, first = CutOffNode(run, self._rule_clock), self.shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
-            self.life.spawn(SCHEDULER, ends, daemon=True)
+            run.life.spawn(SCHEDULER, ends, daemon=True)
 
     # -- failures --------------------------------------------------------------
 
     def shard_of(self, name: str) -> Shard | None:
         """Return the shard of a server or of the scheduler; None: it has none."""
-        return self._scheduler if name == SCHEDULER else self._shards[self._servers.index(name)]
+        return self._scheduler if name == SCHEDULER else self.shards[self._servers.index(name)]
 
     def go_back(self, kept: Kept) -> None:
         """Put the shards back to a checkpoint; nothing runs until `start_again`."""
         policies = [self._control.policy(server) for server in range(len(kept.states))]
-        self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
-        for shard, state in zip(self._shards, kept.states, strict=True):
-            shard.restore(state, self.kernel.now)
+        self.shards[:] = self._new_shards(policies, self._workload.initial_parameters())
+        for shard, state in zip(self.shards, kept.states, strict=True):
+            shard.restore(state, self._run.kernel.now)
         assert self._saving is not None
         self._saving.begin_again(kept)
 
     def start_again(self, kept: Kept) -> None:
         """Start all programs again, after `go_back`."""
-        self._scheduler = scheduler_shard(self.experiment, self.recorder)
+        self._scheduler = scheduler_shard(self._experiment, self._run.recorder)
         if self._scheduler is not None:
-            self._scheduler.restore(scheduler_state(kept.states), self.kernel.now)
+            self._scheduler.restore(scheduler_state(kept.states), self._run.kernel.now)
         before, rule = self.rule_history, self._new_rule(None)
         if before is not None and self.rule_history is not None:
             self.rule_history.go_on(before.tensors(max(each.clock for each in kept.states)))
         self._start(kept.first, rule)
 
-    # -- where runs of scripts differ --------------------------------------------
-
-    def _block(self, server: int, initial: Block) -> ParameterBlock:
-        """Return the parameters of a server."""
-        return parameter_block(initial, self._optimizer, layers=self._layers_of[server])
-
-    def _train(
-        self, train: AbortableProgram, worker: int, first: int | None
-    ) -> Coroutine[Any, Any, None]:
-        """Return the program of a worker. first: as in `WorkerNode`."""
-        return train(WorkerNode(self, worker, self._servers, first))
+    # -- cut-offs --------------------------------------------------------------
 
     def _new_rule(self, resume: ResumePoint | None) -> Rule | None:
         """Return the rule that says when iterations are cut off, if there is one.
 
         resume: the checkpoint whose observations it takes.
         """
-        settings = self.experiment.cut_off
+        settings = self._experiment.cut_off
         if settings is None:
             return None
         rule = self._rule(settings)
-        if self._saving is not None or self.resume is not None:
+        if self._saving is not None or self._run.resume is not None:
             rule = self.rule_history = with_history(rule, resume)
         return rule
 
     def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""
-        experiment = self.experiment
+        run, experiment = self._run, self._experiment
 
         def truth() -> Seconds:
             """Return the run times of all workers in the iteration that begins now."""
-            iteration, now = self.totals.closed, self.kernel.now
+            iteration, now = run.totals.closed, run.kernel.now
             times = np.full(experiment.workers, np.nan)
             for worker in range(experiment.workers):
                 # After the last iteration of a recording the scheduler opens one more, which no
                 # worker computes; a worker that does compute it ends the run with this error.
                 with suppress(RunError):
-                    times[worker] = self.run_time(worker, iteration, now)
+                    times[worker] = run.run_time(worker, iteration, now)
             return times
 
         clock = self._rule_clock = RuleClock() if settings.rule_time == "measured" else None
         if settings.fitted_in_run:
             self._fitting = FittingAtOnce(settings.model, experiment.seed, settings.ordered)
             if clock is not None:
-                self._fitting = TimedFitting(self._fitting, self.kernel, clock)
-        return cut_off_rule(
-            experiment,
-            settings,
-            say=warn,
-            fitting=self._fitting,
-            truth=truth,
-            clock=clock or (lambda: 0.0),
+                self._fitting = TimedFitting(self._fitting, run.kernel, clock)
+        make = partial(
+            cut_off_rule, experiment, settings, say=warn, fitting=self._fitting, truth=truth
         )
+        return make() if clock is None else make(clock=clock)

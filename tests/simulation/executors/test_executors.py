@@ -22,10 +22,10 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import simulate
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import GradientJob
-from outpace.simulation.servers import Simulation
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.tasks import PythonTask
 
@@ -167,7 +167,7 @@ def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_dive
         experiment = plain(executor={"kind": executor}, **changes)
         with one_thread_own_randomness():
             workload = experiment.task.workload(6, 8, 0)
-            simulation = Simulation(experiment, workload, Trace(MemorySink()))
+            simulation = simulation_of(experiment, workload, Trace(MemorySink()))
             try:
                 with pytest.raises(DivergenceError):
                     simulation.run()

@@ -20,8 +20,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.servers import Simulation
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.tasks import Evaluation
 
@@ -137,9 +136,8 @@ class Ran:
         assert given.stop.iterations is not None
         shape, sink = (given.workers, given.stop.iterations), MemorySink()
         workload = Ledger(*shape, copies)
-        kind: Any = Simulation if given.peers is None else PeerSimulation
         with one_thread_own_randomness():
-            self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed, **options)
+            self.run = simulation_of(given, workload, Trace(sink), tie_seed=tie_seed, **options)
             try:
                 self.run.run()
             finally:

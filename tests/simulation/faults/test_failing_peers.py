@@ -201,3 +201,11 @@ def test_every_gradient_counts_once_where_messages_share_connections(strategy):
     faults = random_faults(7, workers=3, servers=0, until_s=2.5)
     found = ran(strategy, *faults, network=network)
     assert found.counts.eq(1).all()
+
+
+@pytest.mark.parametrize("strategy", ["psgd", "ssgd"])
+def test_while_all_begin_again_an_evaluation_counts_the_updates_of_the_checkpoint(strategy):
+    found = ran(strategy, CRASH, evaluate={"every_s": 0.05}, checkpoint={"every_s": 0.6})
+    rows = found.metrics.to_pylist()
+    assert any(1.04 < row["time_s"] < 1.24 for row in rows)
+    assert all(row["updates"] == row["gradients"] // 3 for row in rows)

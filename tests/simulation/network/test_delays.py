@@ -13,8 +13,8 @@ from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.network import network_of
-from outpace.simulation.servers import Simulation
 from outpace.support.units import SECOND
 from outpace.sync.messages import Leave, Pull, Push, Reply
 
@@ -45,7 +45,7 @@ def run(delays, sync, contention="serialised", seed=3):
     )
     log = []
     workload = experiment.task.workload(6, 32, seed)
-    simulation = Simulation(experiment, workload, Trace(MemorySink()), message_log=log.append)
+    simulation = simulation_of(experiment, workload, Trace(MemorySink()), message_log=log.append)
     simulation.run()
     simulation.close()
     return log

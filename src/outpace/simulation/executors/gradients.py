@@ -1,14 +1,16 @@
-"""The gradients of a run, computed by the executor that the configuration asks for."""
+"""The gradients of a task, computed by the executor that the configuration asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.config import executors as settings
 from outpace.config.experiment import Experiment
+from outpace.simulation.computing import Body, Computation
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
 from outpace.simulation.executors.job import (
@@ -20,12 +22,16 @@ from outpace.simulation.executors.job import (
     Told,
 )
 from outpace.simulation.executors.processes import ProcessExecutor
+from outpace.simulation.life import Process
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of
 
+if TYPE_CHECKING:
+    from outpace.simulation.virtual import VirtualRun
 
-class Gradients:
-    """Accepts orders for gradients and evaluations. Nothing is started before `start`.
+
+class Gradients(Body):
+    """Accepts orders for gradients and evaluations.
 
     `told` is called for each gradient that was computed; `share` returns how much of the run is
     done, in [0, 1]. Raises ConfigError if batches are asked for and the task cannot be batched.
@@ -61,6 +67,9 @@ class Gradients:
                 self._experiment, self._workload, self._initial, self._share
             )
 
+    def computation(self, run: VirtualRun, worker: int, process: Process) -> TaskComputation:
+        return TaskComputation(self, run, worker, process)
+
     def submit(
         self, parameters: Sequence[Block], worker: int, iteration: int, due: Time
     ) -> Sequence[Block]:
@@ -77,21 +86,48 @@ class Gradients:
         self._executor.expect(job)
         return job.blocks()
 
-    def evaluate(
-        self, parameters: Sequence[Block], samples: int | None, now: Time, *, at_once: bool
-    ) -> Evaluation | Job:
-        """Evaluate these parameters on at most `samples` samples, now or in a job."""
-        if at_once or not self._executor.beside:
-            return evaluation_of(self._workload, parameters, samples)
-        job = Job(self._executor, _tensors(parameters), EVALUATION, samples or 0, now)
+    def evaluate(self, parameters: Callable[[], Sequence[Block]], now: Time) -> Evaluation | Job:
+        samples, stop = self._experiment.evaluate.samples, self._experiment.stop
+        if stop.target_accuracy is not None or not self._executor.beside:
+            return evaluation_of(self._workload, parameters(), samples)
+        job = Job(self._executor, _tensors(parameters()), EVALUATION, samples or 0, now)
         self._executor.expect(job)
         return job
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        return self._workload.state_dict(parameters)
+
+    def summary(self) -> dict[str, Any]:
+        return {"executor": self._executor.describe()}
 
     def close(self) -> None:
         self._executor.close()
 
-    def describe(self) -> dict[str, object]:
-        return self._executor.describe()
+
+class TaskComputation(Computation):
+    """How one worker computes its gradients: when they are read, at the end of their time."""
+
+    def __init__(
+        self, gradients: Gradients, run: VirtualRun, worker: int, process: Process
+    ) -> None:
+        super().__init__(run, worker, process)
+        self._submit = gradients.submit
+        self._gradient: Sequence[Block | None] = ()  # that is being computed
+
+    async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
+        await self._process.begin(iteration)
+        duration = self._duration(iteration)
+        due = self._kernel.now + round(share * duration)
+        self._gradient = self._submit(parameters, self.worker, iteration, due)
+        return duration
+
+    async def gradient(self) -> Sequence[Block | None]:
+        gradient, self._gradient = self._gradient, ()
+        return gradient
+
+    def cut_off(self) -> None:
+        self._gradient = ()  # nothing refers to the gradient any more: never computed
+        super().cut_off()
 
 
 def _tensors(blocks: Sequence[Block]) -> list[torch.Tensor]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
@@ -33,37 +34,44 @@ from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, gaps
 from outpace.sync.membership import BeginAgain, Loss, Membership, Order
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
-from outpace.tasks import Timing
+from outpace.tasks import Timing, Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.peers import PeerSimulation
-    from outpace.simulation.servers import Simulation
+    from outpace.simulation.peers import Peers
+    from outpace.simulation.servers import Servers
+    from outpace.simulation.virtual import VirtualRun
 
 
 class Failures(Life):
     """The life of a run with failures.
 
     Args:
+        held: keeps the rows of the trace since the last checkpoint, if there are checkpoints.
         events: is told of losses and restarts.
+        plain: makes a run of a task without failures.
     """
 
     keeps_in_memory = True
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 
-    def __init__(self, run: Simulation | PeerSimulation, trace: Trace, events: EventLog) -> None:
-        super().__init__(run, trace)
+    def __init__(
+        self,
+        run: VirtualRun,
+        exchange: Servers | Peers,
+        held: HeldRows,
+        events: EventLog,
+        plain: Callable[[Experiment, Workload, Trace], VirtualRun],
+    ) -> None:
+        super().__init__(run)
         experiment = self.experiment = run.experiment
         assert experiment.faults is not None
-        self._run = run
-        self._held = HeldRows(trace)
-        if experiment.checkpoint is not None:  # without checkpoints nothing is taken back
-            self.rows = self._held
+        self._run, self._exchange, self._plain, self._held = run, exchange, plain, held
         self._repairs = experiment.faults.recovery
         self._costs = Costs(experiment.workers)
         if run.resume is not None:
             self._costs.restore(run.resume.checkpoint.index.costs)
-        self._interruptions = Interruptions(self.rows, events, self._recovery)
+        self._interruptions = Interruptions(run.rows, events, self._recovery)
         self._processes: dict[str, MortalProcess] = {}
         self._programs: list[Coroutine[Any, Any, None]] = []  # of workers, also of those lost
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
@@ -259,7 +267,7 @@ class Failures(Life):
         """Put parameters back to a checkpoint, so that evaluations see them."""
         gone = [worker_name(worker) for worker in self.dropped]
         self._members.begin(len(self._numbers), self._servers, gone)
-        self._run.go_back(kept)
+        self._exchange.go_back(kept)
 
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
@@ -267,7 +275,7 @@ class Failures(Life):
         self.gone = set(self.dropped)
         self._interruptions.began_again(self.kernel.now)
         self._members.started()
-        self._run.start_again(kept)
+        self._exchange.start_again(kept)
 
     def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
         kept.hand_on(self._held)
@@ -336,7 +344,7 @@ class Failures(Life):
             ),
         )
         sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
-        twin = type(run)(plain, sizes, Trace(NoSink()))
+        twin = self._plain(plain, sizes, Trace(NoSink()))
         try:
             twin.run()
             return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0
@@ -346,7 +354,6 @@ class Failures(Life):
     def close(self) -> None:
         for program in self._programs:  # one that has never begun is not closed with its process
             program.close()
-        super().close()
 
     def summary(self) -> dict[str, Any]:
         return {"faults": self._costs.summary()}

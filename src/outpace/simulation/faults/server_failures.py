@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm
-from outpace.record.event_log import EventLog
-from outpace.record.trace import Trace
 from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.processes import Order
 from outpace.support.units import Time, nanoseconds
@@ -23,15 +21,16 @@ from outpace.sync.membership import Order as MemberOrder
 from outpace.sync.messages import Lost, server_name, worker_name
 
 if TYPE_CHECKING:
-    from outpace.simulation.servers import Simulation
+    from outpace.simulation.servers import Servers
+    from outpace.simulation.virtual import VirtualRun
 
 
 class ServerFailures(Failures):
     """The life of a run with servers and failures."""
 
-    def __init__(self, run: Simulation, trace: Trace, events: EventLog) -> None:
-        super().__init__(run, trace, events)
-        self._simulation = run
+    def __init__(self, run: VirtualRun, exchange: Servers, *more: Any) -> None:
+        super().__init__(run, exchange, *more)
+        self._with_servers = exchange
         self._alarm: Alarm | None = None  # for the next deadline of a replacement
 
     # -- checkpoints ---------------------------------------------------------------
@@ -97,7 +96,7 @@ class ServerFailures(Failures):
         """A server knows that a worker is lost."""
         if attempt != self._members.attempt:
             return  # all processes have begun again
-        shard = self._simulation.shard_of(order.server)
+        shard = self._with_servers.shard_of(order.server)
         reached = (-1, 0) if shard is None else (shard.watermark(order.worker), shard.clock)
         self._follow(
             self._members.confirmed(
@@ -125,7 +124,7 @@ class ServerFailures(Failures):
             "restart", now - self._failed_at.pop(name) - nanoseconds(self._repairs.detected_s)
         )
         self._interruptions.began(start.worker, now)
-        self._simulation.start_worker(start.worker, start.first)
+        self._with_servers.start_worker(start.worker, start.first)
 
     def _remove(self, removed: Removed) -> None:
         """Continue without a worker."""

@@ -11,19 +11,17 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.running import require_script
 from outpace.record.trace import Trace
-from outpace.simulation.scripts.collectives.run import FollowedSimulation
+from outpace.simulation.composition import simulation_of
 from outpace.simulation.scripts.measuring import with_measured_times
-from outpace.simulation.scripts.runs import ScriptRun
-from outpace.simulation.scripts.with_servers import ScriptSimulation
-from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.virtual import VirtualRun
 from outpace.tasks import Script
 
 
 def simulation_of_script(
     experiment: Experiment, trace: Trace, files: Path | None, show: OnOutput, **options: Any
-) -> ScriptRun:
+) -> VirtualRun:
     """Start the scripts of all workers, and return their run once all have attached.
 
     Without a law of run times, they are measured first: see `with_measured_times`.
@@ -31,7 +29,7 @@ def simulation_of_script(
     Args:
         files: the folder for files of the scripts; None: the run keeps none.
         show: called with each line that the scripts print.
-        options: of `VirtualRun`.
+        options: of `simulation_of`.
 
     Raises:
         ConfigError: if the script does not fit the run, or not into the memory.
@@ -47,15 +45,7 @@ def simulation_of_script(
     experiment = with_measured_times(experiment)
     workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
     try:
-        kind = _kind(experiment, is_followed=workers.attached[0].is_followed)
-        return kind(experiment, ScriptWorkload(workers), trace, **options)
+        return simulation_of(experiment, ScriptWorkload(workers), trace, **options)
     except BaseException:
         workers.close()
         raise
-
-
-def _kind(experiment: Experiment, *, is_followed: bool) -> type[ScriptRun]:
-    """Return the class of the run. is_followed: see `Attached`."""
-    if is_followed:
-        return FollowedSimulation
-    return ScriptSimulation if experiment.peers is None else ScriptPeerSimulation

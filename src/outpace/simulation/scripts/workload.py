@@ -14,10 +14,7 @@ from outpace.tasks import Evaluation
 
 
 class ScriptWorkload:
-    """The model that scripts have attached, cut into blocks. Implements `Workload`.
-
-    It also takes the place of `Gradients`: the processes of the scripts compute the gradients.
-    """
+    """The model that scripts have attached, cut into blocks. Implements `Workload`."""
 
     has_accuracy = True  # a script may log it
     samples = None
@@ -37,18 +34,6 @@ class ScriptWorkload:
 
     def cut(self, slices: Sequence[slice]) -> None:
         self.slices = list(slices)
-
-    def start(self) -> None:
-        """Let the scripts begin."""
-        self.workers.begin(self.slices)
-
-    def close(self) -> None:
-        """End the scripts."""
-        self.workers.close()
-
-    def describe(self) -> dict[str, object]:
-        """Return what computes the gradients, for the summary."""
-        return {"kind": "scripts", "processes": len(self.workers.attached)}
 
     def initial_parameters(self) -> list[Block]:
         flat = self.first.parameters

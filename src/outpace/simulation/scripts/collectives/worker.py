@@ -13,7 +13,9 @@ from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import worker_name
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.collectives.run import FollowedSimulation
+    from outpace.simulation.scripts.body import ScriptBody
+    from outpace.simulation.scripts.collectives.run import Followed
+    from outpace.simulation.virtual import VirtualRun
 
 
 @dataclass(slots=True)
@@ -39,8 +41,16 @@ class FollowedIteration:
 class FollowedWorker:
     """Follows the script of a worker through virtual time."""
 
-    def __init__(self, run: FollowedSimulation, process: ScriptProcess, first: int) -> None:
-        self._run, self._process, self.number = run, process, process.worker
+    def __init__(
+        self,
+        run: VirtualRun,
+        exchange: Followed,
+        body: ScriptBody,
+        process: ScriptProcess,
+        first: int,
+    ) -> None:
+        self._run, self._exchange, self._body = run, exchange, body
+        self._process, self.number = process, process.worker
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration = first
         self._present: FollowedIteration | None = None
@@ -48,7 +58,7 @@ class FollowedWorker:
 
     async def run(self) -> None:
         """Follow the script until it leaves the run."""
-        self._run.goes_on(self.number)
+        self._exchange.goes_on(self.number)
         while True:
             message: Any = self._process.receive()
             if isinstance(message, Left):
@@ -66,13 +76,13 @@ class FollowedWorker:
                 await self._end(message)
             else:
                 raise AssertionError(f"{worker_name(self.number)} sent {message}")
-        self._run.left(self.number)
+        self._exchange.left(self.number)
 
     async def _begin(self, evaluated: bool) -> FollowedIteration:
         """Begin an iteration, after an evaluation that takes time."""
         kernel = self._kernel
         if evaluated:
-            await self._run.evaluate(self.number, self.iteration)
+            await self._body.evaluation(self.number, self.iteration)
         duration_s = self._run.run_time(self.number, self.iteration, kernel.now)
         self._present = FollowedIteration(kernel.now, nanoseconds(duration_s))
         return self._present
@@ -92,11 +102,11 @@ class FollowedWorker:
         present = self._present
         if present is not None and call.bucket is not None and call.bucket.index == 0:
             present.joined, present.computed_before = self._kernel.now, present.computed
-        self._run.collectives.join(self.number, call, self._process.memory)
+        self._body.collectives.join(self.number, call, self._process.memory)
 
     async def _await(self, number: int) -> None:
         since = self._kernel.now
-        part = await self._run.collectives.result(self.number, number)
+        part = await self._body.collectives.result(self.number, number)
         assert part is not None, "all workers take the same number of steps"
         present = self._present
         if present is not None:
@@ -107,7 +117,7 @@ class FollowedWorker:
 
     def _reduced(self, present: FollowedIteration, last: Part) -> None:
         """Note the all-reduces of a backward pass, whose last bucket is done, as one."""
-        members, joined = range(len(self._run.workers)), present.joined
+        members, joined = range(self._run.experiment.workers), present.joined
         average = BackwardTimes(self._reductions, members, joined)
         average.began, average.ended = last.all_joined, last.ended
         self._reductions += 1
@@ -119,11 +129,11 @@ class FollowedWorker:
         await self._compute(1.0)
         self._recorder.gradient_computed(self.number)
         self._run.finished_step()
-        self._run.stepped(self.number, step)
+        self._exchange.stepped(self.number, step)
         started, computed = present.started, present.started + present.duration
         self._recorder.iteration_finished(
             self.number, self.iteration, started, computed, self._kernel.now, present.held
         )
         self._present = None
         self.iteration += 1
-        self._run.goes_on(self.number)
+        self._exchange.goes_on(self.number)

@@ -8,25 +8,34 @@ A value is the flat parameters, followed by the vector of the model buffers that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.sums import PartialSum, TreeSum, all_finite
 from outpace.engine.scripts.layout import places_of
-from outpace.engine.scripts.tail import Settings, Tail
+from outpace.engine.scripts.sameness import differing_settings
+from outpace.engine.scripts.tail import Settings, Tail, numbers_in
+from outpace.optim import Optimizer
 from outpace.optim.step import OptimizerState, mean_of
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.process import ScriptProcess
-from outpace.sync.parameter_block import TensorBlock, plus
+from outpace.simulation.scripts.without_servers.common import CommonModels
+from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.messages import worker_name
+from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
+from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
+    from outpace.simulation.peer_models import PeerModels
+    from outpace.simulation.virtual import VirtualRun
 
 
 def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor | Pieces:
@@ -191,23 +200,123 @@ def optimizer_of(first: Attached, part: slice) -> TorchOptimizer:
     return TorchOptimizer(first.optimizer, places, first.settings)
 
 
+class ScriptBlocks:
+    """Makes parameters whose steps the scripts' own optimizers take. Implements `PeerBlocks`.
+
+    Args:
+        optimizer: the run's, for the steps of the strategy itself.
+
+    Attributes:
+        tail: of gradients.
+        takes_own_steps: True if only the processes of the scripts can take their steps.
+    """
+
+    def __init__(
+        self,
+        run: VirtualRun,
+        workload: ScriptWorkload,
+        strategy: PeerStrategy,
+        optimizer: Optimizer,
+    ) -> None:
+        self._run, self._strategy, self._optimizer = run, strategy, optimizer
+        self.workers = run.experiment.workers
+        self.first = first = workload.first
+        self._processes = workload.workers.processes
+        numbers = numbers_in(first.settings) if strategy.uses_replica else ()
+        self.tail = Tail(len(first.layers), numbers, first.averaged_layout)
+        self.exact = (first.averaged_layout if strategy.has_own else self.tail).elements
+        self.takes_own_steps = first.takes_steps
+        assert first.parameters is not None
+        self.size_bytes = first.parameters.nbytes
+        buffers = first.averaged.clone()
+        buffers[: len(first.averaged_layout.shapes)] = 1  # all workers take these
+        self.initial: Value = value_with(first.parameters, buffers)
+
+    def common(self) -> ParameterBlock:
+        strategy = self._strategy
+        if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
+            return parameter_block(self.initial, strategy.common_optimizer(self._optimizer))
+        return self.new(0, self.common_settings)
+
+    def own(self, worker: int) -> ScriptBlock:
+        return self.new(worker, partial(self.settings_of, worker))
+
+    def replicas(self) -> Any:
+        return ScriptReplicas(self) if self._strategy.uses_replica else None
+
+    def commons(
+        self, models: PeerModels, before: Sequence[ShardState | None]
+    ) -> CommonModels | None:
+        strategy = self._strategy
+        if not strategy.has_common or strategy.has_own or strategy.uses_replica:
+            return None
+        return CommonModels(models, self, before)
+
+    def flat(self, value: Value) -> torch.Tensor:
+        return taken_apart(value_of(value), self.tail.buffers.elements)[0]
+
+    def new(
+        self, worker: int, settings: Callable[[], Settings], *, leaves_buffers: bool = False
+    ) -> ScriptBlock:
+        """Return the parameters at the start, changed by steps of this worker's optimizer."""
+        first, counts = self.first, self._strategy.has_own
+        initial, buffers = taken_apart(self.initial, self.tail.buffers.elements)
+        parameters: OwnStepsBlock | TensorBlock
+        if first.takes_steps:
+            parameters = OwnStepsBlock(initial, self._processes[worker])
+        else:
+            parameters = TensorBlock(initial, optimizer_of(first, slice(0, len(initial))))
+        block = ScriptBlock(
+            parameters, buffers, self.tail, settings, counts=counts, leaves_buffers=leaves_buffers
+        )
+        if first.state and not first.takes_steps:
+            block.load_optimizer_state(first.state)
+        return block
+
+    def has_left(self, worker: int) -> bool:
+        """True if the script of a worker takes no more steps."""
+        return self._processes[worker].has_left
+
+    def settings_of(self, worker: int) -> Settings:
+        """Return the settings of a worker's optimizer in its last step."""
+        step = self._processes[worker].step
+        return self.first.settings if step is None else step.settings
+
+    def common_settings(self) -> Settings:
+        """Return the settings of the first worker that still trains."""
+        training = (worker for worker in range(self.workers) if not self.has_left(worker))
+        return self.settings_of(next(training, 0))
+
+    def warn_of_parting(self, one: int, other: int) -> None:
+        """Warn that the parameters of two workers differ from now on."""
+        iteration = self._run.totals.iterations.get(one, 1) - 1
+        mine, theirs = self.settings_of(one), self.settings_of(other)
+        if mine == theirs:
+            self._run.warn(
+                f"the scripts of {worker_name(one)} and {worker_name(other)} have set parameters "
+                f"to different values before the step of iteration {iteration}, so their "
+                "parameters differ from now on, also in a real run: set the same on all workers"
+            )
+            return
+        self._run.warn(differing_settings(one, mine, other, theirs, iteration))
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptReplicas:
     """How replicas of the common model take steps; takes the place of `Replicas`."""
 
-    run: ScriptPeerSimulation
+    blocks: ScriptBlocks
 
     @property
     def keep_state(self) -> bool:
         """True if each version of the common model needs its optimizer's state."""
-        return self.run.first_attached.optimizer != "SGD"
+        return self.blocks.first.optimizer != "SGD"
 
     def of(self, common: Common) -> Replica:
         """Return a replica of the common model."""
-        run = self.run
         if not self.keep_state:
-            return PlainScriptReplica(common, run)
-        block = run.new_script_block(0, run.common_settings, leaves_buffers=True)
+            return PlainScriptReplica(common, self.blocks)
+        block = self.blocks.new(0, self.blocks.common_settings, leaves_buffers=True)
         return OptimizerReplica(common, block)
 
 
@@ -216,10 +325,10 @@ class PlainScriptReplica(Replica):
 
     takes_plain_steps = True
 
-    def __init__(self, common: Common, run: ScriptPeerSimulation) -> None:
+    def __init__(self, common: Common, blocks: ScriptBlocks) -> None:
         super().__init__(common)
-        self._tail, self._settings = run.tail, run.common_settings
-        first = run.first_attached
+        self._tail, self._settings = blocks.tail, blocks.common_settings
+        first = blocks.first
         self._groups = places_of(first.members, first.layers, slice(0, sum(first.layers)))
 
     def step(self, gradient: Value, iteration: int) -> None:

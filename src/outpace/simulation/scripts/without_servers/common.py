@@ -8,56 +8,76 @@ does one whose script has set the parameters to other values than the others' sc
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from outpace.blocks.block import Value, parts
+from outpace.engine.scripts.tail import Settings
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.peers.parameters import Common, SharedModel
-from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
+    from outpace.simulation.peer_models import PeerModels
+    from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
 
 
 class CommonModels:
     """The models of all workers, which are the same until optimizers take different steps.
 
-    The result of the run, if it ends now, is the model of the lowest worker among those with most
-    commits (`PeerSimulation.model`).
-
     Args:
-        apart: True to keep a model for each worker from the start, because only the workers' own
-            processes can take the steps.
+        before: what each worker had beside the common model at a checkpoint, if anything.
 
     Attributes:
+        model: of the lowest worker among those with most commits.
         views: each worker's view of its model, by worker.
-        are_apart: True once workers have models that may differ.
+        are_apart: True once workers have models that may differ; from the start if only the
+            workers' own processes can take the steps.
     """
 
-    def __init__(self, run: ScriptPeerSimulation, strategy: PeerStrategy, *, apart: bool) -> None:
-        self._run, self._workers = run, run.experiment.workers
+    def __init__(
+        self, models: PeerModels, blocks: ScriptBlocks, before: Sequence[ShardState | None]
+    ) -> None:
+        self._models, self._blocks = models, blocks
         # All workers have taken the same number of steps whenever one takes a step, so the
         # settings of all are known.
-        self._splits = strategy.averages_gradients
+        self._splits = models.strategy.averages_gradients
         self._has_parted = False
-        self.are_apart = apart
+        self.are_apart = blocks.takes_own_steps or any(before)
         self._stepping = 0  # the worker that takes a step
+        self.model = models.model
         self._best = 0, 0  # commits of the chosen model, negated, and its lowest worker
-        first = self._first_model(0)
-        self.views = [
-            ScriptCommon(self, worker, self._first_model(worker) if apart and worker else first)
-            for worker in range(self._workers)
-        ]
+        had: dict[int, ShardState | None] = dict(enumerate(before))
+        first = self._first_model(0, had)
+        self.views = [ScriptCommon(self, 0, first)]
+        for worker in range(1, blocks.workers):
+            model = self._first_model(worker, had) if self.are_apart else first
+            self.views.append(ScriptCommon(self, worker, model))
 
-    def _first_model(self, worker: int) -> SharedModel:
-        model = self._new_model(worker)
-        self._run.begin_with(worker, model)
+    def _first_model(self, worker: int, had: Mapping[int, ShardState | None]) -> SharedModel:
+        """Return the model of a worker when the run begins, or as it was at a checkpoint.
+
+        had: what each worker had beside the common model then; empty: the run begins.
+        """
+        model, common = self._new_model(worker), self.model
+        if had:
+            parameters, optimizer, gradients = common.state()
+            if (own := had[worker]) is not None:
+                parameters, optimizer = own.parameters, own.optimizer
+            model.restore(parameters, optimizer, gradients, common.version)
         return model
 
     def _new_model(self, worker: int) -> SharedModel:
-        block = self._run.new_script_block(worker, lambda: self._run.settings_of(self._stepping))
-        return SharedModel(block, self._workers, lambda _: None)
+        block = self._blocks.new(worker, self._settings)
+        return SharedModel(block, self._blocks.workers, _uncounted)
+
+    def _settings(self) -> Settings:
+        return self._blocks.settings_of(self._stepping)
+
+    def _trains(self, worker: int) -> bool:
+        """True if a worker still takes steps."""
+        return worker not in self._models.left and not self._blocks.has_left(worker)
 
     def about_to_step(self, view: ScriptCommon) -> None:
         """Give a copy of the model to those workers whose steps are others."""
@@ -65,11 +85,11 @@ class CommonModels:
         others = [
             each
             for each in self.views
-            if self._splits and self._run.trains(each.worker) and not self._are_alike(each, view)
+            if self._splits and self._trains(each.worker) and not self._are_alike(each, view)
         ]
         if others and not self._has_parted:
             self.are_apart = self._has_parted = True
-            self._run.warn_of_parting(*sorted((view.worker, others[0].worker)))
+            self._blocks.warn_of_parting(*sorted((view.worker, others[0].worker)))
         others = [each for each in others if each.model is view.model]
         while others:
             first = others[0]
@@ -83,7 +103,7 @@ class CommonModels:
 
     def _are_alike(self, one: ScriptCommon, other: ScriptCommon) -> bool:
         """True if two workers take the same step."""
-        if self._run.settings_of(one.worker) != self._run.settings_of(other.worker):
+        if self._blocks.settings_of(one.worker) != self._blocks.settings_of(other.worker):
             return False
         if one.model is not other.model:  # one of them may have taken the step already
             return True
@@ -99,15 +119,19 @@ class CommonModels:
         """Note that this worker has taken a step along so many gradients."""
         before, self._best = self._best, min(self._best, (-view.version, view.worker))
         if self._best != before:
-            self._run.model = view.model
+            self.model = view.model
         if self._best[0] < before[0]:
-            self._run.committed(gradients)
+            self._models.committed(gradients)
 
     def decides(self, worker: int) -> bool:
         """True if a state that this worker loads is that of its model."""
         model = self.views[worker].model
         sharing = (each.worker for each in self.views if each.model is model)
-        return worker == next(filter(self._run.trains, sharing), worker)
+        return worker == next(filter(self._trains, sharing), worker)
+
+
+def _uncounted(_: int) -> None:
+    """Do nothing at a commit: `CommonModels.has_stepped` counts those of the result."""
 
 
 class ScriptCommon(Common):

@@ -1,0 +1,281 @@
+"""The models of workers without servers in virtual time: the common one, and their own.
+
+The newest version of the common model is evaluated; if there is none, the mean of the workers' own
+models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from outpace.blocks.block import Block, Value, value_of
+from outpace.blocks.slicing import layers_within
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ConfigError
+from outpace.optim import Optimizer, OptimizerState
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.workers import (
+    Restored,
+    common_state,
+    restore_own,
+    state_of_worker,
+)
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.peers.parameters import Common, Own, SharedModel, average, replicas
+from outpace.sync.peers.strategy import PeerStrategy
+from outpace.tasks import Workload
+
+if TYPE_CHECKING:
+    from outpace.simulation.scripts.without_servers.common import CommonModels
+    from outpace.simulation.virtual import VirtualRun
+
+
+class PeerBlocks(Protocol):
+    """Makes the parameters of the models, whose steps an optimizer takes.
+
+    Attributes:
+        initial: the value that training starts from.
+        size_bytes: of the parameters.
+        exact: elements at the end of a value that are not rounded on their way.
+    """
+
+    initial: Value
+    size_bytes: int
+    exact: int
+
+    def common(self) -> ParameterBlock:
+        """Return the parameters of a common model."""
+
+    def own(self, worker: int) -> ParameterBlock:
+        """Return the parameters of the model that this worker alone changes."""
+
+    def replicas(self) -> Any:
+        """Return how replicas take steps (`Replicas`); None if the strategy has none."""
+
+    def commons(
+        self, models: PeerModels, before: Sequence[ShardState | None]
+    ) -> CommonModels | None:
+        """Return the common models of scripts, which may differ; None: there is one for all.
+
+        before: what each worker had beside the model at a checkpoint.
+        """
+
+    def flat(self, value: Value) -> Block:
+        """Return the parameters in a value."""
+
+
+class TaskBlocks:
+    """Makes parameters whose steps the configured optimizer takes. Implements `PeerBlocks`."""
+
+    exact = 0
+
+    def __init__(self, workload: Workload, strategy: PeerStrategy, optimizer: Optimizer) -> None:
+        (initial,) = workload.initial_parameters()
+        self.initial, self.size_bytes = value_of(initial), initial.nbytes
+        self._strategy, self._optimizer = strategy, optimizer
+        self._layers = layers_within(slice(0, workload.size), workload.layers)
+
+    def common(self) -> ParameterBlock:
+        return self._new(self._strategy.common_optimizer(self._optimizer))
+
+    def own(self, worker: int) -> ParameterBlock:
+        return self._new(self._optimizer)
+
+    def replicas(self) -> Any:
+        return replicas(self._strategy, self._optimizer, partial(self._new, self._optimizer))
+
+    def _new(self, optimizer: Optimizer) -> ParameterBlock:
+        return parameter_block(self.initial, optimizer, layers=self._layers)
+
+    def commons(self, models: PeerModels, before: Sequence[ShardState | None]) -> None:
+        return None
+
+    def flat(self, value: Value) -> Block:
+        return value
+
+
+class PeerModels:
+    """The models of a run, and their states in checkpoints.
+
+    Attributes:
+        commons: of scripts, where they may differ; None: there is one for all.
+        averages: all-reduces, or averages of two workers, before the run was started or restarted.
+        restored: what each worker had beside its models at that time.
+        left: workers whose program has ended.
+
+    Raises:
+        ConfigError: if the checkpoint of a resumed run cannot be read.
+    """
+
+    commons: CommonModels | None
+    averages: int
+    restored: Sequence[Restored]
+
+    def __init__(self, run: VirtualRun, strategy: PeerStrategy, blocks: PeerBlocks) -> None:
+        self._run, self.strategy, self.blocks = run, strategy, blocks
+        self._workers = run.experiment.workers
+        self._own: dict[int, ParameterBlock] = {}  # by worker
+        # By all-reduce: the versions of the common model at which its gradients were computed.
+        self._computed_at: dict[int, list[int]] = {}
+        self.left: set[int] = set()
+        state, own = (None, ()) if run.resume is None else _saved(run.resume)
+        self.begin(state, own)
+
+    def begin(self, state: ShardState | None, own: Sequence[ShardState | None]) -> None:
+        """Begin with the models of a checkpoint.
+
+        Args:
+            state: of the model that all workers have; None: the run begins.
+            own: what each worker had beside it, if anything.
+        """
+        strategy = self.strategy
+        for each in (self._own, self._computed_at, self.left):
+            each.clear()
+        block = self.blocks.common()
+        self._common = SharedModel(block, self._workers, self.committed, self.blocks.replicas())
+        self.commons = None
+        self.restored, self.averages, self._steps = [Restored()] * self._workers, 0, 0
+        if state is not None:
+            self.averages = state.version
+            if strategy.has_common:
+                self._common.restore(state.parameters, state.optimizer, state.pushes, state.version)
+            else:
+                self._steps = state.pushes  # of workers on parameters of their own
+            if strategy.has_own:
+                for worker, kept in enumerate(own):
+                    restore_own(self.own_block(worker), state, kept)
+            self.restored = [Restored.of(state, kept) for kept in own]
+        self.commons = self.blocks.commons(self, own)
+
+    @property
+    def model(self) -> SharedModel:
+        """The common model that is the result of the run, if it ends now."""
+        return self._common if self.commons is None else self.commons.model
+
+    # -- the models of workers ----------------------------------------------------------
+
+    def common(self, worker: int) -> Common:
+        """Return this worker's view of the common model."""
+        return Common(self._common) if self.commons is None else self.commons.views[worker]
+
+    def own(self, worker: int) -> Own:
+        """Return the model that this worker alone changes."""
+        return Own(self.own_block(worker), worker, self._stepped)
+
+    def own_block(self, worker: int) -> ParameterBlock:
+        """Return the block of the model that this worker alone changes."""
+        if worker not in self._own:
+            self._own[worker] = self.blocks.own(worker)
+        return self._own[worker]
+
+    def average(self, one: int, other: int) -> None:
+        """Give two workers the mean of their own models."""
+        blocks = [self._own[one], self._own[other]]
+        mean = average(blocks)
+        for block in blocks:
+            block.replace(mean)
+
+    @property
+    def mean(self) -> Value:
+        """The mean of the own models of workers that are not lost."""
+        gone = self._run.life.gone
+        return average([block for n, block in sorted(self._own.items()) if n not in gone])
+
+    # -- what is evaluated ------------------------------------------------------------------
+
+    def parameters(self) -> list[Block]:
+        """Return the parameters that are evaluated."""
+        if self.commons is not None:
+            value = self.commons.result()
+        elif self.strategy.has_common or not self._own:
+            value = self.model.newest.value
+        else:
+            value = self.mean
+        return [self.blocks.flat(value)]
+
+    @property
+    def updates(self) -> int:
+        """Commits to the common model; without one, N steps of workers count as an update."""
+        return self.model.version if self.strategy.has_common else self._steps // self._workers
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """A value that changes whenever the parameters do."""
+        return self.model.version, self._steps
+
+    def computed(self, number: int, versions: Sequence[int]) -> None:
+        """Note at which versions of the common model gradients in an all-reduce were computed."""
+        if versions:
+            self._computed_at.setdefault(number, []).extend(versions)
+
+    def committed(self, gradients: int) -> None:
+        """Note a commit of the model that is the result, with this number of gradients."""
+        before = self.model.version - 1  # the result of all-reduce n is commit n
+        versions = self._computed_at.pop(before, ())
+        ages = (before - version for version in versions)
+        self._run.recorder.gradients_applied(gradients, ages)
+        self._run.on_update(self.updates)
+
+    def _stepped(self) -> None:
+        if self.strategy.has_common:
+            return  # commits count
+        self._steps += 1
+        self._run.recorder.gradients_applied(1)
+        if self._steps % self._workers == 0:
+            self._run.on_update(self.updates)
+
+    # -- checkpoints --------------------------------------------------------------------
+
+    @property
+    def are_apart(self) -> bool:
+        """True if the common models of scripts may differ."""
+        return self.commons is not None and self.commons.are_apart
+
+    def state(self, iterations: Mapping[int, int], averages: int, parameters: Value) -> ShardState:
+        """Return the state of the model that all workers have when they begin these iterations."""
+        optimizer: OptimizerState = {}
+        pushes = self._steps
+        if self.strategy.has_common:
+            parameters, optimizer, pushes = self.model.state()
+        return common_state(iterations, averages, pushes, parameters, optimizer)
+
+    def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
+        """Return what workers have beside the model when they begin these iterations; copies."""
+        workers, apart = sorted(iterations), self.strategy.saved_apart
+        if not self.strategy.has_own:
+            return []
+        return [self.own_state(each, iterations[each], None, differs=apart) for each in workers]
+
+    def parameters_of(self, worker: int) -> Value:
+        """Return the parameters of a worker's own model; of the common one if it has none."""
+        has_own = self.strategy.has_own
+        return self.own_block(worker).read() if has_own else self.model.newest.value
+
+    def own_state(
+        self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
+    ) -> ShardState:
+        """Return what a worker has beside the model when it begins this iteration.
+
+        Args:
+            pending: a sum that it has.
+            differs: its own model has steps that no other has.
+        """
+        if self.commons is not None and self.commons.are_apart:
+            mine, optimizer, _ = self.commons.views[worker].model.state()
+            return state_of_worker(worker, iteration, optimizer, parameters=mine)
+        sums = () if pending is None else (pending,)
+        if not self.strategy.has_own:
+            return state_of_worker(worker, iteration, {}, sums)
+        block = self.own_block(worker)
+        parameters = block.read() if differs else None
+        return state_of_worker(worker, iteration, block.optimizer_state(), sums, parameters)
+
+
+def _saved(point: ResumePoint) -> tuple[ShardState, list[ShardState | None]]:
+    """Return the states in a checkpoint. Raises ConfigError if it cannot be read."""
+    try:
+        return point.state(0), point.own_states()
+    except OSError as error:
+        raise ConfigError(f"{point.path}: {error}") from error

@@ -1,0 +1,364 @@
+"""The body of a run whose gradients a user's script computes, in a process for each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from outpace.blocks.block import Block, StepSettings, Value
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.model import with_batch_size
+from outpace.engine.scripts.redividing import redivided, script_files
+from outpace.engine.scripts.sameness import SameGradients
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
+from outpace.record.curves import reaches
+from outpace.record.trace import NONE
+from outpace.simulation.collective.routes import Formula, Route
+from outpace.simulation.computing import Body, Computation, WorkerLeft
+from outpace.simulation.life import Process, Send
+from outpace.simulation.scripts.collectives.matching import Part
+from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.messages import Gradient, Joined, Stepped
+from outpace.simulation.scripts.process import LIMIT_REACHED, Host, ScriptProcess
+from outpace.simulation.scripts.shared_memory import CallMemory
+from outpace.simulation.scripts.step import Step
+from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.service_times import times_of
+from outpace.simulation.virtual import VirtualRun
+from outpace.support import notices
+from outpace.support.units import Time, seconds
+from outpace.sync import AllReduce
+from outpace.sync.messages import Message, Push, worker_name
+
+_MOST_FILES: Final = 100  # in the summary
+
+
+class ScriptModels:
+    """What scripts train, where the exchange of the run keeps it.
+
+    These do nothing: scripts that train with their own collectives keep their models themselves.
+    """
+
+    def gradient(self, worker: int, step: Step) -> Sequence[Block | None]:
+        """Return the gradient of a step in blocks; None in place of each if there is none."""
+        raise NotImplementedError
+
+    def note_step(self, worker: int, step: Stepped) -> None:
+        """Take what the end of a step says beside its gradient."""
+
+    def buffers(self, worker: int) -> torch.Tensor | None:
+        """Return the averaged model buffers of a worker's own model; None: it has none."""
+        return None
+
+    def put_buffers(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        """Put averaged model buffers into the state of worker 0's model."""
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """See `Host`."""
+        raise NotImplementedError  # the script's own optimizer has it
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """See `Host`."""
+
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        """See `Host`."""
+
+
+class ScriptBody(Body, Host):
+    """Lets scripts compute gradients, and answers them.
+
+    The scripts evaluate their model themselves: the metrics are what they log.
+
+    Args:
+        route: of the messages of the scripts' own collectives; None: by the formula.
+        all_reduce: how an all-reduce of the scripts is made.
+
+    Attributes:
+        collectives: the scripts' own, beside the messages of the strategy.
+    """
+
+    may_leave = True
+
+    def __init__(
+        self,
+        run: VirtualRun,
+        workload: ScriptWorkload,
+        models: ScriptModels,
+        route: Route | None = None,
+        all_reduce: AllReduce = "ring",
+    ) -> None:
+        self._run, self._workload, self._models = run, workload, models
+        self._kernel, self._recorder = run.kernel, run.recorder
+        experiment = run.experiment
+        self._reached_target = False
+        self._unusable: set[int] = set()  # workers whose unusable gradients were noted
+        names = [worker_name(worker) for worker in range(experiment.workers)]
+        self._warned: set[str] = set()
+        self._first_gradients = SameGradients(names, run.warn)
+        self.processes: Sequence[ScriptProcess] = workload.workers.processes
+        formula = Formula(run.kernel, run.network)
+        self.collectives = SimulatedCollectives(
+            run.kernel, route or formula, experiment.workers, self._ended, formula, all_reduce
+        )
+        self._evaluations = [
+            times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)
+            for worker in range(experiment.workers)
+        ]
+        for process in self.processes:
+            process.host = self
+        if run.resume is not None:
+            self._take_up(run.resume)
+
+    def _take_up(self, point: ResumePoint) -> None:
+        """Let the scripts go on with what they kept at a checkpoint."""
+        files, others = script_files(point), redivided(point)
+        for process in self.processes:
+            process.kept, process.redivided = files.get(process.worker), others
+            process.had_ended = process.worker in point.checkpoint.index.ended
+
+    def start(self) -> None:
+        self._workload.workers.begin(self._workload.slices)
+
+    def computation(self, run: VirtualRun, worker: int, process: Process) -> ScriptComputation:
+        return ScriptComputation(self, self._models, run, worker, process)
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def end(self) -> None:
+        run = self._run
+        why = "stop.target_accuracy is reached" if self._reached_target else ""
+        if not why and run.experiment.stop.virtual_time_s is not None:
+            why = "stop.virtual_time_s is reached"
+        for process in self.processes:
+            process.begin_end(run.parameters(), why, self._models.buffers(process.worker))
+        for process in self.processes:
+            process.await_end()
+        self._workload.workers.take_output()
+        run.totals.require_trained()
+
+    def close(self) -> None:
+        self._workload.workers.close()
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        found = self._workload.state_dict(parameters)
+        self._models.put_buffers(found)
+        return found
+
+    def used_by_script(self) -> dict[str, Any]:
+        step = self.processes[0].step
+        return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
+
+    def summary(self) -> dict[str, Any]:
+        ended = (process.ended for process in self.processes)
+        written = {path for each in ended if each is not None for path in each.written}
+        own = self._workload.workers.files
+        if own is not None:
+            written = {path for path in written if not Path(path).is_relative_to(own)}
+        return {
+            "executor": {"kind": "scripts", "processes": len(self.processes)},
+            "files_written": sorted(written)[:_MOST_FILES],
+        }
+
+    def files_written(self) -> Mapping[int, Collection[str]]:
+        ended = {process.worker: process.ended for process in self.processes}
+        return {worker: each.overwritten for worker, each in ended.items() if each is not None}
+
+    # -- iterations --------------------------------------------------------------------------
+
+    async def evaluation(self, worker: int, iteration: int) -> Time:
+        """Let the time pass in which a script evaluates before an iteration; return it (ns)."""
+        duration, begun = next(self._evaluations[worker]), self._kernel.now
+        if duration:
+            await self._kernel.sleep(seconds(duration))
+            self._recorder.untimed(worker, iteration, begun, self._kernel.now)
+        return duration
+
+    def note_step(self, worker: int, step: Stepped) -> None:
+        """Take what the end of a step says beside its gradient."""
+        if step.first is not None:
+            self._first_gradients.add(worker_name(worker), *step.first)
+        if step.gradient is Gradient.NOT_FINITE and worker not in self._unusable:
+            self._unusable.add(worker)
+            notices.warn(
+                f"a gradient of {worker_name(worker)} is not finite: it is not pushed (iteration "
+                f"{self._run.totals.iterations.get(worker, 1) - 1}), nor are later ones like it"
+            )
+        self._models.note_step(worker, step)
+
+    def left(self, worker: int, *, is_over: bool = False) -> None:
+        """Note that a worker has left the run; end its script if it still trains."""
+        if is_over:
+            self.collectives.end(worker)
+        else:
+            self.collectives.matching.leave(worker)
+        self._first_gradients.has_left(worker_name(worker))
+        self.processes[worker].stop(LIMIT_REACHED)
+
+    # -- the script's own collectives --------------------------------------------------------
+
+    def _ended(self, part: Part) -> None:
+        """Note that a worker has the result of a collective of its script."""
+        if part.call.bucket is not None:  # a backward pass notes all of its buckets as one
+            return
+        iteration = self._run.totals.iterations.get(part.worker, 0)
+        times = part.joined, part.all_joined, part.ended
+        self._recorder.collective(part.worker, iteration, part.number, *times)
+
+    def waiting(self) -> list[str]:
+        waiting = self.collectives.matching.waiting()
+        remedy = (
+            "some workers wait in a collective of the script, and the others wait for gradients of "
+            "these workers: take a strategy that does not wait for their gradients, such as ssp, "
+            "asp, hpsgd or local-sgd, or leave the collective out"
+        )
+        return [*waiting, *[remedy] * bool(waiting)]
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        self.collectives.join(worker, call, memory)
+
+    async def result(self, worker: int, number: int) -> Part | None:
+        since, waits = self._kernel.now, self.collectives.must_wait(worker, number)
+        if waits:
+            self._run.exchange.pause(worker)
+        part = await self.collectives.result(worker, number)
+        if part is None:
+            return None
+        if waits:
+            self._run.exchange.pause(worker, over=True)
+        self.processes[worker].waited += self._kernel.now - since
+        return part
+
+    # -- what scripts ask for --------------------------------------------------------------
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        return self._models.optimizer_state(worker)
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        self._models.load_optimizer_state(worker, state)
+
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        self._models.parameters_set(worker, given, now)
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        assert self._run.saving is not None
+        self._run.saving.script_saved(worker, saved)
+
+    def warned(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._run.warn(text)
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        """Add a point to the metrics; end the run if it reaches the target."""
+        run = self._run
+        found = run.metrics.log(
+            self._kernel.now,
+            worker,
+            run.totals.iterations.get(worker, 0),
+            values,
+            updates=run.updates,
+            gradients=run.totals.applied,
+        )
+        target = run.experiment.stop.target_accuracy
+        if reaches(found.accuracy, None, target) and not self._reached_target:
+            self._reached_target = True
+            self._kernel.stop()
+
+
+class ScriptComputation(Computation):
+    """How the script of one worker computes its gradients.
+
+    When an iteration begins, the script gets the parameters. The simulation then waits until the
+    script begins a forward pass, because it may end instead. When the virtual time of the
+    iteration has passed, the simulation waits for the end of the script's step. In between, the
+    scripts of all workers compute side by side.
+    """
+
+    def __init__(
+        self,
+        body: ScriptBody,
+        models: ScriptModels,
+        run: VirtualRun,
+        worker: int,
+        process: Process,
+    ) -> None:
+        super().__init__(run, worker, process)
+        self._body, self._models, self._script = body, models, body.processes[worker]
+        self._evaluated: Time = 0  # duration of the evaluation before the present iteration
+        self._rest: Time = 0  # of the computation, after the share that `begin` was asked for
+        self._step: Stepped
+        self._settings: StepSettings
+        self._has_left = False
+        self._note_iteration = self.iteration_finished
+        self.iteration_finished = self._iteration_finished
+
+    def must_stop(self, iteration: int) -> bool:
+        return self._has_left or super().must_stop(iteration)
+
+    def require_present(self) -> None:
+        if self._script.had_ended:
+            self._script.await_left()
+            raise WorkerLeft
+
+    def sending(self, send: Send) -> Send:
+        def sent(to: str, *messages: Message) -> None:
+            for message in messages:
+                if isinstance(message, Push):
+                    self.pushed = message.iteration
+                    if message.gradient is not None:
+                        message.settings = self._settings
+            send(to, *messages)
+
+        return sent
+
+    async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
+        """Return when the script begins to compute, after an evaluation that takes time."""
+        found = await self._script.go(parameters, iteration)
+        if found is None:
+            self._has_left = True
+            raise WorkerLeft
+        self._evaluated = 0
+        if found.evaluated:
+            self._evaluated = await self._body.evaluation(self.worker, iteration)
+        self.is_abortable = found.abortable
+        await self._process.begin(iteration)
+        duration = self._duration(iteration)
+        self._rest = duration - round(share * duration)
+        return duration
+
+    async def gradient(self) -> Sequence[Block | None]:
+        step = await self._script.finish_step()
+        if step is None:
+            self._has_left = True
+            if self._rest:
+                await self._process.spend(self._rest)
+            raise WorkerLeft
+        self._step = step.what
+        self._settings = StepSettings(step.what.settings, step.what.unused)
+        return self._models.gradient(self.worker, step)
+
+    def has_computed(self) -> None:
+        super().has_computed()
+        self._body.note_step(self.worker, self._step)
+        if self._step.gradient is not Gradient.READY:
+            self._recorder.gradient_unusable()
+
+    def _iteration_finished(
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int = NONE,
+    ) -> None:
+        """Note an iteration; an evaluation before it and waits for others are no computation."""
+        waited, self._script.waited = self._script.waited, 0
+        started += self._evaluated
+        computed = max(started, computed - waited)
+        self._note_iteration(iteration, started, computed, finished, held, last_shard)

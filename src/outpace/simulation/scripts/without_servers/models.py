@@ -1,0 +1,130 @@
+"""The models of scripts without servers, as the scripts' processes ask for them and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+
+from outpace.blocks.block import Block, Deferred, Pieces, Value
+from outpace.engine.scripts.sameness import without_numbers
+from outpace.engine.scripts.tail import Tail
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.simulation.peer_models import PeerModels
+from outpace.simulation.scripts.body import ScriptModels
+from outpace.simulation.scripts.messages import Stepped
+from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.step import Step, StepGradient
+from outpace.simulation.scripts.without_servers.blocks import (
+    ScriptBlock,
+    ScriptBlocks,
+    taken_apart,
+    value_with,
+)
+from outpace.sync.peers.parameters import SharedModel
+
+
+class ScriptPeerModels(ScriptModels):
+    """What scripts ask of their models, and change in them."""
+
+    def __init__(
+        self, models: PeerModels, blocks: ScriptBlocks, processes: Sequence[ScriptProcess]
+    ) -> None:
+        self._models, self._blocks, self._processes = models, blocks, processes
+        self._strategy, self._tail = models.strategy, blocks.tail
+        # Of each common model: the version at which a state was loaded, and the state before.
+        self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
+        self._has_differed = False  # workers whose steps use the mean of settings have other ones
+
+    def gradient(self, worker: int, step: Step) -> Sequence[Block | None]:
+        if step.gradient is None:
+            if self._strategy.has_own:  # the model buffers are kept, as a real worker's model does
+                self._own_block(worker).keep(step.buffers.clone())
+            return [None]
+        tail, gradient = self._tail, step.gradient
+        # The script is in its step: nothing has been written over what lies beside the gradient.
+        made = partial(_with_tail, tail, gradient, step.what, step.buffers.clone())
+        found = Deferred(gradient.elements + tail.elements, gradient.dtype, made)
+        found.nbytes += tail.elements * (tail.dtype.itemsize - gradient.dtype.itemsize)
+        return [found]
+
+    def note_step(self, worker: int, step: Stepped) -> None:
+        if not self._strategy.uses_replica or self._has_differed:
+            return
+        for other, process in enumerate(self._processes):
+            if process.step is not None and (
+                without_numbers(process.step.settings) != without_numbers(step.settings)
+            ):
+                self._has_differed = True
+                self._blocks.warn_of_parting(*sorted((worker, other)))
+                return
+
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        elements = self._tail.buffers.elements
+        before, buffers = taken_apart(given, elements)
+        if self._models.commons is not None:
+            self._models.commons.views[worker].set = value_with(now, buffers)
+            return
+        own = self._own_block(worker)
+        flat, _ = taken_apart(own.read(), elements)
+        if not torch.equal(flat, before):  # averaged with another worker meanwhile
+            now = flat + (now - before)
+        own.set_parameters(now)
+
+    def buffers(self, worker: int) -> torch.Tensor | None:
+        return self._own_block(worker).buffers if self._strategy.has_own else None
+
+    def put_buffers(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        vector = self.buffers(0)
+        if vector is None:
+            return
+        layout = self._tail.buffers  # averaged after the last step of worker 0's script, perhaps
+        for name, piece, is_averaged in zip(
+            layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
+        ):
+            if name in state_dict and is_averaged:
+                state_dict[name].copy_(piece.view(state_dict[name].shape))
+
+    def _own_block(self, worker: int) -> ScriptBlock:
+        block = self._models.own_block(worker)
+        assert isinstance(block, ScriptBlock)
+        return block
+
+    # -- the state of the optimizer ---------------------------------------------------------
+
+    def _model_of(self, worker: int) -> SharedModel:
+        """Return the common model whose optimizer takes this worker's steps."""
+        commons = self._models.commons
+        return self._models.model if commons is None else commons.views[worker].model
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return a copy of the state with which this worker's steps are taken."""
+        if self._strategy.has_own:
+            return [self._own_block(worker).optimizer_state()]
+        model = self._model_of(worker)
+        if model in self._before_loading and not self._decides(worker):
+            version, state = self._before_loading[model]
+            if (
+                version == model.version
+            ):  # for real, what another worker loads is its own until then
+                return [state]
+        return [model.optimizer_state()]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Replace that state. Of a model that workers share, the lowest worker's counts."""
+        if self._strategy.has_own:
+            self._own_block(worker).load_optimizer_state(state)
+        elif self._decides(worker):
+            model = self._model_of(worker)
+            self._before_loading[model] = model.version, model.optimizer_state()
+            model.load_optimizer_state(state)
+
+    def _decides(self, worker: int) -> bool:
+        commons = self._models.commons
+        return worker == 0 if commons is None else commons.decides(worker)
+
+
+def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped, buffers: torch.Tensor) -> Pieces:
+    return tail.behind([gradient.read()], set(step.unused), step.settings, buffers)
