@@ -149,7 +149,7 @@ class _Composition:
         life: Life,
         new_saving: Callable[[Life, Checkpoint], S],
     ) -> None:
-        """Compose the run. new_saving: makes what takes checkpoints, given the life and when it does."""
+        """Compose the run. new_saving: makes what takes checkpoints."""
         settings, saving = self.run.experiment.checkpoint, None
         if settings is not None and (self.keeper is not None or life.keeps_in_memory):
             saving = new_saving(life, settings)
