@@ -1,4 +1,4 @@
-"""A server process: a shard behind a listener."""
+"""A server process: a shard behind a listener; the process is the context of its program."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
-from outpace.engine.servers import is_narrow, server_program
+from outpace.engine.servers import (
+    is_narrow,
+    most_unanswered,
+    pushes_in_a_row,
+    server_program,
+)
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import on_the_wire, value_bytes
-from outpace.real.net.inbox import from_worker
+from outpace.real.net.block_frames import announcing, on_the_wire, value_bytes
+from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
@@ -35,13 +40,12 @@ from outpace.real.node.optimizer_state import bytes_due
 from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.requests import Request, Requests
-from outpace.real.node.serving.server_context import ServedContext
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.checkpoints import Checkpoint
-from outpace.support.units import nanoseconds
+from outpace.support.units import Time, nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import Close, Pull, Push, WireMessage, worker_name
+from outpace.sync.messages import Ack, Close, Message, Pull, Push, Reply, WireMessage, worker_name
 from outpace.sync.parameter_block import no_memory
 
 _ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
@@ -50,7 +54,7 @@ _LOOK_S: Final = 0.001
 
 
 class Server(Member):
-    """The process of server `index`, with the shard of that number.
+    """The process of server `index`, with the shard of that number. Implements `ServerContext`.
 
     Args:
         keys: public keys of the workers, by name.
@@ -89,21 +93,10 @@ class Server(Member):
         self._requests = Requests(
             self._part, self.listener, self.coordinator, self.recorder, self.clock
         )
-        self._context = ServedContext(
-            self.kernel,
-            self.name,
-            experiment,
-            self.listener,
-            self._part,
-            self._times,
-            self.recorder.totals,
-        )
+        self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
+        self._inbox = inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
+        self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
         self._saver = ShardSaver(self, self._part)
-
-    @property
-    def shard(self) -> TimedShard:
-        """The shard; there is none before the run begins."""
-        return self._part.shard
 
     # -- the course of the run -----------------------------------------------------------
 
@@ -141,7 +134,7 @@ class Server(Member):
         if saved is not None:
             self.shard.restore(saved, self.clock.now)
         program = server_program(self._experiment, self._saver.look)
-        self.kernel.spawn(program(self._context), f"{self.name}'s shard", daemon=True)
+        self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
         for at, server, policy in self._experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
@@ -151,7 +144,7 @@ class Server(Member):
         return state_of(Checkpoint(folder), self._experiment, self.index)
 
     def _set_policy(self, policy: Policy) -> None:
-        self._context.put(self._part.follow(policy))
+        self._inbox.put(self._part.follow(policy))
 
     def finish(self) -> None:
         if self._part.has_begun:
@@ -161,6 +154,34 @@ class Server(Member):
 
     def _end_times(self) -> None:
         self._times.close()
+
+    # -- the context of the shard's program ------------------------------------------------
+
+    @property
+    def shard(self) -> TimedShard:
+        """The shard; there is none before the run begins."""
+        return self._part.shard
+
+    @property
+    def now(self) -> Time:
+        return monotonic_ns() - self.clock.origin  # as the clock has it, without a call
+
+    def send(self, to: str, *messages: Message) -> None:
+        totals, times = self.recorder.totals, self._times
+        for message in messages:
+            totals.messages += 1
+            if isinstance(message, Ack):
+                self.listener.send(to, message)
+                continue
+            assert isinstance(message, Reply)
+            assert message.parameters is not None
+            block = message.parameters
+            totals.bytes_sent += block.nbytes
+            began = monotonic_ns()
+            self._turns.answered(message.worker, message.iteration)
+            self.listener.send(to, announcing(message, block), block)
+            if times.open:
+                times.answered(message.worker, message.iteration, block.nbytes, began)
 
     # -- what arrives, on its way to the shard -------------------------------------------
 
@@ -195,7 +216,7 @@ class Server(Member):
             elif isinstance(received, Pull):
                 self._times.received(peer, received, block)
             for message in messages:
-                if self._context.take(peer, message) and isinstance(message, Push):
+                if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
         elif not self._is_taken(peer, received, block):
             self.listener.refuse(
@@ -249,9 +270,9 @@ class Server(Member):
         elif isinstance(message, ReplaceWorker):
             self.kernel.spawn(self._replace(message), "a replacement", daemon=True)
         elif isinstance(message, ChangePolicy):  # after the messages that have already arrived
-            self._context.put(self._part.change_policy(message))
+            self._inbox.put(self._part.change_policy(message))
         elif isinstance(message, Close):
-            self._context.put(message)
+            self._inbox.put(message)
         else:
             super()._order(peer, message, block)
 
@@ -264,9 +285,9 @@ class Server(Member):
             await kernel.sleep(_LOOK_S)
         self.listener.replace(name, order.generation, returns=order.stays)
         self._requests.forget(name)
-        await self._context.settled()
+        await self._inbox.settled()
         progress = self._progress(order.worker)
-        await self._context.replace(order.worker, stays=order.stays)
+        await self._inbox.replace(order.worker, stays=order.stays)
         if order.stays:  # when a worker leaves, iterations may finish for which it was waited for
             progress = self._progress(order.worker)
         self.coordinator.send(WorkerReplaced(order.worker, order.generation, *progress))
