@@ -29,7 +29,7 @@ from outpace.real.net.memory import mapping, slots
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.mapping import mapped, new_file, opened
 from outpace.real.net.memory.slots import OwnSlots, new_slots
-from outpace.real.net.memory_messages import MemoryAnswer, OfferMemory
+from outpace.real.net.messages import MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session

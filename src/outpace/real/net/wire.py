@@ -25,7 +25,6 @@ from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.errors import ProtocolError
 from outpace.real.net import (
     checkpoint_messages,
-    memory_messages,
     peer_messages,
     probes,
     report_messages,
@@ -51,7 +50,6 @@ InSlot: TypeAlias = Callable[[int, int, torch.dtype, "IsFinite | None"], Block]
 
 # Imported so that their messages are among the subclasses.
 assert checkpoint_messages
-assert memory_messages
 assert peer_messages
 assert probes
 assert report_messages

@@ -27,10 +27,8 @@ from outpace.record.timing import PROBE, PULL, PUSH
 from outpace.support.units import Time
 from outpace.sync.messages import (
     Ack,
-    Done,
     Leave,
     Message,
-    Pause,
     Pull,
     Push,
     Rejoin,
@@ -44,7 +42,7 @@ _T = TypeVar("_T")
 _Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see `Handlers`
 
 _FREE: Final = Leave | Rejoin  # do not count as messages
-_ALONE: Final = Pull | Leave | Pause | Rejoin | Done
+_REQUESTS: Final = Push | Pull
 _ANSWERS: Final = Reply | Snapshot | Probe | OptimizerState  # with a block
 _NONE_DUE: Final = -1, -1, -1
 
@@ -100,45 +98,38 @@ class ServerConnections:
             WireError: if the receiver refused the connection.
         """
         server = self._numbers.get(to)  # None: it is the scheduler
-        caller = self._process.coordinator if server is None else self.callers[server]
         first = messages[0]
+        self._totals.messages += 0 if isinstance(first, _FREE) else len(messages)
         if isinstance(first, Push):
             self.last_pushed = first.iteration
-        self._totals.messages += 0 if isinstance(first, _FREE) else len(messages)
-        match messages:
-            case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
-                self._send_push(server, caller, push, pull)
-            case _:
-                for message in messages:
-                    if isinstance(message, Push):
-                        self._send_push(server, caller, message, None)
-                        continue
-                    assert isinstance(message, _ALONE)
-                    began = monotonic_ns()
-                    caller.send(message)
-                    if isinstance(message, Pull) and self._is_timed(server, message.iteration):
-                        assert server is not None
-                        self.times.sent(PULL, server, message.iteration, 0, began, pulls=True)
+            match messages[1:]:
+                case [Pull() as pull] if pull.iteration == first.iteration:
+                    first.coin, messages = pull.coin, messages[:1]  # they travel as one
+        for message in messages:
+            self._send(server, message)
 
-    def _is_timed(self, server: int | None, iteration: int) -> bool:
-        is_due = server is not None and iteration >= self.timed_from
-        return is_due and self._process.is_recorded(iteration)
-
-    def _send_push(self, server: int | None, caller: Caller, push: Push, pull: Pull | None) -> None:
-        """Send a push, and the pull that comes right after it, if one does."""
-        size, gradient = size_bytes(push), push.gradient
-        self._totals.bytes_sent += size
-        message = announcing(push, gradient)
-        message.coin = None if pull is None else pull.coin
-        if gradient is not None:
-            message.settings = self._process.trainer.step_settings
-        if server is None or not self._process.is_recorded(push.iteration):
-            caller.send(message, gradient)
-            return
-        message.timed = True
-        began, pulls = monotonic_ns(), pull is not None
-        caller.send(message, gradient)
-        self.times.sent(PUSH, server, push.iteration, size, began, pulls=pulls)
+    def _send(self, server: int | None, message: Message) -> None:
+        """Send a message, and note the times of a request. server: None: to the scheduler."""
+        process, block, size, is_timed = self._process, None, 0, False
+        if isinstance(message, _REQUESTS):
+            is_due = server is not None and message.iteration >= self.timed_from
+            is_timed = is_due and process.is_recorded(message.iteration)
+        pulls = isinstance(message, Pull)
+        if isinstance(message, Push):
+            block, size, pulls = message.gradient, size_bytes(message), message.coin is not None
+            self._totals.bytes_sent += size
+            message = announcing(message, block)
+            message.timed = is_timed
+            if block is not None:
+                message.settings = process.trainer.step_settings
+        assert isinstance(message, WireMessage)
+        began = monotonic_ns()
+        (process.coordinator if server is None else self.callers[server]).send(message, block)
+        if is_timed:
+            assert server is not None
+            assert isinstance(message, _REQUESTS)
+            what, iteration = PULL if isinstance(message, Pull) else PUSH, message.iteration
+            self.times.sent(what, server, iteration, size, began, pulls=pulls)
 
     # -- requests ------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import is_available
 from outpace.real.net.memory.slots import OwnSlots, PeerSlots
-from outpace.real.net.memory_messages import MemoryAnswer, OfferMemory
+from outpace.real.net.messages import MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
 from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage

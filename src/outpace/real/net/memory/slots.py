@@ -34,7 +34,7 @@ from outpace.real.net.memory.mapping import (
     new_file,
     opened,
 )
-from outpace.real.net.memory_messages import OfferMemory
+from outpace.real.net.messages import OfferMemory
 from outpace.support.machine import boot_id
 from outpace.support.memory import free_bytes
 
