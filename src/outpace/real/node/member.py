@@ -36,7 +36,7 @@ from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
 from outpace.support.machine import boot_id, host_name, machine_id
-from outpace.support.units import nanoseconds
+from outpace.support.units import Time, nanoseconds
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage
 
@@ -131,7 +131,9 @@ class Member:
     async def start_run(self) -> None:
         """Report that this process is ready; return when the run starts."""
         self.coordinator.send(Ready())
-        go = await self._until_go()
+        while (go := await self.order(Go)).probe:
+            await self.probe(go.probe)
+            self.coordinator.send(Ready())
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
         else:  # another machine: late by the time that the message took
@@ -140,9 +142,8 @@ class Member:
         self.has_started = True
         self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
 
-    async def _until_go(self) -> Go:
-        """Return the order to start; a worker is asked to probe before."""
-        return await self.order(Go)
+    async def probe(self, budget: Time) -> None:
+        """Measure the network, for at most `budget` ns; only workers are asked to."""
 
     async def _report(self) -> None:
         """Send the trace and the totals to the coordinator at regular intervals."""

@@ -23,7 +23,7 @@ from outpace.engine.scripts.redividing import Redivided
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready, Snapshot
+from outpace.real.net.messages import Initialize, ModelBuffers, Plan, Snapshot
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
@@ -154,15 +154,6 @@ class WorkerProcess(Member, ABC):
         return await self.read_checkpoint(
             folder, lambda found: saver.restore(first, found, others_of(plan))
         )
-
-    async def _until_go(self) -> Go:
-        while (go := await self.order(Go)).probe:
-            await self.probe(go.probe)
-            self.coordinator.send(Ready())
-        return go
-
-    async def probe(self, budget: Time) -> None:
-        """Measure the network, for at most `budget` ns."""
 
     async def agree_on_buffers(self) -> None:
         """Load the model buffers of worker 0, which sends them."""
