@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from outpace.kernel import Future, Mailbox, Walker
+from outpace.kernel import Future, Kernel, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.membership import Fence
@@ -40,6 +40,10 @@ class Process:
         self.fences: dict[str, Fence] = {}  # by the name of the sender
         self._walkers: list[Walker] = []
         self._stands_still: Future[None] | None = None
+
+    @property
+    def clock(self) -> Kernel:
+        return self.kernel
 
     @property
     def now(self) -> int:

@@ -44,6 +44,10 @@ class Node:
         self.mailbox = Mailbox(cluster.kernel, name)
 
     @property
+    def clock(self):
+        return self._cluster.kernel
+
+    @property
     def now(self):
         return self._cluster.kernel.now
 

@@ -207,8 +207,9 @@ class Kernel:
 
         It takes less time than `call_at`, and the time does not grow with the number of events.
         """
-        lane = self._lanes.get(delay + LATE if late else delay)
-        if lane is None and (lane := self._new_lane(delay, late)) is None:
+        key = delay + LATE if late else delay
+        lane = self._lanes[key] if key in self._lanes else self._new_lane(delay, key)
+        if lane is None:
             self.call_at(self.now + delay, function, argument, late)
             return
         order = next(self._orders) + LATE if late else next(self._orders)
@@ -428,7 +429,7 @@ class Kernel:
                 # After everything that is due now: a last message may start new work.
                 self.stop(if_idle=True)
 
-    def _new_lane(self, delay: Time, late: bool) -> deque[LaneEvent] | None:
+    def _new_lane(self, delay: Time, key: Time) -> deque[LaneEvent] | None:
         """Return the lane of a new delay; None: such calls go to the heap with the others.
 
         Ties that are shuffled need a heap. Lanes beyond some hundreds bring nothing.
@@ -437,7 +438,7 @@ class Kernel:
             raise ValueError(f"a delay of {delay} ns is not possible")
         if self._ties is not None or len(self._lanes) >= _MOST_LANES:
             return None
-        lane = self._lanes[delay + LATE if late else delay] = deque()
+        lane = self._lanes[key] = deque()
         return lane
 
     def _end(self, if_idle: bool) -> None:

@@ -123,7 +123,8 @@ class Recorder:
         """
         self.totals.applied += count
         for each in staleness:
-            self._applied(0, each)
+            histogram = self.totals.staleness.setdefault(0, {})
+            histogram[each] = histogram.get(each, 0) + 1
 
     def averaged(self, worker: int, iteration: int, average: Average, computing: Time) -> None:
         """Note that a worker has the result of an all-reduce, or of an average of two.
@@ -165,7 +166,11 @@ class Recorder:
         self, shard: int, push: Push, arrived: Time, settled: Time, outcome: Outcome, staleness: int
     ) -> None:
         if outcome is Outcome.APPLIED:
-            self._applied(shard, staleness)
+            histograms = self.totals.staleness
+            try:
+                histograms[shard][staleness] += 1
+            except KeyError:  # the first one
+                histograms.setdefault(shard, {})[staleness] = 1
         if shard == 0:
             self._count(outcome)
         stale = staleness if staleness >= 0 else NONE
@@ -201,12 +206,6 @@ class Recorder:
             totals.abstained += 1
         elif outcome is Outcome.SKIPPED:
             totals.skipped_pushes += 1
-
-    def _applied(self, shard: int, staleness: int) -> None:
-        histogram = self.totals.staleness.get(shard)
-        if histogram is None:
-            histogram = self.totals.staleness[shard] = {}
-        histogram[staleness] = histogram.get(staleness, 0) + 1
 
     def pull_answered(
         self, reply: Reply, arrived: Time, decision: Decision, released_by: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
@@ -12,18 +12,17 @@ from outpace.simulation.in_parts import Parts
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, seconds
-from outpace.sync.messages import SCHEDULER, Leave, Message, Rejoin, size_bytes, worker_name
+from outpace.sync.messages import SCHEDULER, Message, WireMessage, worker_name
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.sync.shard import Shard
-
-_FREE: Final = (Leave, Rejoin)  # messages that cost nothing
 
 
 class VirtualNode:
     """The common part of the contexts of servers, workers and the scheduler."""
 
     def __init__(self, run: VirtualRun, name: str) -> None:
-        self._kernel, self._network, self.name = run.kernel, run.network, name
+        self._network, self.name = run.network, name
+        self._kernel = self.clock = run.kernel
         self._process = process = run.life.process(name)
         self.mailbox = mailbox = run.network.join(name)
         self._links = run.network.links_of(name)
@@ -36,11 +35,11 @@ class VirtualNode:
     def now(self) -> Time:
         return self._kernel.now
 
-    def _send(self, to: str, message: Message, *others: Message) -> None:
+    def _send(self, to: str, message: WireMessage, *others: WireMessage) -> None:
         """See `Context.send`. Only the first message may have a block; the others leave with it."""
         network = self._network
-        network.carry(self._links[to], message, size_bytes(message), followers=others)
-        if isinstance(message, _FREE):
+        network.carry(self._links[to], message, message.nbytes, followers=others)
+        if not message.is_counted:
             network.messages -= 1
 
     def refuse(self, message: Message, error: ProtocolError) -> None:

@@ -22,7 +22,7 @@ from outpace.cluster.laws import ServiceLaw
 from outpace.simulation.nodes import ServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import Message, Pull, Push, Reply
+from outpace.sync.messages import Message, Pull, Push, Reply, WireMessage
 from outpace.sync.shard import Shard
 
 
@@ -65,7 +65,7 @@ class TimedServerNode(ServerNode):
         self.recv = self._process.receiving(self._next)
         self.recv_within = self._process.receiving(self._next_within)
 
-    def _send(self, to: str, *messages: Message) -> None:
+    def _send(self, to: str, *messages: WireMessage) -> None:
         for message in messages:
             if isinstance(message, Reply):
                 self._answer(to, message)

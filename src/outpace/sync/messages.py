@@ -34,6 +34,12 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
     """
 
     block_field: ClassVar[str] = "block"  # the field that announces a block, if there is one
+    is_counted: ClassVar[bool] = True  # among the messages of a run
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the message's tensors, without headers."""
+        return 0
 
 
 class Push(WireMessage, tag="push"):
@@ -58,6 +64,10 @@ class Push(WireMessage, tag="push"):
     coin: Probability | None = None
     timed: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.gradient is None else self.gradient.nbytes
+
 
 class Pull(WireMessage, tag="pull"):
     """`worker` has finished `iteration` and asks for the parameters of the next one.
@@ -72,6 +82,8 @@ class Pull(WireMessage, tag="pull"):
 
 class Leave(WireMessage, tag="leave"):
     """`worker` has left the run; servers no longer wait for it."""
+
+    is_counted: ClassVar[bool] = False
 
     worker: Index
 
@@ -94,6 +106,8 @@ class Rejoin(WireMessage, tag="rejoin"):
     never come. If it had left, it takes part again. Its earlier pulls are not answered any more.
     """
 
+    is_counted: ClassVar[bool] = False
+
     worker: Index
     first: Count
 
@@ -110,6 +124,10 @@ class Reply(WireMessage, tag="reply"):
     clock: Count  # V, the iterations that the shard has finished
     held: Count  # how long the shard kept the pull waiting, in ns
     parameters: Block | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.parameters is None else self.parameters.nbytes
 
 
 class SetPolicy(msgspec.Struct, gc=False):
@@ -174,15 +192,6 @@ FromWorker: TypeAlias = Push | Pull | Leave | Pause | Rejoin | Done
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.
 NO_SERVER: Final = -1
-
-
-def size_bytes(message: Message) -> int:
-    """Return the bytes of the message's tensors, without headers."""
-    if isinstance(message, Push):
-        return 0 if message.gradient is None else message.gradient.nbytes
-    if isinstance(message, Reply):
-        return 0 if message.parameters is None else message.parameters.nbytes
-    return 0
 
 
 @cache

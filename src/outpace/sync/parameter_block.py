@@ -45,18 +45,18 @@ class ParameterBlock(Protocol):
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
+    ) -> bool:
         """Take one step along gradient / divisor; may overwrite the gradient.
 
         progress: iterations since the start of training. factor: of the learning rate. count: the
         gradient is the sum of so many; their mean takes its place.
+
+        Returns:
+            False if a parameter is infinite or not a number now.
         """
 
     def new_sum(self, workers: int) -> PartialSum:
         """Return an empty sum for the gradients of `workers` workers."""
-
-    def is_finite(self) -> bool:
-        """False once a parameter is infinite or not a number."""
 
     def read(self) -> Value:
         """Return a copy that is never changed; calls between two updates return the same copy."""
@@ -127,7 +127,6 @@ class TensorBlock(_RealBlock):
         self._parameters = parameters.detach().clone()
         self.take_step = optimizer.on(self._parameters, layers)
         self._copy: Gradient | None = None
-        self._finite: bool | None = None  # None: unknown
 
     def update(
         self,
@@ -137,12 +136,12 @@ class TensorBlock(_RealBlock):
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
+    ) -> bool:
         assert not isinstance(gradient, Phantom)
         if self._elements <= LEAST or not isinstance(self.take_step, TorchSteps):
             self.take_step(_mean(gradient, count), divisor, settings, progress, factor)
-            self._copy = self._finite = None
-            return
+            self._copy = None
+            return all_finite(self._parameters)
         if divisor == 1:  # then the step divides, one chunk at a time
             divisor = count
         else:
@@ -158,12 +157,8 @@ class TensorBlock(_RealBlock):
             for part in walk.next(chunk.numel()):
                 part.copy_(chunk[: part.numel()])
                 chunk = chunk[part.numel() :]
-        self._copy, self._finite = copy, finite
-
-    def is_finite(self) -> bool:
-        if self._finite is None:
-            self._finite = all_finite(self._parameters)
-        return self._finite
+        self._copy = copy
+        return finite
 
     def read(self) -> Gradient:
         if self._copy is None:
@@ -183,7 +178,7 @@ class TensorBlock(_RealBlock):
         found = whole(parameters)
         assert isinstance(found, torch.Tensor)
         self._parameters.copy_(found)
-        self._copy = self._finite = None
+        self._copy = None
 
 
 class _Stateless:
@@ -217,7 +212,7 @@ class FreshBlock(_Stateless, _RealBlock):
         # torch's optimizer is not used, because importing it takes a second.
         super().__init__(parameters, optimizer, deterministic, new_memory)
         self._parameters: Gradient = parameters.detach().clone()
-        self._rate, self._finite = optimizer.rate, True
+        self._rate = optimizer.rate
 
     def update(
         self,
@@ -227,12 +222,12 @@ class FreshBlock(_Stateless, _RealBlock):
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
+    ) -> bool:
         assert not isinstance(gradient, Phantom)
         alpha = -factor * self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self.replace(plus(self._parameters, alpha, _mean(gradient, count)))
-            return
+            return all_finite(self._parameters)
         after: Gradient | None = self._new_memory(self._elements, self._dtype)
         if after is None:
             after = _memory_of(gradient)
@@ -245,17 +240,15 @@ class FreshBlock(_Stateless, _RealBlock):
         ):
             torch.add(old, step if count == 1 else step.div_(count), alpha=alpha, out=new)
             finite = finite and all_finite(new)
-        self._parameters, self._finite = after, finite
-
-    def is_finite(self) -> bool:
-        return self._finite
+        self._parameters = after
+        return finite
 
     def read(self) -> Value:
         return self._parameters
 
     def replace(self, parameters: Value) -> None:
         assert not isinstance(parameters, Phantom)
-        self._parameters, self._finite = parameters, all_finite(parameters)
+        self._parameters = parameters
 
 
 class PhantomBlock(_Stateless):
@@ -281,14 +274,11 @@ class PhantomBlock(_Stateless):
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
-        pass
+    ) -> bool:
+        return True
 
     def new_sum(self, workers: int) -> PartialSum:
         return ArrivalSum()
-
-    def is_finite(self) -> bool:
-        return True
 
     def read(self) -> Phantom:
         return self._block

@@ -41,7 +41,7 @@ class _Scheduler(ABC):
 
     def __init__(self, run: RunState, turns: Turns | None = None) -> None:
         self.recorder = Recorder(run.setting.trace)
-        self._run, self._kernel, self._clock = run, run.kernel, run.clock
+        self._run, self._kernel, self.clock = run, run.kernel, run.clock
         self._listener = run.listener
         self._inbox = inbox = Inbox(run.kernel, run.listener, f"the {SCHEDULER}", turns)
         self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
@@ -79,7 +79,7 @@ class _Scheduler(ABC):
 
     @property
     def now(self) -> Time:
-        return self._clock.now
+        return self.clock.now
 
     @abstractmethod
     def send(self, to: str, *messages: Message) -> None: ...
@@ -97,11 +97,11 @@ class _ShardScheduler(_Scheduler):
 
     def start(self) -> None:
         if self._run.resume is not None:
-            self.shard.restore(self._run.resume.scheduler(), self._clock.now)
+            self.shard.restore(self._run.resume.scheduler(), self.clock.now)
         super().start()
 
     def close(self) -> None:
-        self.shard.close(self._clock.now)
+        self.shard.close(self.clock.now)
 
     def _reached(self, worker: int) -> tuple[int, int]:
         return self.shard.watermark(worker), self.shard.clock

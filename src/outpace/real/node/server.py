@@ -42,7 +42,7 @@ from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.requests import Request, Requests
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.checkpoints import Checkpoint
-from outpace.support.units import Time, nanoseconds
+from outpace.support.units import nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Ack, Close, Message, Pull, Push, Reply, WireMessage, worker_name
@@ -161,10 +161,6 @@ class Server(Member):
     def shard(self) -> TimedShard:
         """The shard; there is none before the run begins."""
         return self._part.shard
-
-    @property
-    def now(self) -> Time:
-        return monotonic_ns() - self.clock.origin  # as the clock has it, without a call
 
     def send(self, to: str, *messages: Message) -> None:
         totals, times = self.recorder.totals, self._times

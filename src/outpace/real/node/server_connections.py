@@ -35,7 +35,6 @@ from outpace.sync.messages import (
     Reply,
     WireMessage,
     server_name,
-    size_bytes,
 )
 
 _T = TypeVar("_T")
@@ -116,7 +115,7 @@ class ServerConnections:
             is_timed = is_due and process.is_recorded(message.iteration)
         pulls = isinstance(message, Pull)
         if isinstance(message, Push):
-            block, size, pulls = message.gradient, size_bytes(message), message.coin is not None
+            block, size, pulls = message.gradient, message.nbytes, message.coin is not None
             self._totals.bytes_sent += size
             message = announcing(message, block)
             message.timed = is_timed

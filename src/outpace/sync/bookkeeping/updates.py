@@ -238,9 +238,9 @@ class Updates:
 
         The other arguments are as for `ParameterBlock.update`.
         """
-        self.block.update(gradient, divisor, settings, self.furthest, factor, count)
+        finite = self.block.update(gradient, divisor, settings, self.furthest, factor, count)
         self.version += 1
-        if not self.block.is_finite():
+        if not finite:
             by = f", which worker {worker}'s push completed" if worker >= 0 else ""
             raise DivergenceError(
                 f"the parameters of shard {self._view.shard} stopped being finite at update "

@@ -135,10 +135,11 @@ class SharedModel:
         self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
     ) -> _Version:
         """Make the next version."""
-        self._block.update(gradient, divisor, None, self._gradients / self._workers, factor)
+        progress = self._gradients / self._workers
+        finite = self._block.update(gradient, divisor, None, progress, factor)
         self._gradients += gradients
         number = self.version + 1
-        if not self._block.is_finite():
+        if not finite:
             raise DivergenceError(
                 f"the parameters stopped being finite at update {number}; "
                 "try a smaller learning rate"
@@ -284,8 +285,7 @@ class Own:
         self.read, self.replace = block.read, block.replace
 
     def step(self, gradient: Value, iteration: int) -> None:
-        self._block.update(gradient, 1, None, iteration)
-        if not self._block.is_finite():
+        if not self._block.update(gradient, 1, None, iteration):
             raise DivergenceError(
                 f"the parameters of worker {self._worker} stopped being finite in its iteration "
                 f"{iteration}; try a smaller learning rate"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from outpace.blocks.block import Block, Value
 from outpace.errors import ProtocolError
-from outpace.support.units import seconds
+from outpace.support.units import Time, seconds
 from outpace.sync.messages import (
     NO_SERVER,
     Ack,
@@ -25,7 +25,7 @@ from outpace.sync.messages import (
     Reply,
     worker_name,
 )
-from outpace.sync.programs.context import Context, WorkerContext
+from outpace.sync.programs.context import WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
 from outpace.sync.programs.skipping import Choice, SkippedPull
 from outpace.sync.shard import Shard
@@ -72,8 +72,24 @@ async def parameter_server_worker(
         me.send(name, Leave(worker))
 
 
-class ServerContext(Context, Protocol):
-    """The context of a server's program."""
+class Clock(Protocol):
+    """Has the time in ns since the start of the run."""
+
+    @property
+    def now(self) -> Time: ...
+
+
+class ServerContext(Protocol):
+    """The context of a server's program; its methods are as those of `Context`."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def send(self, to: str, *messages: Message) -> None: ...
+
+    async def recv(self) -> Message: ...
+
+    async def recv_within(self, timeout_s: float) -> Message | None: ...
 
     @property
     def shard(self) -> Shard: ...
@@ -95,16 +111,16 @@ async def parameter_server(
     before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: returns
     parameters as they are sent; None: they are sent as they are.
     """
-    shard = me.shard
+    shard, clock = me.shard, me.clock
     while True:
         deadline = shard.next_deadline
         message: Message | None
         if deadline is None:
             message = await me.recv()
         else:
-            message = await me.recv_within(seconds(max(0, deadline - me.now)))
+            message = await me.recv_within(seconds(max(0, deadline - clock.now)))
         try:
-            now = me.now
+            now = clock.now
             replies = shard.on_time(now) if message is None else shard.receive(message, now)
         except ProtocolError as error:  # nothing has changed
             assert message is not None

@@ -78,14 +78,12 @@ class OwnStepsBlock:
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
+    ) -> bool:
         assert isinstance(gradient, torch.Tensor)
         assert settings is not None
         assert factor == 1, "strategies with replicas refuse such an optimizer"
         mean = mean_of(gradient, divisor * count)
         self._parameters = self._process.take_step(self._parameters, mean, settings.unused)
-
-    def is_finite(self) -> bool:
         return all_finite(self._parameters)
 
     def read(self) -> torch.Tensor:
@@ -129,7 +127,6 @@ class ScriptBlock:
         self._counts, self._leaves = counts, leaves_buffers
         self._parameters, self._buffers = parameters, buffers.clone()
         self._since = torch.zeros(2 * len(tail.buffers.shapes))  # changes since the last average
-        self.is_finite = parameters.is_finite
         self.optimizer_state = parameters.optimizer_state
         self.load_optimizer_state = parameters.load_optimizer_state
         self._value: torch.Tensor | Pieces | None = None
@@ -165,11 +162,12 @@ class ScriptBlock:
         progress: float,
         factor: float = 1.0,
         count: int = 1,
-    ) -> None:
+    ) -> bool:
         (flat,), how, buffers = self._tail.cut_off(gradient, self._settings())
-        self._parameters.update(flat, divisor, how, progress, factor, count)
+        finite = self._parameters.update(flat, divisor, how, progress, factor, count)
         self.keep(buffers)
         self._value = None
+        return finite
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers)
