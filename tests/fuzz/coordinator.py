@@ -29,7 +29,6 @@ from outpace.predict.rules.baselines import Fixed
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.saving import of_servers
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
@@ -106,7 +105,7 @@ _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made
 _FILE_BYTES: Final = 10
 
 
-_OF_CHECKPOINTS = CheckpointPart | NotSaved | ScriptState
+_OF_CHECKPOINTS = CheckpointPart | NotSaved
 
 
 class VirtualClock:
@@ -126,11 +125,6 @@ class ThreadAtOnce:
 
     def __init__(self, _: Any) -> None:
         self.do = do_now
-
-
-def _not_written(path: Path, data: torch.Tensor) -> Part:
-    """Take the place of `written_to`."""
-    return Part(path.name, data.numel(), 0)
 
 
 class NotWritten:
@@ -265,7 +259,6 @@ class FuzzedCoordinator:
     def _renew(self) -> None:
         """Bring a new run to the beginning of its training."""
         kind = self._draw.choice(list(SYNCS)) if self._kind is None else self._kind
-        self._kind_now = kind
         self._experiment = experiment = _EXPERIMENTS[kind]
         self._now = 0
         files = NoFiles()
@@ -339,7 +332,7 @@ class FuzzedCoordinator:
         checkpoints: Any = self._parts.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
-        for name in [*checkpoints._names, *self._scripts]:
+        for name in checkpoints._names:
             if checkpoints._open is None:
                 return
             self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
@@ -357,16 +350,8 @@ class FuzzedCoordinator:
             self._hear(name, piece, aimed=True)
             self.counts["a piece was sent"] += 1
 
-    @property
-    def _scripts(self) -> list[str]:
-        """The workers whose scripts are saved beside the servers."""
-        return self._parts.run.roles.workers if self._kind_now.endswith("script") else []
-
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
-        head = BlockHead("uint8", _FILE_BYTES)
-        if self._kind_now.endswith("script") and name.startswith("worker"):
-            return ScriptState(number, 5, Totals(), is_complete=True, block=head)
         saved = b"" if self._draw.random() < 0.3 else self._whole_part(name)
         if self._parts.given is not None:
             files = [SentFile(f"{name}.safetensors", _FILE_BYTES)]
@@ -377,6 +362,9 @@ class FuzzedCoordinator:
     def _whole_part(self, name: str) -> bytes:
         """Return what a worker says that has saved what it was asked for; empty for a server."""
         checkpoints: Any = self._parts.checkpoints
+        if self._experiment.peers is None and name.startswith("worker"):  # of a script
+            file = Part(f"{name}.safetensors", _FILE_BYTES, 0)
+            return msgspec.msgpack.encode(SavedPart(parts=[file]))
         if self._experiment.peers is None:
             return b""
         number, clock = int(name[-1]), checkpoints._planner._target or 0
@@ -416,10 +404,7 @@ class FuzzedCoordinator:
             block = torch.zeros(head.elements, dtype=DTYPES[head.dtype])
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
         before = self._state()
-        with (
-            mock.patch.object(of_servers, "written_to", _not_written),
-            mock.patch.object(copying, "FilesInPieces", NotWritten),
-        ):
+        with mock.patch.object(copying, "FilesInPieces", NotWritten):
             listener.handlers.on_message(name, message, block)
         if name in listener.shut_out:
             assert self._state() == before, f"a {type(message).__name__} was refused after changes"

@@ -57,6 +57,22 @@ def test_a_request_that_is_given_up_is_forgotten():
     assert (asked.saved, asked.missed) == ([], [])
 
 
+def test_a_script_with_servers_is_saved_at_the_iteration_asked_for_or_the_first_one_after_it():
+    saved, missed = [], []
+    cuts = WorkerCuts(saved.append, lambda *which: missed.append(which), or_later=True)
+    cuts.ask(1, 0)
+    assert saved == []  # it begins no iteration
+    cuts.pass_over(4)  # by the process that was here before
+    assert missed == [(1, 4)]
+    cuts.ask(2, 5)
+    cuts.ask(3, 6)
+    cuts.pass_by(5)
+    assert saved == [2]
+    cuts.pass_by(8)
+    cuts.ask(4, 8)
+    assert (saved, missed) == ([2, 3], [(1, 4), (4, 8)])
+
+
 def test_a_worker_that_has_ended_is_asked_no_more_and_its_checkpoint_is_given_up():
     planner = CutPlanner(3, exact=True, tries=math.inf)
     planner.begin(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,26 +16,28 @@ from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
-    MOST_KEPT,
     MOST_REPORTED,
+    CheckpointPart,
+    FilePiece,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.record.checkpoints.tensors import from_bytes, to_bytes
+from outpace.real.node.saving.saver import PartFiles, SavedPart
+from outpace.record.checkpoints.tensors import from_bytes
 from outpace.record.totals import Totals
 
 
 class ScriptRun(Run):
     """Two servers, and two workers with a script. `told` are (name, message)."""
 
-    def __init__(self, folder, sync="bsp") -> None:
+    def __init__(self, folder, sync="bsp", path="train.py") -> None:
         super().__init__(folder, {"every_s": 5}, sync)
-        task = {"kind": "script", "path": "train.py"}
+        task = {"kind": "script", "path": path}
         data = {"task": task, "workers": 2, "servers": 2, "sync": {"kind": sync}}
         self.experiment = experiment_from({**data, "checkpoint": {"every_s": 5}}, "the test")
-        self.times, self.taken, self.writes, self.sent = {}, [], [], []
-        self.writes_at_once = True
+        self.times, self.taken = {}, []
+        self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)
         self.checkpoints = CheckpointsOfServers(
             SavedRun(
                 self.experiment,
@@ -42,20 +45,21 @@ class ScriptRun(Run):
                 self,
                 Saving(self.keeper, self.complete),
                 self.totals,
-                beside=self.beside,
             ),
-            sent=lambda worker, *_: self.sent.append(worker),
+            self.states,
         )
+
+    def folder_of(self, number):
+        return str(self.keeper.files._partial(number).absolute())
+
+    def take(self, number, clock):
+        """Return the order to a worker that sees the folder of the run."""
+        return TakeCheckpoint(number, clock, self.folder_of(number))
 
     def complete(self, taken, folder, times):
         self.keeper.commit(taken, METRICS)
         self.taken.append(taken)
         self.times = times
-
-    def beside(self, job, done):
-        self.writes.append(lambda: done(job()))
-        if self.writes_at_once:
-            self.writes.pop()()
 
     def send(self, name, message, block=None):
         self.told.append((name, message))
@@ -79,14 +83,19 @@ class ScriptRun(Run):
         assert self.keeper.last == 1
         self.orders()
 
-    def kept(self, worker, number, now=0, is_complete=True, done=0):
-        """A worker sends what its script keeps."""
-        data = to_bytes({"seen": torch.tensor([worker, number])})
+    def kept(self, worker, number, now=0, is_complete=True, done=0, folder=None):
+        """A worker says that it has saved what its script keeps, which it has.
+
+        folder: "": it does not see that of the checkpoint. Returns the files that it holds.
+        """
+        files = PartFiles(self.folder_of(number) if folder is None else folder)
+        if files._folder is None or files._folder.exists():  # else the checkpoint was given up
+            files.add(f"worker-{worker}.safetensors", {"seen": torch.tensor([worker, number])})
         totals = Totals(iterations={worker: done}, bytes_sent=100 * done)
-        message = ScriptState(number, now, totals, is_complete, head_of(data))
-        name = f"worker-{worker}"
-        assert self.checkpoints.expected(name, message) == ("uint8", data.numel())
-        assert self.checkpoints.take(name, message, data)
+        saved = SavedPart(done, parts=files.parts, is_complete=is_complete, kept_at=now)
+        encoded = msgspec.msgpack.encode(saved)
+        self.tell(worker, CheckpointPart(number, now, totals, encoded, files.sent))
+        return files
 
     def tell(self, worker, message):
         assert self.checkpoints.take(f"worker-{worker}", message)
@@ -94,7 +103,9 @@ class ScriptRun(Run):
 
 @pytest.fixture
 def run(tmp_path):
-    return ScriptRun(tmp_path)
+    found = ScriptRun(tmp_path)
+    yield found
+    found.kernel.close()
 
 
 def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
@@ -103,14 +114,14 @@ def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
     orders = run.orders_to("server")
     clock = orders[0].clock
     assert clock > 0
-    assert run.orders_to("worker") == [TakeCheckpoint(2, clock)] * 2
+    assert run.orders_to("worker") == [run.take(2, clock)] * 2
     for server in (0, 1):
         run.saved(server, 2, clock, now=6 * 10**9)
     run.kept(0, 2, now=6 * 10**9 + 5, done=4)
     run.wait(5)
     assert run.keeper.last == 1  # a script is missing
     run.kept(1, 2, now=7 * 10**9, done=7)
-    run.wait(0.5)
+    run.wait(1)
     checkpoint = run.keeper.files.newest()
     assert checkpoint.index.number == 2
     assert checkpoint.index.now == 6 * 10**9  # of the servers
@@ -121,14 +132,13 @@ def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
         assert from_bytes(torch.from_numpy(data))["seen"].tolist() == [worker, 2]
 
 
-def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_sent_their_states(
+def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_their_states(
     tmp_path,
 ):
     run = ScriptRun(tmp_path, "asp")
     run.begin()
     run.wait(5)
-    assert run.orders() == [(f"worker-{n}", TakeCheckpoint(2, None)) for n in (0, 1)]
-    run.writes_at_once = False
+    assert run.orders() == [(f"worker-{n}", run.take(2, None)) for n in (0, 1)]
     run.kept(0, 2, done=3)
     assert run.orders() == []
     run.kept(1, 2, done=4)
@@ -136,8 +146,6 @@ def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_sent_th
     assert [name for name, _ in orders] == ["server-0", "server-1"]
     assert all((order.number, order.clock) == (2, None) for _, order in orders)
     run.totals["worker-0"].bytes_sent = 70  # until the servers were saved
-    for write in run.writes:
-        write()
     for server in (0, 1):
         run.saved(server, 2, 6, now=5 * 10**9)
     run.wait(0.5)
@@ -181,7 +189,7 @@ def test_where_workers_pass_over_iterations_scripts_are_asked_once_all_servers_a
     run.saved(0, 2, 6)
     assert run.orders_to("worker") == []
     run.saved(1, 2, 6)
-    assert run.orders_to("worker") == [TakeCheckpoint(2, None)] * 2
+    assert run.orders_to("worker") == [run.take(2, None)] * 2
 
 
 @pytest.mark.parametrize("sync", ["bsp", "asp", "cutoff"])
@@ -193,7 +201,7 @@ def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(
     run = ScriptRun(tmp_path, sync)
     run.checkpoints.prepare(PLAN, first=True)
     clock = None if sync == "asp" else 0
-    assert run.orders_to("worker") == [TakeCheckpoint(1, clock)] * 2
+    assert run.orders_to("worker") == [run.take(1, clock)] * 2
     assert [order.number for order in run.orders_to("server")] == [1, 1]
 
 
@@ -211,8 +219,7 @@ def test_a_script_that_is_past_the_iteration_has_all_asked_for_a_later_one(run):
     assert to_servers[:2] == [NotSaved(2)] * 2
     later = to_servers[2].clock
     assert later > clock + 3
-    # Worker 0 has nothing to give up: it has sent what its script keeps.
-    assert to_workers == [NotSaved(2), *[TakeCheckpoint(3, later)] * 2]
+    assert to_workers == [NotSaved(2)] * 2 + [run.take(3, later)] * 2
     run.kept(0, 2)  # it had not heard of it
     assert not run.refused
 
@@ -224,7 +231,7 @@ def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
     run.tell(1, NotSaved(2, why="a lock cannot be kept"))
     assert run.keeper.abandoned == [(2, "a lock cannot be kept")]
     assert run.orders() == [
-        (name, NotSaved(2)) for name in ("worker-0", "worker-1", "server-0", "server-1")
+        (name, NotSaved(2)) for name in ("server-0", "server-1", "worker-0", "worker-1")
     ]
 
 
@@ -279,17 +286,14 @@ def test_a_script_that_is_stopped_at_the_limit_has_not_ended(run):
 
 
 def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(run):
-    run.writes_at_once = False
     run.checkpoints.prepare(PLAN, first=True)
-    for server in (0, 1):
-        run.saved(server, 1, 0)
     for worker in (0, 1):
         run.kept(worker, 1)
     run.checkpoints.left("worker-1", ended=True)
     run.wait(0.5)
-    assert not run.taken  # the files are not written yet
-    for write in run.writes:
-        write()
+    assert not run.taken  # those of the servers are missing
+    for server in (0, 1):
+        run.saved(server, 1, 0)
     run.wait(0.5)
     assert run.taken[-1].ended == ()
     assert (run.keeper.files.newest().path / "worker-1.safetensors").exists()
@@ -342,21 +346,115 @@ def test_scripts_that_keep_nothing_are_known(run):
 def test_what_no_worker_was_asked_for_is_refused(run):
     run.begin()
     run.wait(5)
-    run.sent.clear()
     run.kept(0, 2)
     run.kept(0, 2)
-    assert run.sent == [0]  # what is refused changes nothing
-    data = to_bytes({})
-    state = ScriptState(2, 0, Totals(), True, head_of(data))
-    run.checkpoints.take("server-0", state, data)
+    state = ScriptState(head_of(torch.zeros(1, dtype=torch.uint8)))
+    run.checkpoints.take("server-0", state, torch.zeros(1, dtype=torch.uint8))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0"]
     assert run.checkpoints.expected("server-0", state) is None
-    large = ScriptState(2, 0, Totals(), True, BlockHead("uint8", MOST_KEPT + 1))
-    assert run.checkpoints.expected("worker-0", large) is None
+
+
+def test_a_script_that_is_asked_later_is_refused_before(tmp_path):
+    run = ScriptRun(tmp_path, "asp")
+    run.checkpoints.relax()
+    run.begin()
+    run.wait(5)
+    run.kept(0, 2)
+    assert run.refused == [("worker-0", "it was not asked for what its script keeps")]
+
+
+def test_a_worker_saves_only_the_file_of_its_own_script(run):
+    run.begin()
+    run.wait(5)
+    for parts in ([], run.kept(0, 2).parts):
+        saved = msgspec.msgpack.encode(SavedPart(parts=parts))
+        run.tell(1, CheckpointPart(2, 0, Totals(), saved))
+        assert run.refused.pop()[0] == "worker-1"
+
+
+class Elsewhere(ScriptRun):
+    """Its workers are started elsewhere, and do not see the folder of the run."""
+
+    def __init__(self, folder) -> None:
+        super().__init__(folder, "asp", "-")
+        self.requests = []
+
+    def send(self, name, message, block=None):
+        if isinstance(message, FilePiece):
+            self.requests.append(message)
+        else:
+            super().send(name, message)
+
+    def deliver(self, worker, files):
+        """A worker answers a request."""
+        request, content = self.requests.pop(0), files.contents[0]
+        piece = FilePiece(request.number, request.file, request.offset, head_of(content))
+        name = f"worker-{worker}"
+        assert self.checkpoints.expected(name, piece) == ("uint8", content.numel())
+        assert self.checkpoints.take(name, piece, content)
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A run whose scripts have been asked for their states, and have taken them."""
+    run = Elsewhere(tmp_path)
+    run.checkpoints.prepare(PLAN, first=False)
+    run.checkpoints.start()
+    run.checkpoints.save_now()
+    assert run.orders() == [(f"worker-{n}", TakeCheckpoint(1, None)) for n in (0, 1)]
+    run.files = [run.kept(worker, 1, folder="") for worker in (0, 1)]
+    yield run
+    run.kernel.close()
+
+
+def test_the_files_of_scripts_that_do_not_see_the_folder_are_fetched(elsewhere):
+    run = elsewhere
+    # The servers do not wait for the files.
+    assert [(name, each.folder) for name, each in run.orders()] == [
+        (f"server-{n}", run.folder_of(1)) for n in (0, 1)
+    ]
+    for server in (0, 1):
+        run.saved(server, 1, 6)
+    run.wait(1)
+    assert not run.taken
+    for worker, files in enumerate(run.files):
+        run.deliver(worker, files)
+    run.wait(1)
+    checkpoint = run.keeper.files.newest()
+    checkpoint.check()
+    assert from_bytes(run.states.of(1)[1])["seen"].tolist() == [1, 1]
+    assert not run.refused
+
+
+@pytest.mark.parametrize("how", ["left", "began"])
+def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, how):
+    run = elsewhere
+    run.deliver(0, run.files[0])
+    run.orders()
+    if how == "left":
+        run.checkpoints.left("worker-1", ended=True, pushed=3)
+        asked = [("worker-0", TakeCheckpoint(2, None))]
+    else:
+        run.checkpoints.began(1)
+        asked = [(f"worker-{n}", TakeCheckpoint(2, None)) for n in (0, 1)]
+    assert run.keeper.abandoned == [(1, "")]
+    assert [each for each in run.orders() if isinstance(each[1], TakeCheckpoint)] == asked
+    run.requests.clear()
+    run.deliver(0, run.kept(0, 2, folder=""))
+    assert not run.refused
+
+
+def test_a_file_that_does_not_come_is_not_waited_for_for_ever(elsewhere):
+    run = elsewhere
+    for server in (0, 1):
+        run.saved(server, 1, 6)
+    run.deliver(0, run.files[0])
+    run.wait(700)
+    assert run.keeper.abandoned == [(1, "worker-1 did not save within 300 s")]
 
 
 def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
-    kept = KeptScripts(run.experiment, run, None, lambda: run.keeper.folder)
+    kept = run.states
     assert kept.all() == kept.of(1) == {}
     run.begin()
     states = kept.of(1)
@@ -371,28 +469,23 @@ def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
     assert message.block == head_of(states[1])
 
 
-def sent_between(run, worker, size):
+def sent_between(run, worker, size, iteration):
     """A worker sends a state of so many bytes between checkpoints; return its block."""
     data = torch.zeros(size, dtype=torch.uint8)
-    message = ScriptState(0, 0, Totals(), True, head_of(data))
+    message = ScriptState(head_of(data), iteration)
     assert run.checkpoints.expected(f"worker-{worker}", message) == ("uint8", size)
     assert run.checkpoints.take(f"worker-{worker}", message, data)
     return data
 
 
-def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp_path):
-    run = ScriptRun(tmp_path)
-    kept = KeptScripts(run.experiment, run, None, lambda: run.keeper.folder)
-    run.checkpoints = CheckpointsOfServers(
-        SavedRun(run.experiment, run.kernel, run, Saving(run.keeper, run.complete), run.totals),
-        sent=kept.sent,
-    )
-    data = sent_between(run, 1, 7)  # before there is a checkpoint
+def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(run):
+    kept = run.states
+    data = sent_between(run, 1, 7, 0)  # before there is a checkpoint
     assert kept.of(0) == {}
     assert kept.of(1)[1] is data
     run.begin()
-    assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]  # sent for the checkpoint
-    data = sent_between(run, 1, 9)
+    assert kept.of(1)[1] is data  # it is as new as what was saved
+    data = sent_between(run, 1, 9, 2)
     assert kept.of(1)[1] is data
     assert from_bytes(kept.of(0)[0])["seen"].tolist() == [0, 1]
     run.orders()
@@ -401,11 +494,13 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp
     assert (name, message.done, message.block.elements) == ("worker-1", 12, 9)
     assert not message.logs  # the process before it has logged what it repeats
     assert not run.refused
-    # A larger one is in the file of a checkpoint only.
-    kept.sent(1, torch.zeros(MOST_REPORTED + 1, dtype=torch.uint8), 0)
+    # What is saved, and was too large to be sent, is in the file of a checkpoint only.
+    run.wait(5)
+    run.kept(1, 2, done=3)
     assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]
+    assert kept.iteration(1) == 0
 
 
 def test_a_state_between_checkpoints_has_a_limit(run):
-    large = ScriptState(0, 0, Totals(), True, BlockHead("uint8", MOST_REPORTED + 1))
+    large = ScriptState(BlockHead("uint8", MOST_REPORTED + 1))
     assert run.checkpoints.expected("worker-0", large) is None

@@ -1,16 +1,28 @@
-"""The script of a worker that takes the place of a lost one repeats what its state lacks."""
+"""A script with servers is saved, and one in a lost worker's place repeats what its state lacks."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 
+from outpace.real.net.checkpoint_messages import (
+    MOST_REPORTED,
+    CheckpointPart,
+    FilePiece,
+    GiveUpCheckpoint,
+    NotSaved,
+    ScriptState,
+    TakeCheckpoint,
+)
 from outpace.real.net.clock import RealClock
+from outpace.real.node.saving.saver import SavedPart
 from outpace.real.node.script.keeping import Keeping
-from outpace.record.checkpoints.tensors import to_bytes
-from outpace.record.checkpoints.trees import packed_tree
+from outpace.record.checkpoints.tensors import from_bytes, to_bytes
+from outpace.record.checkpoints.trees import packed_tree, read_tree, tree_of
+from outpace.record.totals import Totals
 
 MODEL, INPUTS = torch.nn.Linear(2, 1), torch.ones(1, 2)
 
@@ -57,3 +69,98 @@ def test_a_script_without_a_module_repeats_until_its_next_step(keeping):
     assert keeping.is_repeating
     assert not keeping.repeat()
     assert not keeping.is_repeating
+
+
+class Worker:
+    """A worker whose script keeps a number, and what the coordinator is told."""
+
+    def __init__(self, *, reports=False) -> None:
+        self.worker, self.name, self.now, self.first_iteration = 0, "worker-0", 7, None
+        self.clock, self.told = RealClock(), []
+        self.coordinator, self.recorder = self, SimpleNamespace(totals=Totals(applied=3))
+        self.is_complete, self.size = True, 1
+        self.keeping = Keeping(self, self, lambda: False, reports=reports)
+
+    def flush(self) -> None:
+        """There are no rows."""
+
+    def send(self, message, block=None) -> None:
+        self.told.append((message, block))
+
+    def state(self):
+        return {"seen": torch.full((self.size,), 5.0)}
+
+    def iterate(self, iteration) -> list:
+        """Begin an iteration, and its forward pass; return the messages since the last call."""
+        self.keeping.begins(iteration)
+        MODEL(INPUTS)
+        told, self.told = self.told, []
+        return [message for message, _ in told]
+
+
+@pytest.mark.parametrize(("clock", "iteration"), [(None, 0), (0, 0), (2, 2)])
+def test_a_script_is_saved_at_the_first_forward_pass_of_the_iteration(tmp_path, clock, iteration):
+    worker = Worker()
+    assert worker.take_checkpoint(TakeCheckpoint(1, clock, str(tmp_path)))
+    for earlier in range(iteration):
+        assert worker.iterate(earlier) == []
+    (message,) = worker.iterate(iteration)
+    assert isinstance(message, CheckpointPart)
+    assert (message.number, message.now, message.totals.applied) == (1, 7, 3)
+    saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
+    assert (saved.iteration, saved.is_complete, saved.kept_at) == (iteration, True, 7)
+    (part,) = saved.parts
+    tree = read_tree(tmp_path / part.file)
+    assert (part.file, tree["iteration"]) == ("worker-0.safetensors", iteration)
+    assert worker.iterate(iteration + 1) == []
+
+
+def test_a_script_that_is_past_the_iteration_says_so(tmp_path):
+    worker = Worker()
+    worker.iterate(3)
+    worker.take_checkpoint(TakeCheckpoint(1, 3, str(tmp_path)))
+    assert [message for message, _ in worker.told] == [NotSaved(1, 3)]
+
+
+def test_what_was_given_up_is_not_copied(tmp_path):
+    worker = Worker()
+    worker.take_checkpoint(TakeCheckpoint(1, 1, str(tmp_path)))
+    worker.iterate(0)
+    worker.keeping.begins(1)
+    worker.take_checkpoint(GiveUpCheckpoint(1))
+    MODEL(INPUTS)
+    assert (worker.told, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_what_a_checkpoint_cannot_keep_is_said(tmp_path):
+    worker = Worker()
+    worker.state = lambda: {"seen": object()}
+    worker.take_checkpoint(TakeCheckpoint(1, None, str(tmp_path)))
+    (message,) = worker.iterate(0)
+    assert isinstance(message, NotSaved)
+    assert "what the script of worker-0 keeps['seen'] is a builtins.object" in message.why
+
+
+def test_a_worker_that_does_not_see_the_folder_holds_the_file_until_it_is_fetched():
+    worker = Worker()
+    worker.take_checkpoint(TakeCheckpoint(1, None))
+    (message,) = worker.iterate(0)
+    assert [file.name for file in message.files] == ["worker-0.safetensors"]
+    worker.take_checkpoint(FilePiece(1, 0, 0))
+    ((_, block),) = worker.told
+    assert tree_of(from_bytes(block))["seen"].tolist() == [5.0]
+
+
+def test_a_state_is_sent_for_a_process_that_may_take_this_place_unless_it_is_large(tmp_path):
+    worker = Worker(reports=True)
+    (message,) = worker.iterate(0)
+    assert isinstance(message, ScriptState)
+    assert message.done == 0
+    worker.take_checkpoint(TakeCheckpoint(1, None, str(tmp_path)))
+    assert [type(each) for each in worker.iterate(1)] == [ScriptState, CheckpointPart]
+    worker.size = MOST_REPORTED // 8 + 1
+    worker.take_checkpoint(TakeCheckpoint(2, None, str(tmp_path)))
+    (tmp_path / "worker-0.safetensors").unlink()
+    worker.iterate(2)
+    worker.keeping.end()  # another thread has written it
+    assert [type(each) for each, _ in worker.told] == [CheckpointPart]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.kernel import Kernel
@@ -38,14 +35,14 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 def _new_checkpoints(
     run: SavedRun,
     architecture: WithServers | WithoutServers,
-    sent: Callable[[int, torch.Tensor, int], None],
+    kept: KeptScripts,
 ) -> Checkpoints:
-    """Return what takes the checkpoints of a run. sent: see `CheckpointsOfServers`."""
+    """Return what takes the checkpoints of a run. kept: see `CheckpointsOfServers`."""
     if isinstance(architecture, WithoutServers):
         checkpoints = CheckpointsOfWorkers(run, architecture.groups)
         architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
         return checkpoints
-    return CheckpointsOfServers(run, sent)
+    return CheckpointsOfServers(run, kept)
 
 
 class Parts:
@@ -106,7 +103,7 @@ class Parts:
                     beside,
                     self._copies,
                 )
-                self.checkpoints = _new_checkpoints(saved, self.architecture, self.kept.sent)
+                self.checkpoints = _new_checkpoints(saved, self.architecture, self.kept)
         except BaseException:
             self.transport.close()
             raise

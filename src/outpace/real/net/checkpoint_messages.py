@@ -35,8 +35,8 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     only when the run begins. To the worker of a script with servers: save what the script keeps
     when it begins the iteration `clock`, or the first one after it; None: the next one.
 
-    number: of the checkpoint. folder: for the file; empty for a script, whose worker sends
-    ScriptState, and for a process that does not see the folder: its files are fetched (FilePiece).
+    number: of the checkpoint. folder: for the files; empty for a process that does not see it: its
+    files are fetched (FilePiece).
     common: save the model that all workers have, too.
     """
 
@@ -54,9 +54,9 @@ class VersionReached(WireMessage, tag="version reached"):
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
-    """A server, or a worker without servers, to the coordinator: its part is on the disk.
+    """A server, or a worker that is saved, to the coordinator: its part is on the disk.
 
-    now: time of the run at which the state was taken. totals: of the server at that time.
+    now: time of the run at which the state was taken. totals: of the process at that time.
     saved: what is to be in the index, encoded (`SavedPart`). files: of a process
     that does not see the folder, which has their content until the coordinator has fetched it.
     """
@@ -121,22 +121,14 @@ class NotSaved(WireMessage, tag="not saved"):
 class ScriptState(WireMessage, tag="script state"):
     """The state of a worker's script, as the bytes of a safetensors file.
 
-    A worker sends it for a checkpoint, and between checkpoints for a process that may take its
-    place; the coordinator sends it to a worker that goes on from there.
+    A worker sends it for a process that may take its place; the coordinator sends it to a worker
+    that goes on from there.
 
-    number: of the checkpoint; 0: between checkpoints. now: time of the run at which the state was
-    taken. totals: of the worker at that time; none between checkpoints. is_complete: False if the
-    script gives `outpace.attach` nothing to keep and reads no data with `outpace.sampler`, so that
-    it begins anew when the run goes on. done: from a worker, the iteration that it begins; to a
-    worker, how many iterations the servers have of the process that was here before; it computes
-    those from the state on again, without a push. logs: to a worker, True if what the script logs
-    meanwhile is not known yet.
+    done: from a worker, the iteration that it begins; to a worker, how many iterations the servers
+    have of the process that was here before; it computes those from the state on again, without a
+    push. logs: to a worker, True if what the script logs meanwhile is not known yet.
     """
 
-    number: Count
-    now: Count
-    totals: Totals
-    is_complete: bool
     block: BlockHead
     done: Count = 0
     logs: bool = False

@@ -9,6 +9,9 @@ Workers without servers: where they average by all-reduces, all are saved when t
 number of results and have not joined the next all-reduce (`PeerContext.may_save`). They have
 changed the common model alike then, and what each has beside it is in no other worker's state. A
 worker that is past that place when it hears of the request says so, and never stops for it.
+
+Scripts whose workers have servers: at the beginning of the iteration c, or of the first one after
+it.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Cuts:
         save: called with the number of the request when the state is to be taken.
         missed: called with the number of the request and the clock of the process, if its state at
             the clock that was asked for cannot be taken any more.
+        or_later: the state at a later clock will do, if the process was not past the one that was
+            asked for.
     """
 
     def __init__(
@@ -50,8 +55,11 @@ class Cuts:
         place: Callable[[], Place],
         save: Callable[[int], None],
         missed: Callable[[int, int], None],
+        *,
+        or_later: bool = False,
     ) -> None:
         self._place, self._save, self._missed = place, save, missed
+        self._or_later = or_later
         self._clocks: dict[int, int] = {}  # number of a request -> the clock to wait for
 
     def ask(self, number: int, clock: int | None = None) -> None:
@@ -82,7 +90,7 @@ class Cuts:
             if place.clock < clock:
                 continue
             del self._clocks[number]
-            if place.clock == clock and place.can_save:
+            if place.can_save and (place.clock == clock or self._or_later):
                 self._save(number)
             else:
                 self._missed(number, place.clock)
@@ -91,15 +99,26 @@ class Cuts:
 class WorkerCuts(Cuts):
     """The requests for the state of one worker, which can be saved at some places only.
 
-    It can be before its first iteration, at clock 0, and whenever it says so.
+    It can be whenever it says so; without servers also before its first iteration, at clock 0.
     """
 
-    def __init__(self, save: Callable[[int], None], missed: Callable[[int, int], None]) -> None:
-        super().__init__(lambda: self._at, save, missed)
-        self._at = Place(0, can_save=True)
+    def __init__(
+        self,
+        save: Callable[[int], None],
+        missed: Callable[[int, int], None],
+        *,
+        or_later: bool = False,
+    ) -> None:
+        super().__init__(lambda: self._at, save, missed, or_later=or_later)
+        self._at = Place(-1, can_save=False) if or_later else Place(0, can_save=True)
 
-    def pass_by(self, results: int) -> None:
-        """The worker has so many results, and joins the next all-reduce after this call."""
-        self._at = Place(results, can_save=True)
+    def pass_by(self, clock: int) -> None:
+        """The worker is at this clock, and goes on after this call."""
+        self._at = Place(clock, can_save=True)
         self.look()
-        self._at = Place(results, can_save=False)
+        self.pass_over(clock)
+
+    def pass_over(self, clock: int) -> None:
+        """The worker was at this clock, and its state then cannot be taken."""
+        self._at = Place(clock, can_save=False)
+        self.look()

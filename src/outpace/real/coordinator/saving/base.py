@@ -52,7 +52,7 @@ class Checkpoints(ABC):
         who: these processes, in words.
 
     Attributes:
-        unrepeatable: workers whose scripts begin anew when the run goes on; see `ScriptState`.
+        unrepeatable: workers whose scripts begin anew when the run goes on; see `SavedPart`.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Checkpoints(ABC):
         self._keeper, self._complete = run.saving.keeper, run.saving.complete
         self._names, self._planner, self._who = names, planner, who
         self.unrepeatable: set[int] = set()
-        self._fetched: FetchedFiles | None = None  # if the processes do not see the folder
-        if run.copies:
-            self._fetched = FetchedFiles(run.listener.send, run.beside)
+        self._copies = run.copies
+        # The files of processes that do not see the folder.
+        self._fetched = FetchedFiles(run.listener.send, run.beside)
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
@@ -142,8 +142,7 @@ class Checkpoints(ABC):
     def close(self) -> None:
         """Remove what is not complete; the processes have ended, or are about to."""
         self._is_over = True
-        if self._fetched is not None:
-            self._fetched.give_up()
+        self._fetched.give_up()
         if self._open is not None:
             self._keeper.abandon(self._open.number)
             self._open = None
@@ -185,9 +184,13 @@ class Checkpoints(ABC):
     def _ask(self, order: Order, folder: Path) -> None:
         """Have a process save its part."""
 
-    def _named(self, folder: Path) -> str:
+    def _sees_folder(self, process: int) -> bool:
+        """True if a process sees the folder of the run."""
+        return not self._copies
+
+    def _named(self, folder: Path, process: int) -> str:
         """Return what a process is told of the folder of a checkpoint."""
-        return str(folder) if self._fetched is None else ""
+        return str(folder.absolute()) if self._sees_folder(process) else ""
 
     @abstractmethod
     def _taken(self, present: Open) -> Taken:
@@ -197,7 +200,7 @@ class Checkpoints(ABC):
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
-        if not isinstance(message, FilePiece) or self._fetched is None:
+        if not isinstance(message, FilePiece):
             return None
         return self._fetched.expected(name, message)
 
@@ -209,10 +212,8 @@ class Checkpoints(ABC):
         try:
             if isinstance(message, Answer):
                 self._take(self._number(name, message), message)
-            elif self._fetched is not None and isinstance(message, FilePiece):
+            elif isinstance(message, FilePiece):
                 self._fetched.take(name, message, block)
-            else:
-                raise ProtocolError("it sends a piece of a file that it was not asked for")
         except (ProtocolError, msgspec.DecodeError) as error:
             self._listener.refuse(name, str(error))
         return True
@@ -241,14 +242,13 @@ class Checkpoints(ABC):
         elif isinstance(message, NotSaved):
             self._give_up(present, self._planner.abandon(), message.why)
             self._await_version()
-        elif self._fetched is not None and message.files:
+        elif message.files and not self._sees_folder(process):
             self._fetch(present, process, message)
         else:
             self._take_part(present, process, message)
 
     def _fetch(self, present: Open, process: int, message: CheckpointPart) -> None:
         """Have the files written that a process has announced; then take its part."""
-        assert self._fetched is not None
         if not self._planner.awaits(message.number, process):
             raise ProtocolError("it has saved its part before, or was not asked to")
         names = [file.name for file in message.files]
@@ -285,7 +285,7 @@ class Checkpoints(ABC):
     def _saved_of(self, present: Open, process: int, message: CheckpointPart) -> SavedPart:
         """Return what a process has encoded. Raises ProtocolError and DecodeError."""
         saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
-        if self._fetched is not None:
+        if not self._sees_folder(process):
             saved.parts = present.fetched.get(process, [])
         self._require(present, process, saved)
         for record in (saved.shard, saved.own):
@@ -317,8 +317,7 @@ class Checkpoints(ABC):
         """Give up a checkpoint that still lacks a part: a disk may not answer."""
         if self._open is not present or not self._planner.is_open:
             return
-        is_moving = self._fetched is not None and self._fetched.has_moved()
-        if is_moving or not (missing := self._missing(present)):
+        if self._fetched.has_moved() or not (missing := self._missing(present)):
             self._look_later(present)
             return
         why = f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s"
@@ -356,8 +355,7 @@ class Checkpoints(ABC):
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
             self._tell(order.shard, NotSaved(order.number))
-        if self._fetched is not None:
-            self._fetched.give_up()
+        self._fetched.give_up()
         self._keeper.abandon(present.number, why)
         self._open = None
 

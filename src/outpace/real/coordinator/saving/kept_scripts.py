@@ -14,10 +14,9 @@ from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.engine.scripts.redividing import Redivided, redivided, script_files
 from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import MOST_REPORTED, ScriptState
+from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
-from outpace.record.totals import Totals
 from outpace.sync.messages import worker_name
 
 
@@ -73,9 +72,11 @@ class KeptScripts:
 
     def sent(self, worker: int, data: torch.Tensor, iteration: int) -> None:
         """Take what the script of a worker keeps at the beginning of this iteration."""
-        if data.numel() <= MOST_REPORTED:
-            self._sent[worker] = data, iteration
-        else:  # the file of a checkpoint has it
+        self._sent[worker] = data, iteration
+
+    def saved(self, worker: int, iteration: int) -> None:
+        """Forget what was sent before the state that a script has saved for a checkpoint."""
+        if self.iteration(worker) < iteration:
             self._sent.pop(worker, None)
 
     def iteration(self, worker: int) -> int:
@@ -122,15 +123,7 @@ class KeptScripts:
         logs = done is None
         iterations = self._first if done is None else done
         for worker, data in states.items():
-            message = ScriptState(
-                0,
-                0,
-                Totals(),
-                is_complete=True,
-                block=head_of(data),
-                done=iterations.get(worker, 0),
-                logs=logs,
-            )
+            message = ScriptState(head_of(data), iterations.get(worker, 0), logs)
             self._listener.send(worker_name(worker), message, data)
 
     @staticmethod

@@ -2,12 +2,11 @@
 
 The servers save their shards (`real.node.saving.saver`): all at the same clock, or each at once.
 
-The worker of a script sends what the script keeps (`real.node.script.keeping`); it is written here,
-since a worker may be on another machine. Where all servers are saved at the same clock, scripts
-are saved when they begin the iteration of that number. Otherwise they are asked first, and save
-what they keep when they begin their next iteration. Then the servers are asked, which have all that
-was pushed before: what a script keeps is never ahead of what the servers have of its worker, and
-after a resume it computes again what it is behind (`real.node.script.keeping`).
+The worker of a script saves what the script keeps (`real.node.script.keeping`). Where all servers
+are saved at the same clock, scripts are saved when they begin the iteration of that number.
+Otherwise they are asked first, and save what they keep when they begin their next iteration. Then
+the servers are asked, which have all that was pushed before: what a script keeps is never ahead of
+what the servers have of its worker, and after a resume it computes again what it is behind.
 
 Where workers pass over iterations, it is not known how many a script would have to compute again.
 There the scripts are asked once all servers are saved: what a script keeps is never behind.
@@ -17,9 +16,8 @@ When a run begins, all are asked before they are told to start, so all are saved
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,20 +28,19 @@ from outpace.engine.resuming import kept_in
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import LONGEST_S, Answer, Checkpoints
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
     MOST_CLOCK,
-    MOST_KEPT,
     MOST_REPORTED,
     CheckpointPart,
-    NotSaved,
     ScriptState,
     TakeCheckpoint,
+    VersionReached,
 )
 from outpace.real.node.saving.saver import SavedPart
-from outpace.record.checkpoints import Part, ShardRecord, Taken
+from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.checkpoints.shards import SUFFIX
-from outpace.record.checkpoints.tensors import checked, write_bytes
 from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
@@ -59,17 +56,16 @@ _TIMELY: Final = 2  # iterations in which a script must have been saved
 class _Scripts:
     """The scripts in the open checkpoint.
 
-    done: iterations of each worker when it was asked for. states, files: by worker; a state comes
-    before its file is written. asked: orders to workers. later: workers that get theirs once all
-    servers are saved. held: orders to servers, which get theirs once all scripts have sent their
-    states. servers_asked_at: the time at which they did.
+    done: iterations of each worker when it was asked for. orders: by worker. told: workers that
+    have got theirs; the others do once all servers are saved. answered: those that have taken their
+    states. held: orders to servers, which get theirs once all scripts have taken their states.
+    servers_asked_at: the time at which they did.
     """
 
     done: Mapping[int, int] = field(default_factory=dict)
-    states: dict[int, ScriptState] = field(default_factory=dict)
-    files: dict[int, Part] = field(default_factory=dict)
-    asked: dict[int, TakeCheckpoint] = field(default_factory=dict)
-    later: set[int] = field(default_factory=set)
+    orders: dict[int, TakeCheckpoint] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
     held: list[Order] = field(default_factory=list)
     servers_asked_at: Time | None = None
 
@@ -78,30 +74,26 @@ class CheckpointsOfServers(Checkpoints):
     """The checkpoints of a run with servers; see the head of the file.
 
     Args:
-        sent: called with a worker, what its script keeps and the iteration to which that belongs,
-            as often as it is sent.
+        kept: is told what scripts keep; None: no process takes the place of another one.
     """
 
-    def __init__(
-        self,
-        run: SavedRun,
-        sent: Callable[[int, torch.Tensor, int], None] = lambda worker, data, iteration: None,
-    ) -> None:
+    def __init__(self, run: SavedRun, kept: KeptScripts | None = None) -> None:
         experiment, resume = run.experiment, run.resume
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
-        super().__init__(run, self._servers, planner, "servers")
-        self._is_script = experiment.has_script
+        # For the planner the scripts are shards behind those of all servers that there may be.
+        scripts = range(experiment.workers if experiment.has_script else 0)
+        self._workers = {worker_name(worker): worker for worker in scripts}
+        behind = {name: _SCRIPTS + worker for name, worker in self._workers.items()}
+        super().__init__(run, self._servers | behind, planner, "servers")
+        self._planner.join(behind.values())
+        self._is_elsewhere = experiment.is_elsewhere
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
             done = resume.totals.iterations
             self._others = [n - done.get(worker, 0) for worker, n in enumerate(resume.first)]
-        # For the planner the scripts are shards behind those of all servers that there may be.
-        scripts = range(experiment.workers) if self._is_script else ()
-        self._workers = {worker_name(worker): worker for worker in scripts}
-        self._planner.join(_SCRIPTS + worker for worker in scripts)
-        self._beside, self._sent = run.beside, sent
+        self._kept = kept
         self._scripts = _Scripts()
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # all that take no more part in the training
@@ -121,14 +113,23 @@ class CheckpointsOfServers(Checkpoints):
             totals.add(reported)
         return totals.iterations
 
+    def _sees_folder(self, process: int) -> bool:
+        return super()._sees_folder(process) and not (process >= _SCRIPTS and self._is_elsewhere)
+
     def _require(self, present: Open, process: int, saved: SavedPart) -> None:
         record, files = saved.shard, [part.file for part in saved.parts]
+        if process >= _SCRIPTS:
+            if files != [kept_in(process - _SCRIPTS)] or record or saved.own:
+                raise ProtocolError("it did not save what its script keeps, or more than that")
+            return
         if record is None or record.shard != process or files != [record.file]:
             raise ProtocolError(f"it saved another shard than {process}, or sent no file of it")
         if len(record.watermarks) != len(self._others):
             raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
 
     def _files(self, present: Open, process: int) -> Collection[str]:
+        if process >= _SCRIPTS:
+            return {kept_in(process - _SCRIPTS)}
         return {server_name(process) + SUFFIX}
 
     # -- workers -------------------------------------------------------------------
@@ -142,108 +143,114 @@ class CheckpointsOfServers(Checkpoints):
         if ended:
             self._ended.add(worker)
         present, scripts = self._open, self._scripts
-        if present is not None and worker in scripts.asked and worker not in scripts.states:
-            self._has_all_of(present, worker)
-            self._ask_servers(present)
+        if present is None or worker not in scripts.orders or not self._lacks(present, worker):
+            return
+        if worker in scripts.answered:
+            self._begin_anew(present)  # its file does not come any more
+            return
+        del scripts.orders[worker]
+        scripts.told.discard(worker)
+        if self._planner.saved(present.number, _SCRIPTS + worker):
+            self._has_all_parts(present)
+        self._ask_servers(present)
 
     def began(self, worker: int) -> None:
         """Another process has taken the place of a worker: ask it for what its script keeps."""
-        scripts = self._scripts
-        if self._open is None or worker in scripts.later | scripts.states.keys():
+        present, scripts = self._open, self._scripts
+        if present is None or worker not in scripts.told or not self._lacks(present, worker):
             return
-        if (order := scripts.asked.get(worker)) is not None:
-            self._listener.send(worker_name(worker), order)
+        if worker in scripts.answered:
+            self._begin_anew(present)
+        else:
+            self._listener.send(worker_name(worker), scripts.orders[worker])
+
+    def _lacks(self, present: Open, worker: int) -> bool:
+        """True if the file of this worker's script is missing."""
+        return _SCRIPTS + worker not in present.parts
+
+    def _begin_anew(self, present: Open) -> None:
+        """Give a checkpoint up, and take another one."""
+        self._is_due = True
+        self._give_up(present, self._planner.abandon())
+        self._begin_if_due()
 
     # -- messages ------------------------------------------------------------------
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ScriptState) and name in self._workers:
-            size, most = message.block.elements, MOST_KEPT if message.number else MOST_REPORTED
-            return ("uint8", size) if size <= most else None
+            size = message.block.elements
+            return ("uint8", size) if size <= MOST_REPORTED else None
         return super().expected(name, message)
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         if not isinstance(message, ScriptState):
             return super().take(name, message, block)
-        try:
-            self._take_state(name, message, block)
-        except ProtocolError as error:
-            self._listener.refuse(name, str(error))
+        if name not in self._workers:
+            self._listener.refuse(name, "only the workers of scripts send what scripts keep")
+        elif self._kept is not None and isinstance(block, torch.Tensor):
+            self._kept.sent(self._workers[name], block, message.done)
         return True
 
     def _number(self, name: str, message: Answer) -> int:
-        if isinstance(message, NotSaved) and name in self._workers:
-            return _SCRIPTS + self._workers[name]
+        if isinstance(message, VersionReached) and name in self._workers:
+            raise ProtocolError("only servers count the updates")
         return super()._number(name, message)
 
-    def _take_state(self, name: str, message: ScriptState, block: Block | None) -> None:
-        worker, present = self._workers.get(name), self._open
-        if worker is None:
-            raise ProtocolError("only the workers of scripts send what scripts keep")
-        assert isinstance(block, torch.Tensor)
-        is_late = present is not None and message.number < present.number  # it was given up
-        if not message.number or present is None or is_late:
-            if message.is_complete:
-                self._sent(worker, block, message.done)
-            return
-        scripts = self._scripts
-        is_asked = message.number == present.number and worker in scripts.asked
-        if not is_asked or worker in scripts.later | scripts.states.keys():
-            raise ProtocolError("it was not asked for what its script keeps")
-        scripts.states[worker] = message
-        present.times[worker] = message.now
-        if message.is_complete:
-            self._sent(worker, block, message.done)
-            self.unrepeatable.discard(worker)
-        else:
-            self.unrepeatable.add(worker)
-        write = partial(written_to, present.folder / kept_in(worker), block)
-        self._beside(write, partial(self._has_written, present, worker))
-        self._ask_servers(present)
-
-    def _has_written(self, present: Open, worker: int, written: Part | OSError) -> None:
-        if self._open is not present:
-            return
-        if isinstance(written, OSError):
-            self._give_up(present, self._planner.abandon(), str(written))
-            self._await_version()
-            return
-        self._scripts.files[worker] = written
-        self._has_all_of(present, worker)
-
-    def _has_all_of(self, present: Open, worker: int) -> None:
-        """The checkpoint lacks nothing of this worker."""
-        del self._scripts.asked[worker]
-        self._scripts.later.discard(worker)
-        if self._planner.saved(present.number, _SCRIPTS + worker):
-            self._has_all_parts(present)
+    def _fetch(self, present: Open, process: int, message: CheckpointPart) -> None:
+        self._require_told(process)
+        super()._fetch(present, process, message)
+        self._has_answered(present, process)
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
+        self._require_told(process)
         super()._take_part(present, process, message)
-        if len(present.parts) == len(self._servers):
-            scripts = self._scripts
-            for worker in scripts.later:
-                self._listener.send(worker_name(worker), scripts.asked[worker])
-            scripts.later.clear()
+        scripts = self._scripts
+        if process >= _SCRIPTS:
+            self._note_saved(present, process - _SCRIPTS)
+        elif len(shards_in(present)) == len(self._servers):
+            for worker in scripts.orders.keys() - scripts.told:
+                self._tell_worker(worker)
+        self._has_answered(present, process)
+
+    def _require_told(self, process: int) -> None:
+        if process >= _SCRIPTS and process - _SCRIPTS not in self._scripts.told:
+            raise ProtocolError("it was not asked for what its script keeps")
+
+    def _has_answered(self, present: Open, process: int) -> None:
+        """Note that a process has taken its state."""
+        if process >= _SCRIPTS:
+            self._scripts.answered.add(process - _SCRIPTS)
+            self._ask_servers(present)
+
+    def _note_saved(self, present: Open, worker: int) -> None:
+        message, saved = present.parts[_SCRIPTS + worker]
+        present.times[worker] = message.now
+        if not saved.is_complete:
+            self.unrepeatable.add(worker)
+            return
+        self.unrepeatable.discard(worker)
+        if self._kept is not None:
+            self._kept.saved(worker, saved.iteration)
 
     def _has_all_parts(self, present: Open) -> None:
         """Complete the checkpoint; without the end of a script it is taken again."""
-        last = {n: each for n, each in self._last.items() if n not in self._scripts.files}
-        if not lacking(shards_in(present), last):
+        last = {n: each for n, each in self._last.items() if self._lacks(present, n)}
+        if lacking(shards_in(present), last):
+            self._begin_anew(present)
+        else:
             super()._has_all_parts(present)
-            return
-        self._is_due = True
-        self._give_up(present, [])
-        self._begin_if_due()
 
     def _missing(self, present: Open) -> list[str]:
         """Return who ought to have saved; a script may compute for long in two iterations."""
         scripts = self._scripts
         done, asked_at = self._iterations(), scripts.servers_asked_at
         has_waited = asked_at is None or self._kernel.now - asked_at >= nanoseconds(LONGEST_S)
-        missing = super()._missing(present) if has_waited and not scripts.held else []
-        for worker in scripts.asked.keys() - scripts.later:
-            if done.get(worker, 0) - scripts.done.get(worker, 0) >= _TIMELY:
+        missing = []
+        if has_waited and not scripts.held:
+            missing = [name for name, n in self._servers.items() if n not in present.parts]
+        for worker in sorted(scripts.told):
+            is_late = done.get(worker, 0) - scripts.done.get(worker, 0) >= _TIMELY
+            if self._lacks(present, worker) and (is_late or worker in scripts.answered):
                 missing.append(worker_name(worker))
         return missing
 
@@ -263,27 +270,30 @@ class CheckpointsOfServers(Checkpoints):
         # At the start all are asked before any begins, so a script is saved at its first iteration,
         # and the servers before the first push.
         at_once = order.clock is not None or present.at_start
-        scripts_first = self._is_script and not (at_once or self._passes_over)
-        if worker < 0 and scripts_first:
-            scripts.held.append(order)
-        elif worker < 0:
-            self._ask_server(order, folder)
-        elif worker in self._gone:
+        if worker in self._gone:
             self._planner.saved(order.number, order.shard)
+        elif worker >= 0:
+            where = self._named(folder, order.shard)
+            scripts.orders[worker] = TakeCheckpoint(order.number, order.clock, where)
+            if at_once or not self._passes_over:
+                self._tell_worker(worker)
+        elif self._workers and not (at_once or self._passes_over):
+            scripts.held.append(order)
         else:
-            scripts.asked[worker] = TakeCheckpoint(order.number, order.clock)
-            if self._passes_over and not at_once:
-                scripts.later.add(worker)
-            else:
-                self._listener.send(worker_name(worker), scripts.asked[worker])
+            self._ask_server(order, folder)
+
+    def _tell_worker(self, worker: int) -> None:
+        self._scripts.told.add(worker)
+        self._listener.send(worker_name(worker), self._scripts.orders[worker])
 
     def _ask_server(self, order: Order, folder: Path) -> None:
-        self._tell(order.shard, TakeCheckpoint(order.number, order.clock, self._named(folder)))
+        where = self._named(folder, order.shard)
+        self._tell(order.shard, TakeCheckpoint(order.number, order.clock, where))
 
     def _ask_servers(self, present: Open) -> None:
         """Have the servers saved that wait for the scripts, if all of these are saved."""
         scripts = self._scripts
-        if self._open is not present or scripts.asked.keys() - scripts.states.keys():
+        if self._open is not present or scripts.orders.keys() - scripts.answered:
             return
         held, scripts.held = scripts.held, []
         for order in held:
@@ -291,15 +301,15 @@ class CheckpointsOfServers(Checkpoints):
             self._ask_server(order, present.folder)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
-        scripts = self._scripts
-        for worker in scripts.asked.keys() - scripts.later - scripts.states.keys():
-            self._listener.send(worker_name(worker), NotSaved(present.number))
-        shards = [order for order in orders if order.shard < _SCRIPTS]
-        super()._give_up(present, shards, why)
+        told = {_SCRIPTS + worker for worker in self._scripts.told}
+        orders = [each for each in orders if each.shard < _SCRIPTS or each.shard in told]
+        super()._give_up(present, orders, why)
 
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
-        parts, files = [part for _, part in sorted(present.parts.items())], self._scripts.files
+        parts = [part for _, part in sorted(present.parts.items())]
+        servers = parts[: len(self._servers)]
+        scripts = {worker for worker in self._workers.values() if not self._lacks(present, worker)}
         records, totals = shards_in(present), self._totals(present)
         for worker, others in enumerate(self._others):
             # What workers have reported may be a little older or newer than the checkpoint.
@@ -308,33 +318,22 @@ class CheckpointsOfServers(Checkpoints):
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
         return Taken(
             number=present.number,
-            now=0 if present.at_start else max(part.now for part, _ in parts),
+            now=0 if present.at_start else max(part.now for part, _ in servers),
             updates=records[0].version,
-            parts=(*(part for _, saved in parts for part in saved.parts), *files.values()),
+            parts=tuple(part for _, saved in parts for part in saved.parts),
             shards=records,
             totals=totals,
             bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
-            of_script=self._is_script,
-            ended=tuple(sorted(self._ended - files.keys())),
-            anew=tuple(sorted(self.unrepeatable & files.keys())),
+            of_script=bool(self._workers),
+            ended=tuple(sorted(self._ended - scripts)),
+            anew=tuple(sorted(self.unrepeatable & scripts)),
         )
 
     def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
-        scripts = self._scripts
-        state = scripts.states.get(self._workers.get(name, -1))
-        if state is None or scripts.servers_asked_at is not None:  # it went on until then
-            return super()._sums(present, name, reported)
-        return state.totals
-
-
-def written_to(path: Path, data: torch.Tensor) -> Part | OSError:
-    """Write bytes, a uint8 tensor, to a file; return the file, or why it cannot be written."""
-    try:
-        write_bytes(path, data.numpy().data)
-        return checked(path)
-    except OSError as error:
-        return error
+        if name in self._workers and self._scripts.servers_asked_at is not None:
+            return reported  # it went on until then
+        return super()._sums(present, name, reported)
 
 
 def shards_in(present: Open) -> tuple[ShardRecord, ...]:

@@ -128,7 +128,7 @@ class CheckpointsOfWorkers(Checkpoints):
         assert self._open is not None
         common = self._saves_common(self._open, order.shard)
         clock = order.clock if self._has_begun else 0
-        where = self._named(folder)
+        where = self._named(folder, order.shard)
         self._tell(order.shard, TakeCheckpoint(order.number, clock, where, common))
 
     def _require(self, present: Open, process: int, saved: SavedPart) -> None:

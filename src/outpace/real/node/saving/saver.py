@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from outpace.errors import OutpaceError, ProtocolError, RunError
-from outpace.real.background import BackgroundThread
+from outpace.real.background import BackgroundThread, Beside, do_now
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
@@ -50,13 +50,14 @@ class SavedPart(msgspec.Struct):
     """The encoded content of a process's CheckpointPart.
 
     Attributes:
-        iteration: that a worker begins next.
+        iteration: that a worker begins next, or its script has begun.
         clock: of the shard of a server; of a worker, the results of all-reduces that it has.
         updates: versions of the model that a worker evaluates.
         parts: the files that the process wrote; empty if they are fetched.
         shard: of a server; without servers the model that all workers have, if it was asked for.
         own: what a worker has beside that model, if anything.
-        is_complete: see `ScriptState`.
+        is_complete: False if the script of a worker gives `outpace.attach` nothing to keep and
+            reads no data with `outpace.sampler`, so that it begins anew when the run goes on.
         kept_at: the time of the run at which the script of a worker was saved, if it has one.
     """
 
@@ -155,12 +156,23 @@ class Saver(ABC):
 
     # -- files -------------------------------------------------------------------------
 
-    def _write(self, order: TakeCheckpoint, now: Time, totals: Totals, write: Write) -> None:
+    def _write(
+        self,
+        order: TakeCheckpoint,
+        now: Time,
+        totals: Totals,
+        write: Write,
+        *,
+        at_once: bool = False,
+    ) -> None:
         """Have the state that was taken at this time written, or held until it is fetched.
 
-        write: writes its files, and returns what is to be in the index.
+        Args:
+            write: writes its files, and returns what is to be in the index.
+            at_once: write them in this thread, since they are small.
         """
-        self._thread.do(partial(_written, order, now, totals, write), self._answer)
+        beside: Beside = do_now if at_once else self._thread.do
+        beside(partial(_written, order, now, totals, write), self._answer)
 
     def _answer(self, answer: tuple[CheckpointPart | NotSaved, PartFiles]) -> None:
         message, files = answer

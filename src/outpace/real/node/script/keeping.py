@@ -1,8 +1,8 @@
-"""Hands over what a script keeps when the coordinator asks for it, and restores it.
+"""Saves what a script keeps when the coordinator asks for it, and restores it.
 
 The state is copied when the script begins the first forward pass of an iteration, as in virtual
-time (`engine.scripts.kept`). A small one is sent at once. Of a large one another thread makes a
-file's content, and the next `optimizer.step()` sends it.
+time (`engine.scripts.kept`). A small one is written at once; a large one is by another thread, and
+the next `optimizer.step()` says so.
 
 Between checkpoints the state is sent a few times a second, for a process that may take the place
 of this one (`Pace`). That process begins with the state, and computes the iterations from there on
@@ -20,17 +20,14 @@ from typing import Final
 
 import torch
 
+from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
-from outpace.real.background import BackgroundThread
+from outpace.real.background import Beside, do_now
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import (
-    MOST_REPORTED,
-    NotSaved,
-    ScriptState,
-    TakeCheckpoint,
-)
+from outpace.real.net.checkpoint_messages import MOST_REPORTED, NotSaved, ScriptState
 from outpace.real.node.member import REPORT_EVERY_S
+from outpace.real.node.saving.saver import PartFiles, SavedPart, Saver
 from outpace.real.node.script.saving import NextForward, packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
@@ -38,7 +35,7 @@ from outpace.record.checkpoints.trees import Unfit, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
-from outpace.sync.messages import WireMessage
+from outpace.sync.checkpoint.cuts import WorkerCuts
 
 _SHARE: Final = 0.01  # of the time of the script, for the copies
 
@@ -56,6 +53,11 @@ class Pace:
     def __init__(self, *, reports: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._reports, self._clock = reports, clock
         self._next = 0.0
+
+    @property
+    def reports(self) -> bool:
+        """True if states are sent at all."""
+        return self._reports
 
     def is_due(self, iteration: int, before: int | None) -> bool:
         """Return whether the state at the beginning of an iteration is sent.
@@ -79,11 +81,10 @@ class Pace:
         self._reports = False
 
 
-_SMALL: Final = 1 << 20  # bytes, of which the content of a file takes no time
-_REPORT: Final = TakeCheckpoint(0, None)  # a state between checkpoints
+_SMALL: Final = 1 << 20  # bytes, of which writing a file takes no time
 
 
-class Keeping:
+class Keeping(Saver):
     """The state of a worker's script, and the requests to save it.
 
     Args:
@@ -94,6 +95,9 @@ class Keeping:
         repeats_left: iterations that the script computes again, from the present one on.
     """
 
+    _process: ServedWorker
+    _cuts: WorkerCuts
+
     def __init__(
         self,
         process: ServedWorker,
@@ -102,17 +106,16 @@ class Keeping:
         *,
         reports: bool,
     ) -> None:
-        self._process, self._kept = process, kept
+        super().__init__(process, WorkerCuts(self._take, self._miss, or_later=True))
+        self._kept = kept
         self._forward, self._next_forward = NextForward(is_paused), NextForward(is_paused)
         self.repeats_left = 0
         self._logs = False  # True if what the script logs in them is not known yet
         self._since: Time = 0  # they are computed
         self._is_last = False  # in the last repeated one
-        self._asked: TakeCheckpoint | None = None
-        self._present: TakeCheckpoint | None = None  # for which the state is copied next
+        self._due: list[int] = []  # checkpoints for which the state is copied next
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
-        self._thread = BackgroundThread(process.clock)  # makes the content of a file
         process.take_checkpoint = self.take
 
     # -- iterations that are computed again ----------------------------------------------
@@ -177,37 +180,8 @@ class Keeping:
 
     # -- requests --------------------------------------------------------------------
 
-    def take(self, message: WireMessage) -> bool:
-        """Follow an order of the coordinator; False if it is another message."""
-        if isinstance(message, TakeCheckpoint):
-            self._asked = message
-            if self._is_past(message):
-                self._miss(message)
-        elif isinstance(message, NotSaved):
-            if self._asked is not None and self._asked.number == message.number:
-                self._drop_asked()
-        else:
-            return False
-        return True
-
-    def _is_past(self, asked: TakeCheckpoint) -> bool:
-        began = self._began
-        return asked.clock is not None and began is not None and began >= asked.clock
-
-    def _miss(self, asked: TakeCheckpoint) -> None:
-        assert self._began is not None
-        self._drop_asked()
-        self._process.coordinator.send(NotSaved(asked.number, self._began))
-
-    def _drop_asked(self) -> None:
-        """Have no state copied for the checkpoint; it may still be copied for another reason."""
-        if self._present is self._asked:
-            self._forget()
-        self._asked = None
-
-    def _forget(self) -> None:
-        self._asked = self._present = None
-        self._forward.forget()
+    def _take(self, number: int) -> None:
+        self._due.append(number)
 
     def begins(self, iteration: int) -> None:
         """The script begins an iteration, with new parameters."""
@@ -216,32 +190,30 @@ class Keeping:
             return
         if self._began is None and (first := self._process.first_iteration) is not None:
             self._began = first - 1  # by the process that was here before
-        asked = self._asked
-        if asked is not None and self._is_past(asked):
-            self._miss(asked)
-            asked = None
-        is_due = self._pace.is_due(iteration, self._began) and self._kept.is_complete
+            self._cuts.pass_over(self._began)
+        self._cuts.pass_by(iteration)
+        reports = self._pace.is_due(iteration, self._began) and self._kept.is_complete
         self._began = iteration
-        if asked is not None and (asked.clock is None or iteration >= asked.clock):
-            self._present = asked
-        else:
-            self._present = _REPORT if is_due else None
+        is_copied = bool(self._due) or reports
         # Noted in this iteration only: that takes 0.05 ms, twice.
-        HERE.data.note = None if self._present is None else random_states
+        HERE.data.note = random_states if is_copied else None
         HERE.data.generators = None
         HERE.data.steps()
         self._forward.forget()
-        if self._present is not None:
-            self._forward.call(self._copy)
+        if is_copied:
+            self._forward.call(partial(self._copy, reports))
 
-    def _copy(self) -> None:
-        """Copy the state at the first forward pass of the iteration."""
-        present, asked, process = self._present, self._asked, self._process
-        self._forget()
-        if present is _REPORT:
-            self._asked = asked
-        assert present is not None
-        is_complete = self._kept.is_complete
+    def _copy(self, reports: bool) -> None:
+        """Copy the state at the first forward pass of the iteration.
+
+        reports: it is to be sent between checkpoints.
+        """
+        orders = [self._asked.pop(number) for number in self._due if number in self._asked]
+        self._due.clear()
+        if not (orders or reports):
+            return  # the checkpoint was given up
+        process, is_complete = self._process, self._kept.is_complete
+        assert self._began is not None
         try:
             with self._pace.measured():
                 state = self._kept.state()
@@ -250,36 +222,35 @@ class Keeping:
                 copy = packed_state(state, process.name)
         except Unfit as error:
             self._pace.stop()
-            if present is not _REPORT:
-                self._send(NotSaved.because(present.number, error))
+            for order in orders:
+                self._send(NotSaved.because(order.number, error))
             return
         size = size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format
             self._pace.stop()
-            if present is _REPORT:
-                return
+        process.flush()  # what the script has logged before belongs to the checkpoint
+        if self._pace.reports and is_complete:
+            beside: Beside = do_now if size <= _SMALL else self._thread.do
+            beside(partial(to_bytes, copy), partial(self._report, self._began))
         totals = Totals()
         totals.add(process.recorder.totals)
-        assert self._began is not None
-        head = partial(
-            ScriptState,
-            present.number,
-            process.now,
-            totals,
-            is_complete,
-            done=self._began,
-        )
-        if size <= _SMALL:
-            data = to_bytes(copy)
-            self._send(head(head_of(data)), data)
-            return
-        self._thread.do(partial(to_bytes, copy), lambda data: self._send(head(head_of(data)), data))
+        saved = SavedPart(self._began, is_complete=is_complete, kept_at=process.now)
+        write = partial(_write, saved, kept_in(process.worker), copy)
+        for order in orders:
+            self._write(order, process.now, totals, write, at_once=size <= _SMALL)
 
-    def _send(self, message: WireMessage, data: torch.Tensor | None = None) -> None:
-        self._process.flush()  # what the script has logged before belongs to the checkpoint
-        self._process.coordinator.send(message, data)
+    def _report(self, iteration: int, data: torch.Tensor) -> None:
+        self._send(ScriptState(head_of(data), iteration), data)
 
     def end(self) -> None:
         """Send what is being prepared: the script leaves the training."""
-        self._forget()
+        self._due.clear()
+        self._forward.forget()
         self._thread.settle()
+
+
+def _write(
+    saved: SavedPart, name: str, kept: dict[str, torch.Tensor], files: PartFiles
+) -> SavedPart:
+    files.add(name, kept)
+    return saved
