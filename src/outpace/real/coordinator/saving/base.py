@@ -37,6 +37,7 @@ from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
 
 LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first process
+SCRIPTS: Final = 1 << 31  # the number of worker 0's script among servers
 # What workers did before a part was saved has been reported by then.
 REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 
@@ -278,6 +279,10 @@ class Checkpoints(ABC):
         saved = self._saved_of(present, process, message)
         is_whole = self._planner.saved(message.number, process, saved.clock)
         present.parts[process] = message, saved
+        if saved.kept_at is not None and saved.is_complete:
+            self.unrepeatable.discard(process % SCRIPTS)
+        elif saved.kept_at is not None:
+            self.unrepeatable.add(process % SCRIPTS)
         self._watch(present)
         if is_whole:
             self._has_all_parts(present)
@@ -364,10 +369,11 @@ class Checkpoints(ABC):
         if self._open is not present:  # the run has ended meanwhile
             return
         self._open = None
-        taken = self._taken(present)
+        taken, saved = self._taken(present), [(n, part) for n, (_, part) in present.parts.items()]
+        times = {n % SCRIPTS: part.kept_at for n, part in saved if part.kept_at is not None}
         self._version = max(self._version, taken.updates)
         try:
-            self._complete(taken, present.folder, present.times)
+            self._complete(taken, present.folder, times)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
         else:

@@ -27,7 +27,7 @@ from outpace.blocks.block import Block
 from outpace.engine.resuming import kept_in
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import LONGEST_S, Answer, Checkpoints
+from outpace.real.coordinator.saving.base import LONGEST_S, SCRIPTS, Answer, Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
@@ -48,7 +48,6 @@ from outpace.sync.checkpoint.state import lacking
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _AHEAD: Final = 2  # clocks, so that no server is past the chosen one
-_SCRIPTS: Final = 1 << 31  # the number of worker 0's script among the shards
 _TIMELY: Final = 2  # iterations in which a script must have been saved
 
 
@@ -84,7 +83,7 @@ class CheckpointsOfServers(Checkpoints):
         # For the planner the scripts are shards behind those of all servers that there may be.
         scripts = range(experiment.workers if experiment.has_script else 0)
         self._workers = {worker_name(worker): worker for worker in scripts}
-        behind = {name: _SCRIPTS + worker for name, worker in self._workers.items()}
+        behind = {name: SCRIPTS + worker for name, worker in self._workers.items()}
         super().__init__(run, self._servers | behind, planner, "servers")
         self._planner.join(behind.values())
         self._is_elsewhere = experiment.is_elsewhere
@@ -114,12 +113,12 @@ class CheckpointsOfServers(Checkpoints):
         return totals.iterations
 
     def _sees_folder(self, process: int) -> bool:
-        return super()._sees_folder(process) and not (process >= _SCRIPTS and self._is_elsewhere)
+        return super()._sees_folder(process) and not (process >= SCRIPTS and self._is_elsewhere)
 
     def _require(self, present: Open, process: int, saved: SavedPart) -> None:
         record, files = saved.shard, [part.file for part in saved.parts]
-        if process >= _SCRIPTS:
-            if files != [kept_in(process - _SCRIPTS)] or record or saved.own:
+        if process >= SCRIPTS:
+            if files != [kept_in(process - SCRIPTS)] or record or saved.own:
                 raise ProtocolError("it did not save what its script keeps, or more than that")
             return
         if record is None or record.shard != process or files != [record.file]:
@@ -128,8 +127,8 @@ class CheckpointsOfServers(Checkpoints):
             raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
 
     def _files(self, present: Open, process: int) -> Collection[str]:
-        if process >= _SCRIPTS:
-            return {kept_in(process - _SCRIPTS)}
+        if process >= SCRIPTS:
+            return {kept_in(process - SCRIPTS)}
         return {server_name(process) + SUFFIX}
 
     # -- workers -------------------------------------------------------------------
@@ -150,7 +149,7 @@ class CheckpointsOfServers(Checkpoints):
             return
         del scripts.orders[worker]
         scripts.told.discard(worker)
-        if self._planner.saved(present.number, _SCRIPTS + worker):
+        if self._planner.saved(present.number, SCRIPTS + worker):
             self._has_all_parts(present)
         self._ask_servers(present)
 
@@ -166,7 +165,7 @@ class CheckpointsOfServers(Checkpoints):
 
     def _lacks(self, present: Open, worker: int) -> bool:
         """True if the file of this worker's script is missing."""
-        return _SCRIPTS + worker not in present.parts
+        return SCRIPTS + worker not in present.parts
 
     def _begin_anew(self, present: Open) -> None:
         """Give a checkpoint up, and take another one."""
@@ -204,33 +203,25 @@ class CheckpointsOfServers(Checkpoints):
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
         self._require_told(process)
         super()._take_part(present, process, message)
-        scripts = self._scripts
-        if process >= _SCRIPTS:
-            self._note_saved(present, process - _SCRIPTS)
-        elif len(shards_in(present)) == len(self._servers):
-            for worker in scripts.orders.keys() - scripts.told:
+        if self._open is not present:
+            return  # it is taken again
+        _, saved = present.parts[process]
+        if process >= SCRIPTS and saved.is_complete and self._kept is not None:
+            self._kept.saved(process - SCRIPTS, saved.iteration)
+        if len(shards_in(present)) == len(self._servers):
+            for worker in self._scripts.orders.keys() - self._scripts.told:
                 self._tell_worker(worker)
         self._has_answered(present, process)
 
     def _require_told(self, process: int) -> None:
-        if process >= _SCRIPTS and process - _SCRIPTS not in self._scripts.told:
+        if process >= SCRIPTS and process - SCRIPTS not in self._scripts.told:
             raise ProtocolError("it was not asked for what its script keeps")
 
     def _has_answered(self, present: Open, process: int) -> None:
         """Note that a process has taken its state."""
-        if process >= _SCRIPTS:
-            self._scripts.answered.add(process - _SCRIPTS)
+        if process >= SCRIPTS:
+            self._scripts.answered.add(process - SCRIPTS)
             self._ask_servers(present)
-
-    def _note_saved(self, present: Open, worker: int) -> None:
-        message, saved = present.parts[_SCRIPTS + worker]
-        present.times[worker] = message.now
-        if not saved.is_complete:
-            self.unrepeatable.add(worker)
-            return
-        self.unrepeatable.discard(worker)
-        if self._kept is not None:
-            self._kept.saved(worker, saved.iteration)
 
     def _has_all_parts(self, present: Open) -> None:
         """Complete the checkpoint; without the end of a script it is taken again."""
@@ -265,7 +256,7 @@ class CheckpointsOfServers(Checkpoints):
             self._ask_servers(self._open)
 
     def _ask(self, order: Order, folder: Path) -> None:
-        worker, present, scripts = order.shard - _SCRIPTS, self._open, self._scripts
+        worker, present, scripts = order.shard - SCRIPTS, self._open, self._scripts
         assert present is not None
         # At the start all are asked before any begins, so a script is saved at its first iteration,
         # and the servers before the first push.
@@ -301,8 +292,8 @@ class CheckpointsOfServers(Checkpoints):
             self._ask_server(order, present.folder)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
-        told = {_SCRIPTS + worker for worker in self._scripts.told}
-        orders = [each for each in orders if each.shard < _SCRIPTS or each.shard in told]
+        told = {SCRIPTS + worker for worker in self._scripts.told}
+        orders = [each for each in orders if each.shard < SCRIPTS or each.shard in told]
         super()._give_up(present, orders, why)
 
     def _taken(self, present: Open) -> Taken:

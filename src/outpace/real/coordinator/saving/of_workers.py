@@ -21,12 +21,12 @@ from outpace.engine.resuming import kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.open import Open, SavedRun
-from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, TakeCheckpoint
 from outpace.real.node.saving.of_worker import COMMON
 from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.planner import CutPlanner, Order
 from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
 
@@ -64,7 +64,6 @@ class CheckpointsOfWorkers(Checkpoints):
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
         self._beside = run.beside
-        self._mean: tuple[ShardRecord, Part] | None = None  # of the open checkpoint
         if run.resume is not None:
             self._version = run.resume.updates
 
@@ -158,17 +157,10 @@ class CheckpointsOfWorkers(Checkpoints):
 
     # -- the mean of models that differ ------------------------------------------------
 
-    def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
-        super()._take_part(present, process, message)
-        _, saved = present.parts[process]
-        present.times[process] = message.now if saved.kept_at is None else saved.kept_at
-        if not saved.is_complete:
-            self.unrepeatable.add(process)
-
     def _lacks_mean(self, present: Open) -> bool:
         """True if the workers have saved their models, and their mean is not there yet."""
         awaited = self._apart and not present.at_start and not self._planner.is_open
-        return awaited and self._mean is None
+        return awaited and present.mean is None
 
     def _has_all_parts(self, present: Open) -> None:
         if not self._lacks_mean(present):
@@ -187,19 +179,14 @@ class CheckpointsOfWorkers(Checkpoints):
             self._give_up(present, [], str(mean))
             self._await_version()
             return
-        self._mean = mean
+        present.mean = mean
         super()._has_all_parts(present)
-
-    def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
-        self._mean = None
-        super()._give_up(present, orders, why)
 
     def _finish(self, present: Open) -> None:
         if self._open is present and self._lacks_mean(present):  # the run ends
             self._give_up(present, [])
             return
         super()._finish(present)
-        self._mean = None
 
     # -- the complete checkpoint -----------------------------------------------------------
 
@@ -208,8 +195,8 @@ class CheckpointsOfWorkers(Checkpoints):
         saved = {worker: each for worker, (_, each) in present.parts.items()}
         files = [part for worker in sorted(saved) for part in saved[worker].parts]
         common = next((each.shard for each in saved.values() if each.shard is not None), None)
-        if self._mean is not None:
-            common, part = self._mean
+        if present.mean is not None:
+            common, part = present.mean
             files.append(part)
         if common is None:
             raise AssertionError("a worker was asked for the common model")

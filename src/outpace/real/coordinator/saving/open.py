@@ -57,9 +57,9 @@ class Open:
     """A checkpoint that is being taken.
 
     at_start: before the time of the run began. parts: what each process has sent and encoded, by
-    its number. fetched: the files of those that do not see the folder, which are on the disk.
-    times: for each worker whose script is saved, the time of the run at which it was. is_watched:
-    it is given up if the parts that are missing do not come.
+    its number. fetched: the files of those that do not see the folder, which are on the disk. mean:
+    of models that differ, once it is written. is_watched: it is given up if the parts that are
+    missing do not come.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Open:
     at_start: bool
     parts: dict[int, tuple[CheckpointPart, SavedPart]] = field(default_factory=dict)
     fetched: dict[int, list[Part]] = field(default_factory=dict)
-    times: dict[int, Time] = field(default_factory=dict)
+    mean: tuple[ShardRecord, Part] | None = None
     is_watched: bool = False
 
 
