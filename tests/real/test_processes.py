@@ -397,7 +397,7 @@ def test_ctrl_c_while_it_starts_leaves_no_process(start, cold, after_s):
 
 @linux
 def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
-    launcher = LocalLauncher(RealClock(), lambda *_: None)
+    launcher = LocalLauncher(RealClock(), lambda *_: None, print)
     launcher.start(Role("first", time.sleep, (60,)))  # so that there is a fork server
     first = launcher.pids["first"]
     read_signed = multiprocessing.forkserver.read_signed

@@ -64,7 +64,7 @@ class HostsLauncher(LocalLauncher):
         self,
         clock: RealClock,
         on_exit: OnExit,
-        on_output: OnOutput | None = None,
+        on_output: OnOutput,
         *,
         hosts: Hosts,
         places: Mapping[str, int],
@@ -75,8 +75,7 @@ class HostsLauncher(LocalLauncher):
         addresses = list(hosts.namespaces)
         self._addresses = {role: addresses[place] for role, place in places.items()}
         self._variables = variables
-        self._started: dict[str, str] = {}  # addresses, by role
-        self.nodes = self._started
+        self.nodes = self._started = dict[str, str]()  # addresses, by role
 
     def start(self, role: Role) -> None:
         address = self._started[role.name] = self._addresses[role.name]
@@ -90,7 +89,7 @@ def _on_host(
     namespace: str,
     variables: Mapping[str, str],
     real_time: bool,
-    target: Callable[..., None],
+    target: Callable[..., object],
     arguments: tuple[Any, ...],
 ) -> None:
     """Run a role on its host. Threads that it starts are on that host, too."""

@@ -16,6 +16,7 @@ from benchmarks.micro.real.processes import between, value_of
 from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
 from outpace.engine.losses import rules_about_losses
+from outpace.engine.output import print_line
 from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
@@ -163,7 +164,7 @@ def whole(
             log=lambda text: print(text, file=sys.stderr),
         )
     )
-    group = LocalLauncher(coordinator.clock, coordinator.losses.process_ended)
+    group = LocalLauncher(coordinator.clock, coordinator.losses.process_ended, print_line)
     results = []
     try:
         for name in names:

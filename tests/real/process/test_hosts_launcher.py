@@ -50,7 +50,7 @@ def noted(did: list[str]) -> Any:
 def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves):
     """Else it would wait without limit for the place that the first one did not get."""
     did: list[str] = []
-    launcher = HostsLauncher(noted(did), RealClock(), lambda *_: None)
+    launcher = HostsLauncher(noted(did), RealClock(), lambda *_: None, print)
     role = Role("worker-3", print, ())
     launcher.start(role)
     if leaves:
@@ -68,5 +68,5 @@ def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
 
     for no_room, words in ((fails, ""), (lambda names: f"none for {names[0]}", "none for a")):
         hosts = SimpleNamespace(nodes={}, room_s=0.0, no_room=no_room)
-        launcher = HostsLauncher(hosts, RealClock(), lambda *_: None)
+        launcher = HostsLauncher(hosts, RealClock(), lambda *_: None, print)
         assert launcher.no_room(["a"]) == words

@@ -149,24 +149,20 @@ class RunTimeFit:
     errors: Errors | None
 
 
-def fit_run_times(recordings: list[Recording], seed: int = 0) -> RunTimeFit:
-    """Return the law of the run times of these runs, which have the same workers.
-
-    Args:
-        seed: For the run times that are drawn from the law to compare.
-    """
+def fit_run_times(recordings: list[Recording]) -> RunTimeFit:
+    """Return the law of the run times of these runs, which have the same workers."""
     warm_up = max(warm_up_of(each.seconds) for each in recordings)
     recordings = [each.without(warm_up) for each in recordings]
     seconds = np.concatenate([each.seconds for each in recordings])
     best = independent_fits(seconds)[0]
     law: Law = best.law
     errors: Errors | None = best.errors
-    goodness = compare(law, recordings, seed)
+    goodness = compare(law, recordings)
     if goodness.complaints():
         switching = switching_fit([(each.starts, each.seconds) for each in recordings])
         if switching is not None and switching.bic < best.bic:
             law, errors = switching.law, None
-            goodness = compare(law, recordings, seed)
+            goodness = compare(law, recordings)
     reasons = goodness.complaints()
     errors = None if reasons else errors
     return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up, errors)
@@ -188,11 +184,11 @@ def warm_up_of(seconds: Floats) -> int:
     return first
 
 
-def compare(law: Law, recordings: list[Recording], seed: int = 0) -> Goodness:
+def compare(law: Law, recordings: list[Recording]) -> Goodness:
     """Compare the law with recorded run times."""
     seconds = np.concatenate([each.seconds for each in recordings])
     workers = seconds.shape[1]
-    drawn = _draw(law, workers, recordings, seed)
+    drawn = _draw(law, workers, recordings)
     whole = seconds[~np.isnan(seconds).any(axis=1)]
     recorded_order, error = _order_statistics(whole)
     return Goodness(
@@ -209,20 +205,20 @@ def compare(law: Law, recordings: list[Recording], seed: int = 0) -> Goodness:
     )
 
 
-def _draw(law: Law, workers: int, recordings: list[Recording], seed: int) -> Floats:
+def _draw(law: Law, workers: int, recordings: list[Recording]) -> Floats:
     """Return run times of the law, shape (T', N)."""
     count = max(200, _DRAWN // workers)
     factors = np.array(law.factors or [1.0] * workers)
     if not isinstance(law, Regimes):
         draw = law.shape()
-        source = generator(seed, "goodness of fit")
+        source = generator(0, "goodness of fit")
         multiples = draw(source, count * workers).reshape(count, workers)
         return law.mean_s * factors * multiples
     # A worker's next iteration starts as much later than this one ends as it did on average.
     gaps = [np.diff(each.starts, axis=0) - each.seconds[:-1] for each in recordings]
     rest = max(0.0, float(np.nanmean(np.concatenate(gaps)))) if sum(map(len, gaps)) else 0.0
     times = np.empty((count, workers))
-    run_time = law.run_time(seed, workers)
+    run_time = law.run_time(0, workers)
     for worker in range(workers):
         now = 0.0
         for iteration in range(count):

@@ -23,17 +23,13 @@ _LOOK_S: Final = 0.02
 
 
 class LocalLauncher(Launcher):
-    """A launcher whose processes are children of this one.
-
-    on_output: if None, the processes print to this process's standard output and error. address: of
-    this machine.
-    """
+    """A launcher whose processes are children of this one. address: of this machine."""
 
     def __init__(
         self,
         clock: RealClock,
         on_exit: OnExit,
-        on_output: OnOutput | None = None,
+        on_output: OnOutput,
         address: str = LOOPBACK,
     ) -> None:
         self._clock, self._on_exit, self._on_output = clock, on_exit, on_output
@@ -48,15 +44,11 @@ class LocalLauncher(Launcher):
 
     def start(self, role: Role) -> None:
         role = role.at(self._address)
-        output = None
-        if self._on_output is not None:
-            output = Output(self._clock, role.name, self._on_output)
-        pipes = None if output is None else output.for_process
+        output = Output(self._clock, role.name, self._on_output)
+        pipes = output.for_process
         process = forking.start(role.name, _play, role.target, role.arguments, pipes)
-        self._running[role.name] = process
-        if output is not None:
-            output.started()
-            self._outputs[role.name] = output
+        output.started()
+        self._running[role.name], self._outputs[role.name] = process, output
         self._clock.watch(process.sentinel, lambda: self._ended(role.name))
 
     def is_ending(self, name: str) -> bool:
@@ -110,8 +102,7 @@ class LocalLauncher(Launcher):
         process = self._running.pop(name)
         self._clock.forget(process.sentinel)
         process.join()
-        if name in self._outputs:
-            self._outputs.pop(name).close()
+        self._outputs.pop(name).close()
         how = forking.how_it_ended(process)
         process.close()
         self._on_exit(name, how)
@@ -120,9 +111,8 @@ class LocalLauncher(Launcher):
 def _play(
     target: Callable[..., object],
     arguments: Sequence[Any],
-    pipes: tuple[Connection, Connection] | None,
+    pipes: tuple[Connection, Connection],
 ) -> None:
     """Run a role in its process."""
-    if pipes is not None:
-        print_into(*pipes)
+    print_into(*pipes)
     target(*arguments)

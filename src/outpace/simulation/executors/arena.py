@@ -1,4 +1,4 @@
-"""Memory that processes share, in slots, each for the blocks of one flat vector.
+"""Memory that processes share, and slots in it, each for the blocks of one flat vector.
 
 The memory has no name, so nothing is left behind when processes are killed, and no limit of
 /dev/shm applies.
@@ -10,39 +10,74 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.reduction import DupFd
 from typing import Any
 
 import torch
 
 
+class SharedMemory:
+    """Memory that two processes share, and that can grow.
+
+    Pickled for a process that is being started, it stays the same memory.
+    """
+
+    def __init__(self, file: int | None = None) -> None:
+        self._file = _anonymous_file() if file is None else file
+        self._memory: mmap.mmap | None = None
+
+    def view(self, place: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return the vector that begins at this byte."""
+        if not elements:
+            return torch.empty(0, dtype=dtype, device="cpu")
+        if self._memory is None or len(self._memory) < place + elements * dtype.itemsize:
+            self._memory = mmap.mmap(self._file, os.fstat(self._file).st_size)
+        return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=place)
+
+    def require(self, size: int) -> None:
+        """Let the memory grow to this size in bytes, if it is smaller."""
+        if os.fstat(self._file).st_size < size:
+            os.ftruncate(self._file, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+    def close(self) -> None:
+        """Let this process use the memory no more. The last view of it frees it."""
+        os.close(self._file)
+        self._memory = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (type(self), DupFd(self._file))
+
+
+def _inherited(kind: type[SharedMemory], file: Any) -> SharedMemory:
+    return kind(file.detach())
+
+
+def _anonymous_file() -> int:
+    """Return the descriptor of an empty file that has no name."""
+    if sys.platform == "linux":
+        return os.memfd_create("outpace")
+    with tempfile.TemporaryFile() as named:
+        return os.dup(named.fileno())
+
+
 class Arena:
-    """Slots of shared memory. Pickled for a process that is being started, it stays the same one.
+    """Slots of shared memory.
 
     Args:
         lengths: The lengths of the blocks of a slot, which lie one after the other.
-        file: Descriptor of the memory of an existing arena.
     """
 
-    def __init__(
-        self, lengths: tuple[int, ...], dtype: torch.dtype, slots: int, file: int | None = None
-    ) -> None:
-        self._lengths, self._dtype, self._slots = lengths, dtype, slots
+    def __init__(self, lengths: tuple[int, ...], dtype: torch.dtype, slots: int) -> None:
+        self._lengths, self._dtype = lengths, dtype
         pages = -(-sum(lengths) * dtype.itemsize // mmap.PAGESIZE)
         self._slot_bytes = pages * mmap.PAGESIZE
-        size = self._slot_bytes * slots
-        self._file = anonymous_file(size) if file is None else file
-        self._memory = mmap.mmap(self._file, size)
+        self._memory = SharedMemory()
+        self._memory.require(self._slot_bytes * slots)
 
     def blocks(self, slot: int) -> list[torch.Tensor]:
         """Return new views of the blocks in a slot."""
-        whole = torch.frombuffer(
-            self._memory,
-            dtype=self._dtype,
-            count=sum(self._lengths),
-            offset=slot * self._slot_bytes,
-        )
+        whole = self._memory.view(slot * self._slot_bytes, sum(self._lengths), self._dtype)
         return list(torch.split_with_sizes(whole, self._lengths))
 
     def write(self, slot: int, blocks: Sequence[torch.Tensor]) -> None:
@@ -51,23 +86,4 @@ class Arena:
 
     def close(self) -> None:
         """Give the memory up; it is freed with the last view. No other method may follow."""
-        os.close(self._file)
-        del self._memory
-
-    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[Any, ...]]:
-        return _attached, (self._lengths, self._dtype, self._slots, DupFd(self._file))
-
-
-def _attached(lengths: tuple[int, ...], dtype: torch.dtype, slots: int, file: Any) -> Arena:
-    return Arena(lengths, dtype, slots, file.detach())
-
-
-def anonymous_file(size: int) -> int:
-    """Return the descriptor of a file of that size, in bytes, that has no name."""
-    if sys.platform == "linux":
-        file = os.memfd_create("outpace")
-    else:
-        with tempfile.TemporaryFile() as named:
-            file = os.dup(named.fileno())
-    os.ftruncate(file, size)
-    return file
+        self._memory.close()

@@ -5,50 +5,15 @@ One side writes while the other waits.
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Sequence
-from multiprocessing.reduction import DupFd
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from outpace.engine.scripts.buffers import BufferLayout
-from outpace.simulation.executors.arena import anonymous_file
+from outpace.simulation.executors.arena import SharedMemory
 
 _ALIGNED: Final = 64  # bytes
-
-
-class SharedMemory:
-    """Memory that two processes share, and that can grow. Pickled, it stays the same memory."""
-
-    def __init__(self, file: int | None = None) -> None:
-        self._file = anonymous_file(0) if file is None else file
-        self._memory: mmap.mmap | None = None
-
-    def view(self, place: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return the vector that begins at this byte."""
-        if not elements:
-            return torch.empty(0, dtype=dtype, device="cpu")
-        if self._memory is None or len(self._memory) < place + elements * dtype.itemsize:
-            self._memory = mmap.mmap(self._file, os.fstat(self._file).st_size)
-        return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=place)
-
-    def require(self, size: int) -> None:
-        """Let the memory grow to this size in bytes, if it is smaller."""
-        if os.fstat(self._file).st_size < size:
-            os.ftruncate(self._file, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-
-    def close(self) -> None:
-        """Let this process use the memory no more. The last view of it frees it."""
-        os.close(self._file)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _inherited, (type(self), DupFd(self._file))
-
-
-def _inherited(kind: type[SharedMemory], file: Any) -> SharedMemory:
-    return kind(file.detach())
 
 
 class Slots(SharedMemory):

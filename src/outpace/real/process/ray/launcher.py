@@ -39,11 +39,11 @@ class HostsLauncher(Launcher):
         hosts: RayCluster,
         clock: RealClock,
         on_exit: OnExit,
-        on_output: OnOutput | None = None,
+        on_output: OnOutput,
     ) -> None:
         self._hosts = hosts
         self.nodes, self.room_s = hosts.nodes, hosts.room_s
-        self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
+        self._on_exit, self._on_output = on_exit, on_output
         self._running: dict[str, RayHost] = {}
         self._ending: set[RayHost] = set()  # whose process has ended, which is not told yet
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
