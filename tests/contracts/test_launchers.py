@@ -56,6 +56,11 @@ class Launched:
             assert time.monotonic() < deadline, self.told
             self.clock(self.clock.now + 5_000_000)
 
+    def for_s(self, time_s: float) -> None:
+        until = time.monotonic() + time_s
+        while time.monotonic() < until:
+            self.clock(self.clock.now + 5_000_000)
+
     def of(self, name: str) -> list[tuple[str, str]]:
         """Reports about this process, in order."""
         return [(kind, text) for kind, who, text in self.told if who == name]
@@ -185,6 +190,18 @@ def test_a_stop_that_is_not_at_once_lets_processes_end_by_themselves(launched):
     launched.until(lambda: launched.told)
     launched.launcher.stop(at_once=False)
     assert ("output", "done") in launched.of("worker-0")
+
+
+def test_a_suspended_process_stands_still_until_it_is_resumed(launched):
+    launched.start("worker-0", "import time\nwhile True: time.sleep(0.01); print('alive')")
+    launched.until(lambda: launched.told)
+    launched.launcher.suspend()
+    launched.for_s(0.3)  # takes what was printed before
+    told = len(launched.told)
+    launched.for_s(0.3)
+    assert len(launched.told) == told
+    launched.launcher.resume()
+    launched.until(lambda: len(launched.told) > told)
 
 
 def test_the_end_of_a_process_is_foreseen_until_it_is_reported(launched):

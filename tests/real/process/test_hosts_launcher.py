@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ class Host:
     """A host of a role at which nothing happens, except that it stops when it is told to."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.ended = name, threading.Event()
 
     def listen(self, hear: Any) -> None:
         self.hear = hear
@@ -28,6 +29,9 @@ class Host:
         if method == "stop":
             self.hear(self, [(STOPPED, "")])
         return Future()
+
+    def end(self) -> None:
+        self.ended.set()
 
 
 def noted(did: list[str]) -> Any:
@@ -60,6 +64,17 @@ def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves)
     given_back = ["worker-3 gives its place back"] if leaves else []
     place = "a place for worker-3"
     assert did == [place, "worker-3 is lost", *given_back, place]
+
+
+def test_a_host_that_does_not_answer_is_ended_when_its_process_is_to_be_killed(monkeypatch):
+    """Its thread may wait for the process, which does not read what it is started with."""
+    monkeypatch.setattr("outpace.real.process.ray.launcher._ANSWER_S", 0.05)
+    host = Host("worker-0")
+    hosts = SimpleNamespace(nodes={}, room_s=0.0, host=lambda _: host)
+    launcher = HostsLauncher(hosts, RealClock(), lambda *_: None, print)
+    launcher.start(Role("worker-0", print))
+    launcher.kill("worker-0")
+    assert host.ended.wait(10.0)
 
 
 def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
