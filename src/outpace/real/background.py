@@ -81,8 +81,6 @@ class BackgroundThread:
         self._waker.stop()
         self._jobs.put(None)
         self._thread.join(limit_s)
-        if self._thread.is_alive():
-            return  # it may still use the waker
         with contextlib.suppress(OutpaceError):  # the error that ended the run is known already
             for tell in self._waker.left:
                 tell()

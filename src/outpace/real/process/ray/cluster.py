@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import ray
 import ray.util
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -30,89 +30,20 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
+from outpace.real.process.ray.actor import RayHost
 from outpace.real.process.ray.connecting import (
     connected,
-    has_lost_its_node,
     last_line,
     node_names,
     nodes_now,
     nodes_of,
+    resources_of_nodes,
     staying_connected,
 )
-from outpace.real.process.ray.host import Event, Host, Survey, problem_of, survey_here
-from outpace.real.process.ray.launcher import Hear
+from outpace.real.process.ray.host import Survey, problem_of, survey_here
 from outpace.real.process.ray.placing import Group, lacking, no_room
 
-_EVENTS: Final = "events"  # a thread of its own in each actor
 _SAY_AFTER_S: Final = 3.0
-
-
-class OutpaceHost(Host):
-    """A host in an actor of Ray, which shows the name of this class beside that of the role."""
-
-    def __init__(self, name: str, folder: str) -> None:
-        super().__init__(name, ray.util.get_node_ip_address(), folder)
-
-    def survey(self, paths: Sequence[str]) -> tuple[Survey, str]:
-        """Return what this actor finds on its node, and the id of the node."""
-        return survey_here(paths), ray.get_runtime_context().get_node_id()
-
-
-class RayHost:
-    """A `Host` in an actor.
-
-    name: of its role.
-    """
-
-    def __init__(self, name: str, actor: Any) -> None:
-        self.name = name
-        self.node = ""  # its name, once it is known
-        self._actor = actor
-        self._hear: Hear = lambda *_: None
-        self._is_asked = False  # for the next events
-
-    def survey(self, paths: Sequence[str]) -> Any:
-        """Return a reference to what the actor's survey returns."""
-        return self._actor.survey.remote(list(paths))
-
-    def order(self, method: str, *arguments: Any) -> Future[Any]:
-        """Give an order; it is done when the result is there, or an error if the host is lost."""
-        return _future(self._actor.order.remote(method, *arguments))
-
-    def listen(self, hear: Hear) -> None:
-        """Call `hear` once, in another thread, with what happens next.
-
-        It takes the place of one that waits already.
-        """
-        self._hear = hear
-        if not self._is_asked:
-            self._is_asked = True
-            events = self._actor.events.options(concurrency_group=_EVENTS).remote()
-            _future(events).add_done_callback(self._has_come)
-
-    def _has_come(self, events: Future[list[Event]]) -> None:
-        """In another thread."""
-        self._is_asked = False
-        self._hear(self, events.exception() or events.result())
-
-    def end(self) -> None:
-        """End this host at once, with its process."""
-        with contextlib.suppress(RayError, ValueError):
-            ray.kill(self._actor)
-
-    def why_lost(self, error: BaseException) -> str:
-        """Say how the process ended, whose host is lost with this error."""
-        where = f" on node {self.node}" if self.node else ""
-        if not isinstance(error, ActorDiedError):
-            return f"was lost with its host{where} ({last_line(error)})"
-        if has_lost_its_node(error):
-            return f"was lost with node {self.node}" if self.node else "was lost with its node"
-        return f"was lost with its actor{where}"
-
-
-def _future(reference: Any) -> Future[Any]:
-    found: Future[Any] = reference.future()
-    return found
 
 
 _Bundle: TypeAlias = tuple[PlacementGroup, int]
@@ -143,8 +74,7 @@ class RayCluster:
         self._settings, self._groups, self._log = settings, groups, log
         # At once: in a job of Ray, another node on this machine makes the working folder anew.
         self._folder = os.getcwd()
-        self._by_role = {name: group for group in groups for name in group.names}
-        self._bundles: dict[str, _Bundle] = {}
+        self._bundles: dict[str, _Bundle] = {}  # by role
         self._of_start: list[PlacementGroup] = []
         self._free: dict[str, list[_Bundle]] = {}  # of these groups, by kind of role
         self._hosts: dict[str, RayHost] = {}
@@ -206,19 +136,18 @@ class RayCluster:
                     said = True
 
     def _lacking(self) -> str:
-        nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
         free = dict(ray.available_resources())
         for found in {id(group): group for group, _ in self._bundles.values()}.values():
             if placement_group_table(found).get("state") == "CREATED":  # what it has is this run's
                 for bundle in found.bundle_specs:
                     for name, much in bundle.items():
                         free[name] = free.get(name, 0) + much
-        return lacking(self._groups, nodes, free)
+        return lacking(self._groups, resources_of_nodes(), free)
 
     def reserve(self, names: Sequence[str]) -> None:
         """Ask for a place for each of these roles that has none."""
         for name in names:
-            if name not in self._by_role:
+            if name not in self._bundles:
                 self._place(name)
 
     @staying_connected()
@@ -228,8 +157,7 @@ class RayCluster:
         without = [name for name in without if not _has_place(self._bundles[name])]
         if not without:
             return ""
-        nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-        return no_room(self._groups, without, nodes, ray.available_resources())
+        return no_room(self._groups, without, resources_of_nodes(), ray.available_resources())
 
     @staying_connected()
     def look(self) -> ClusterView:
@@ -269,7 +197,7 @@ class RayCluster:
 
     def _new_host(self, name: str) -> RayHost:
         number = self._made[name] = self._made.get(name, 0) + 1
-        group, placed, index = self._place(name)
+        group, (placed, index) = self._group_of(name), self._place(name)
         options: dict[str, Any] = {
             # A lost node may keep the name of its actor for a while.
             "name": name if number == 1 else f"{name}.{number}",
@@ -283,27 +211,25 @@ class RayCluster:
         }
         if self._settings.runtime_env:
             options["runtime_env"] = self._settings.runtime_env
-        kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
-        actor = kind.options(**options).remote(name, self._folder)
-        host = RayHost(name, actor)
-        _future(host.survey(())).add_done_callback(lambda found: self._is_on(host, found))
+        host = RayHost(name, self._folder, options)
+        host.survey(()).future().add_done_callback(lambda found: self._is_on(host, found))
         return host
 
-    def _place(self, name: str) -> tuple[Group, PlacementGroup, int]:
-        """Return the group and the bundle of a role, a new one if the role has none."""
-        group = self._by_role.get(name)
-        if group is None:
-            group = next(each for each in self._groups if name.startswith(each.kind))
-            self._by_role[name] = group
-            if (free := self._free_with_place(group.kind)) is not None:
-                self._bundles[name] = free
-            else:
-                found = placement_group([group.bundle])
-                self._closing.callback(_remove, found)
-                self._bundles[name] = found, 0
-        else:
+    def _group_of(self, name: str) -> Group:
+        return next(group for group in self._groups if name.startswith(group.kind))
+
+    def _place(self, name: str) -> _Bundle:
+        """Return the bundle of a role, a new one if the role has none."""
+        group = self._group_of(name)
+        if name in self._bundles:
             self._change_place(name, group.kind)
-        return group, *self._bundles[name]
+        elif (free := self._free_with_place(group.kind)) is not None:
+            self._bundles[name] = free
+        else:
+            found = placement_group([group.bundle])
+            self._closing.callback(_remove, found)
+            self._bundles[name] = found, 0
+        return self._bundles[name]
 
     def _change_place(self, name: str, kind: str) -> None:
         """If the bundle of a role has lost its place, give the role a free one that has one."""
@@ -330,9 +256,8 @@ class RayCluster:
         """
         if (host := self._hosts.pop(name, None)) is not None:
             host.end()
-        group, bundle = self._by_role.pop(name, None), self._bundles.pop(name, None)
-        if group is not None and bundle is not None:
-            self._give_back(group.kind, bundle)
+        if (bundle := self._bundles.pop(name, None)) is not None:
+            self._give_back(self._group_of(name).kind, bundle)
 
     def _give_back(self, kind: str, bundle: _Bundle) -> None:
         if bundle[0] in self._of_start:
@@ -342,7 +267,7 @@ class RayCluster:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Release all other roles."""
-        for name in sorted(self._by_role.keys() - set(names)):
+        for name in sorted(self._bundles.keys() - set(names)):
             self.release(name)
 
     def _is_on(self, host: RayHost, found: Future[tuple[Survey, str]]) -> None:
@@ -369,7 +294,7 @@ class RayCluster:
         """
         with _token(shared) as token:
             wanted = [*paths, *([] if token is None else [str(token)])]
-            asked = {name: self.host(name).survey(wanted) for name in self._by_role}
+            asked = {name: self.host(name).survey(wanted) for name in self._bundles}
             references = list(asked.values())
             deadline = time.monotonic() + self._settings.wait_s
             ready, _ = ray.wait(

@@ -18,7 +18,8 @@ from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
 
 if TYPE_CHECKING:
-    from outpace.real.process.ray.cluster import RayCluster, RayHost
+    from outpace.real.process.ray.actor import RayHost
+    from outpace.real.process.ray.cluster import RayCluster
 
 _ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s

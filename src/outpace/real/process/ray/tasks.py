@@ -20,7 +20,13 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from outpace.real.process.ray.connecting import connected, last_line, node_names, nodes_now
+from outpace.real.process.ray.connecting import (
+    connected,
+    last_line,
+    node_names,
+    nodes_now,
+    resources_of_nodes,
+)
 from outpace.real.process.ray.host import Survey, problem_of, survey_here, torch_version
 from outpace.real.process.ray.task_news import Began, RunLost
 
@@ -103,9 +109,9 @@ class RayTasks:
         if time.monotonic() - when > _KNOWN_S:
             names = node_names()
             found = {
-                names[node["NodeID"]]: node["Resources"].get("CPU", 0.0)
-                for node in ray.nodes()
-                if node["Alive"] and node["NodeID"] not in self._refused
+                names[node]: resources.get("CPU", 0.0)
+                for node, resources in resources_of_nodes().items()
+                if node not in self._refused
             }
             self._cpus = time.monotonic(), found
         return found
@@ -122,12 +128,12 @@ class RayTasks:
             wait_s: for the answers of the nodes.
         """
         names, asked = node_names(), {}
-        for node in ray.nodes():
-            if node["Alive"] and node["Resources"].get("CPU"):
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        for node, resources in resources_of_nodes().items():
+            if resources.get("CPU"):
+                there = NodeAffinitySchedulingStrategy(node, soft=False)
                 options = {**self._options, "num_cpus": 0, "scheduling_strategy": there}
                 look = ray.remote(_survey).options(**options)
-                asked[names[node["NodeID"]]] = look.remote(list(paths))
+                asked[names[node]] = look.remote(list(paths))
         answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=wait_s)
         found = {}
         for name, survey in asked.items():
