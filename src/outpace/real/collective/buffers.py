@@ -119,11 +119,11 @@ class WireBuffer:
 
     @property
     def is_intact(self) -> bool:
-        """True if unchanged since it was set; scripts may change it through their gradients."""
+        """True if unchanged since `seal`; scripts may change it through their gradients."""
         return self.buffers[0]._version == self._intact
 
-    @is_intact.setter
-    def is_intact(self, _: bool) -> None:
+    def seal(self) -> None:
+        """Note that the buffers have a result."""
         self._intact = self.buffers[0]._version
 
     def write(

@@ -54,6 +54,9 @@ class Reductions:
         tell: sends a message to the coordinator.
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
+
+    Attributes:
+        done: all-reduces whose result has arrived, since the run began.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Reductions:
         self._tell, self._on_ended, self._least = tell, ended, least
         self._threads: list[CommunicationThread] = []  # the last one is that of the present group
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
-        self._done = 0  # all-reduces whose result has arrived
+        self.done = 0
         self._pending: PendingReduction | None = None
 
     def connect(
@@ -103,7 +106,7 @@ class Reductions:
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
         wires = list(self._wires)
-        self._connected.do(partial(self._even_out, self._done, wires, members, met))
+        self._connected.do(partial(self._even_out, self.done, wires, members, met))
         if part is not None:
             self._connected.do(partial(self._reduce, part, part.wire))
         return met
@@ -136,15 +139,6 @@ class Reductions:
         self._connected.do(lambda group: partial(found.set, job(group)))
         return found
 
-    @property
-    def done(self) -> int:
-        """All-reduces whose result has arrived, since the run began."""
-        return self._done
-
-    def go_on_after(self, done: int) -> None:
-        """Count on from so many, before the first one."""
-        self._done = done
-
     def begin(
         self,
         value: Block | None,
@@ -158,7 +152,7 @@ class Reductions:
         assert self._pending is None, "the last one is not over"
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
-        number = self._done
+        number = self.done
         arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
         part = self._pending = PendingReduction(
             number,
@@ -278,8 +272,8 @@ class Reductions:
         span: tuple[Time, Time],
     ) -> None:
         part.span = span
-        part.wire.is_intact = True
-        self._done += 1
+        part.wire.seal()
+        self.done += 1
         self._pending = None  # not repeated if a worker is lost from now on
         part.members = sorted(table)
         part.compared = {worker: entry.digests for worker, entry in table.items()}

@@ -71,27 +71,20 @@ class StoreConnection:
             RuntimeError: the connection cannot be made, or has ended.
         """
         with self._lock:
+            request = AskStore(next(self._numbers), operation, list(keys), list(values), amount)
             try:
-                return self._asked(limit_s, operation, keys, values, amount)
+                return self._answer_to(request, limit_s)
             except Exception as error:
                 self._over = str(error)
                 raise RuntimeError(self._over) from None
 
-    def _asked(
-        self,
-        limit_s: float,
-        operation: StoreOperation,
-        keys: Sequence[str],
-        values: Sequence[bytes],
-        amount: int,
-    ) -> StoreAnswer | None:
+    def _answer_to(self, request: AskStore, limit_s: float) -> StoreAnswer | None:
         if self._over:
             raise RuntimeError(self._over)
         if self._caller is None:
             link, handlers = self._link, Handlers(lambda *_: None, self._take, self._lost)
             self._transport = ZeroMQTransport(link.name, link.session, self._clock, lambda _: None)
             self._caller = self._transport.call(_NAME, link.store, link.key, handlers)
-        request = AskStore(next(self._numbers), operation, list(keys), list(values), amount)
         until, look = self._clock.now + nanoseconds(limit_s), nanoseconds(_LOOK_S)
         self._caller.send(request)
         while not self._closing:

@@ -198,7 +198,7 @@ class PeerWorker(WorkerProcess):
             return
         before = self._before = await self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
-        self.reductions.go_on_after(before.averages)
+        self.reductions.done = before.averages
 
     @property
     def results(self) -> int:
