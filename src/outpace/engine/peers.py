@@ -10,25 +10,31 @@ from outpace.support.units import Time
 
 
 @dataclass(slots=True, eq=False)
-class PendingMeeting:
-    """A worker's part in a meeting. Implements `Meeting`."""
+class Pending:
+    """A worker's part in what it joins with others. As it is, in a meeting: implements `Meeting`.
 
-    came: Time
-    all_here: Future[None]
+    Attributes:
+        ended: when the worker had waited for all; known then.
+    """
+
+    joined: Time
+    arrived: Future[None]
     ended: Time = field(init=False)
 
     async def over(self) -> None:
-        await self.all_here
+        await self.arrived
 
     def end(self, ended: Time) -> None:
-        """Note that all have come."""
+        """Note that it is over."""
         self.ended = ended
-        self.all_here.set(None)
+        self.arrived.set(None)
 
 
 @dataclass(slots=True, eq=False)
-class PendingExchange:
+class PendingExchange(Pending):
     """An average of two that a worker has asked for. Implements `Exchange` and `Average`.
+
+    It is over when both have the mean, or if no worker is left to average with.
 
     Attributes:
         members: the worker that asked, and its partner.
@@ -37,20 +43,9 @@ class PendingExchange:
     weight: ClassVar[int] = 1  # iterations in it
 
     iteration: int
-    joined: Time
-    arrived: Future[None]
     began: Time = field(init=False)
-    ended: Time = field(init=False)
     number: int = field(init=False)
     members: list[int] = field(init=False)
-
-    async def over(self) -> None:
-        await self.arrived
-
-    def end(self, began: Time, ended: Time) -> None:
-        """Note that it is over: both have the mean, or no worker is left to average with."""
-        self.began, self.ended = began, ended
-        self.arrived.set(None)
 
 
 class SinceJoining:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Block
-from outpace.engine.peers import PendingExchange, PendingMeeting, SinceJoining
+from outpace.engine.peers import Pending, PendingExchange, SinceJoining
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.computing import WorkerLeft
@@ -100,5 +100,5 @@ class SimulatedPeer:
         self.computed.joins_exchange(iteration)
         return self._peers.exchange(self.worker, iteration)
 
-    def meet(self, *, last: bool = False) -> PendingMeeting:
+    def meet(self, *, last: bool = False) -> Pending:
         return self._peers.meetings.come(self.worker, last=last)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outpace.blocks.block import Block, Value
-from outpace.engine.peers import PendingExchange, PendingMeeting
+from outpace.engine.peers import Pending, PendingExchange
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchanges
@@ -32,12 +32,12 @@ class SimulatedMeetings:
 
     def __init__(self, kernel: Kernel, workers: int) -> None:
         self._kernel, self._meetings = kernel, Meetings(range(workers))
-        self._parts: dict[int, PendingMeeting] = {}  # by worker
+        self._parts: dict[int, Pending] = {}  # by worker
 
-    def come(self, worker: int, *, last: bool) -> PendingMeeting:
+    def come(self, worker: int, *, last: bool) -> Pending:
         """See `PeerContext.meet`."""
-        all_here = Future[None](self._kernel, "the workers that are not at the meeting")
-        part = self._parts[worker] = PendingMeeting(self._kernel.now, all_here)
+        arrived = Future[None](self._kernel, "the workers that are not at the meeting")
+        part = self._parts[worker] = Pending(self._kernel.now, arrived)
         self._end(self._meetings.come(worker, last=last))
         return part
 

@@ -54,7 +54,7 @@ class Observer:
     def has_seen_end(self):
         return False
 
-    def exchanged(self, computed, joined, arrived, over):
+    def exchanged(self, computed, joined, arrived):
         self.joined = joined
 
 

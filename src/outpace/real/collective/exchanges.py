@@ -85,7 +85,7 @@ class PairwiseExchanges:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
         arrived = Future[None](self._kernel, f"the average beside iteration {iteration}")
-        pair = self._sought = PendingExchange(iteration, self._clock.now, arrived)
+        pair = self._sought = PendingExchange(self._clock.now, arrived, iteration)
         self._tell(TakePart("pair", iteration))
         return pair
 
@@ -151,8 +151,8 @@ class PairwiseExchanges:
     def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None
         assert pair is not None
-        # Another machine's clock may differ.
-        pair.end(min(max(pair.joined, began), ended), ended)
+        pair.began = min(max(pair.joined, began), ended)  # another machine's clock may differ
+        pair.end(ended)
         return pair
 
     def _give_up(self, meet: StartAverage) -> None:

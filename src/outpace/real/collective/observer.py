@@ -27,14 +27,13 @@ class Observer:
     def ends(self) -> None:
         """Called when all workers have learnt, in the same collective, that the run is over."""
 
-    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
+    def exchanged(self, computed: int, joined: int, arrived: int) -> None:
         """Called when all buckets of a backward pass have arrived.
 
         Args:
             computed: when this worker had handed the last bucket over, or its backward pass ended.
             joined: run time at which the latest worker gave its last bucket to Gloo, by the
                 clock of that worker.
-            over: a worker knows that the run is over, the same answer for all workers.
         """
 
     def attend(self) -> bool:

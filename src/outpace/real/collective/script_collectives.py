@@ -164,8 +164,10 @@ class BackendCollectives(Collectives):
             self._begin_agreeing()
         super().finish(buckets)
         arrived = time.monotonic_ns()
-        joined, over = self._agree(buckets)
-        self.observer.exchanged(computed, joined, arrived, over)
+        joined, is_over = self._agree(buckets)
+        if is_over:
+            self.observer.ends()
+        self.observer.exchanged(computed, joined, arrived)
 
     def end_run(self) -> None:
         """Begin no more collectives: the run is over for this worker.
@@ -278,9 +280,9 @@ class BackendCollectives(Collectives):
         if self._waits.has_another_ended():
             self._is_at_end = True
             self.observer.missed(call, begun)
-        others = self._waits.others_than(call)
+        message = self._waits.explained(call, waited_s, error)
         self.observer.broken(call)
-        raise RunError(self._waits.explained(call, others, waited_s, error)) from None
+        raise RunError(message) from None
 
 
 @not_compiled

@@ -118,14 +118,6 @@ class Waits:
         except RuntimeError:  # the run is over, and its store is closed
             self._closing.set()
 
-    def others_than(self, call: Call) -> dict[int, Told]:
-        """Return the collectives in which the other workers wait, by rank.
-
-        They have some seconds to publish it. Workers that compute or have ended are left out.
-        """
-        self.publish(call)
-        return self._answers(lambda: self._published_by_others(call))
-
     def differing(self, call: Call) -> str:
         """Return the message about workers that have called different collectives.
 
@@ -175,13 +167,13 @@ class Waits:
         ranks = set(range(self._size)) - {self._rank} - others.keys()
         return " and ".join(f"worker-{rank}" for rank in sorted(ranks))
 
-    def explained(
-        self, call: Call, others: dict[int, Told], waited_s: float, error: Exception
-    ) -> str:
+    def explained(self, call: Call, waited_s: float, error: Exception) -> str:
         """Return the message about a collective that has failed.
 
-        others: see `others_than`.
+        The other workers have some seconds to publish in which they wait.
         """
+        self.publish(call)
+        others = self._answers(lambda: self._published_by_others(call))
         mine = f"worker-{self._rank}"
         if elsewhere := _elsewhere(call, others):
             return (

@@ -8,11 +8,12 @@ is read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from outpace.blocks.block import Block, value_of
 from outpace.blocks.sums import BlockSum
+from outpace.engine.peers import Pending
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.precision import RoundedSum, bytes_on_the_wire
 from outpace.simulation.collective.routes import Route
@@ -60,9 +61,9 @@ class SimulatedAllReduces:
         if whole is None:
             whole = self._joining[number] = _AllReduce(number, self._new_sum)
         nbytes = 0 if value is None else bytes_on_the_wire(value, self._wire)
-        arrived: Future[None] = Future(self._kernel, f"the result of all-reduce {number}")
+        arrived = Future[None](self._kernel, f"the result of all-reduce {number}")
         part = whole.parts[worker] = SimulatedReduction(
-            worker, weight, nbytes, self._kernel.now, self._kernel, whole, value, arrived
+            self._kernel.now, arrived, worker, weight, nbytes, self._kernel, whole, value
         )
         self._begin_if_complete(whole)
         return part
@@ -82,7 +83,7 @@ class SimulatedAllReduces:
         size_bytes = max(part.nbytes for part in parts.values())
 
         def finished(worker: int) -> None:
-            parts[worker].end()
+            parts[worker].end(self._kernel.now)
             self.ended = max(self.ended, whole.number + 1)
             self._ended(parts[worker])
 
@@ -113,18 +114,15 @@ class _AllReduce:
 
 
 @dataclass(slots=True, eq=False)
-class SimulatedReduction:
+class SimulatedReduction(Pending):
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
     worker: int
     weight: int
     nbytes: int
-    joined: Time
     _kernel: Kernel
     _whole: _AllReduce
     _value: Block | None
-    _arrived: Future[None]
-    ended: Time = field(init=False)
 
     @property
     def number(self) -> int:
@@ -143,18 +141,13 @@ class SimulatedReduction:
     def done(self) -> bool:
         # An all-reduce of zero duration counts as done only after the instant in which it starts,
         # so the order of simultaneous events cannot matter.
-        return self._arrived.done and self._kernel.now > self.began
+        return self.arrived.done and self._kernel.now > self.began
 
     async def result(self) -> Reduced:
-        await self._arrived
+        await self.arrived
         return self._whole.reduced()
 
     def give(self) -> Any:
         """Return the value and forget it."""
         value, self._value = self._value, None
         return value
-
-    def end(self) -> None:
-        """Note that the result has arrived."""
-        self.ended = self._kernel.now
-        self._arrived.set(None)

@@ -49,7 +49,7 @@ class SimulatedExchanges:
         """
         kernel = self._kernel
         arrived = Future[None](kernel, f"the average beside iteration {iteration}")
-        pair = self._sought[worker] = PendingExchange(iteration, kernel.now, arrived)
+        pair = self._sought[worker] = PendingExchange(kernel.now, arrived, iteration)
         if not self._pairing.ask(worker, iteration):
             self._end_alone(worker)
         elif not self._is_to_start:
@@ -69,7 +69,9 @@ class SimulatedExchanges:
 
     def _end_alone(self, seeker: int) -> None:
         """End the wait of a worker because no other is left."""
-        self._sought.pop(seeker).end(self._kernel.now, self._kernel.now)
+        pair = self._sought.pop(seeker)
+        pair.began = self._kernel.now
+        pair.end(pair.began)
 
     def _start(self, _: object = None) -> None:
         """Start the averages whose workers are free."""
@@ -89,7 +91,7 @@ class SimulatedExchanges:
             self._average(*members)
             for member in members:
                 del self._pairing.busy[member]
-            pair.end(pair.began, self._kernel.now)
+            pair.end(self._kernel.now)
             self._ended(pair)
             self._start()
 

@@ -11,7 +11,7 @@ from outpace.blocks.packing import BlockHead
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.engine.peers import PendingExchange, PendingMeeting
+from outpace.engine.peers import Pending, PendingExchange
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges
 from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
@@ -76,7 +76,7 @@ class PeerWorker(WorkerProcess):
         self._exchanges: PairwiseExchanges | None = None
         self._head: BlockHead  # of the parameters
         self._device: torch.device | None = None  # of their values
-        self._meeting: PendingMeeting | None = None  # that is not over
+        self._meeting: Pending | None = None  # that is not over
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
@@ -295,9 +295,9 @@ class PeerWorker(WorkerProcess):
         assert self._exchanges is not None
         return self._exchanges.begin(iteration)
 
-    def meet(self, *, last: bool = False) -> PendingMeeting:
-        all_here = Future[None](self.kernel, "the workers that are not at the meeting")
-        part = self._meeting = PendingMeeting(self.clock.now, all_here)
+    def meet(self, *, last: bool = False) -> Pending:
+        arrived = Future[None](self.kernel, "the workers that are not at the meeting")
+        part = self._meeting = Pending(self.clock.now, arrived)
         self.coordinator.send(TakePart("meeting", last=last))
         return part
 
@@ -347,7 +347,7 @@ class PeerWorker(WorkerProcess):
         elif isinstance(message, EndMeeting):
             part, self._meeting = self._meeting, None
             if part is not None:  # another machine's clock may differ
-                part.end(min(max(part.came, message.ended), self.clock.now))
+                part.end(min(max(part.joined, message.ended), self.clock.now))
         elif self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):

@@ -164,7 +164,7 @@ class Followed(WorkerScript, Observer):
     def ends(self) -> None:
         self._is_over = True
 
-    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
+    def exchanged(self, computed: int, joined: int, arrived: int) -> None:
         known, process = self._pass, self.process
         if known is None or self._left:
             return
@@ -174,7 +174,6 @@ class Followed(WorkerScript, Observer):
         rest_s = seconds(known.ended - process.now)
         if rest_s > 0:
             time.sleep(rest_s)
-        self._is_over |= over
         iteration, worker = self._trainer.iteration, process.worker
         process.recorder.averaged(worker, iteration, known, known.computed - known.joined)
         count = len(self._workers)
