@@ -34,7 +34,7 @@ _OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 
 
 @not_compiled
-class Together(CollectiveWork):
+class CoalescedWork(CollectiveWork):
     """Several collectives as one."""
 
     def __init__(self, members: Sequence[CollectiveWork]) -> None:
@@ -134,7 +134,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def _end_coalescing(self, device: Any) -> Any:
         """Return the work of all collectives since `_start_coalescing`."""
         together, self._together = self._together or [], None
-        return Together(together)
+        return CoalescedWork(together)
 
     def __repr__(self) -> str:
         return f"OutpaceGroup(rank={self.rank()}, size={self.size()})"

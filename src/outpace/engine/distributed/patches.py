@@ -67,13 +67,13 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     c10d: Any = dist.distributed_c10d
     c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
     init = c10d.init_process_group
-    replace_everywhere(init, _around(init, script.init_process_group))
+    replace_everywhere(init, _wrapped(init, script.init_process_group))
     install_refusals()
     processes: Any = torch.multiprocessing
     processes.spawn = spawn
     model: Any = DistributedDataParallel
-    model.__init__ = _around(model.__init__, script.make_model)
-    model.forward = _around(model.forward, script.forward)
+    model.__init__ = _wrapped(model.__init__, script.make_model)
+    model.forward = _wrapped(model.forward, script.forward)
     model._register_builtin_comm_hook = register_builtin_comm_hook
     if HERE.follow is None:
         model.register_comm_hook = script.refuse_comm_hook
@@ -86,7 +86,7 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
         register_optimizer_step_post_hook(script.after_step)
 
 
-def _around(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
     """Return what takes the place of a function of torch: `by`, which gets that function first."""
 
     @functools.wraps(original)

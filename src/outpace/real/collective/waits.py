@@ -25,7 +25,7 @@ _WARN_S: Final = 30.0  # of waiting
 _WAITS, _CALLED = "waits in", "called"  # what a worker tells
 
 
-class Told(msgspec.Struct):
+class PublishedCall(msgspec.Struct):
     """What a worker lets the others know of its call; see `Signature`."""
 
     number: int
@@ -132,9 +132,9 @@ class Waits:
             found = f"{call} is no collective of another worker, which has ended or cannot be asked"
         return f"a collective differs between workers: {found}: {REMEDY}"
 
-    def _answers(self, ask: Callable[[], dict[int, Told]]) -> dict[int, Told]:
+    def _answers(self, ask: Callable[[], dict[int, PublishedCall]]) -> dict[int, PublishedCall]:
         """Return what the other workers tell within some seconds, or once all have."""
-        found: dict[int, Told] = {}
+        found: dict[int, PublishedCall] = {}
         until = time.monotonic() + _ANSWERS_S
         with contextlib.suppress(RuntimeError):  # the store is closed
             while time.monotonic() < until and not self._closing.is_set():
@@ -144,25 +144,25 @@ class Waits:
                 time.sleep(_ASK_S)
         return found
 
-    def _published_by_others(self, call: Call) -> dict[int, Told]:
+    def _published_by_others(self, call: Call) -> dict[int, PublishedCall]:
         """Return what workers have published that wait in this collective or in a later one."""
         told = self._told(_WAITS)
         return {rank: known for rank, known in told.items() if known.number >= call.number}
 
     def _tell(self, topic: str, call: Call) -> None:
-        told = Told(call.number, call.kind, call.where, call.words())
+        told = PublishedCall(call.number, call.kind, call.where, call.words())
         self._store.set(f"{self._prefix} {topic} {self._rank}", msgspec.json.encode(told))
 
-    def _told(self, topic: str) -> dict[int, Told]:
+    def _told(self, topic: str) -> dict[int, PublishedCall]:
         """Return what the other workers have told, by rank."""
         found = {}
         for rank in set(range(self._size)) - {self._rank}:
             key = f"{self._prefix} {topic} {rank}"
             if self._store.check([key]):
-                found[rank] = msgspec.json.decode(self._store.get(key), type=Told)
+                found[rank] = msgspec.json.decode(self._store.get(key), type=PublishedCall)
         return found
 
-    def _missing(self, others: dict[int, Told]) -> str:
+    def _missing(self, others: dict[int, PublishedCall]) -> str:
         """Return the names of the workers that have published nothing; empty if there is none."""
         ranks = set(range(self._size)) - {self._rank} - others.keys()
         return " and ".join(f"worker-{rank}" for rank in sorted(ranks))
@@ -191,7 +191,7 @@ class Waits:
         return f"{call} failed in {mine}: {str(error).splitlines()[0]}"
 
 
-def _elsewhere(call: Call, others: dict[int, Told]) -> str:
+def _elsewhere(call: Call, others: dict[int, PublishedCall]) -> str:
     """Return which workers wait in another collective at the same place; empty if none does."""
     return " and ".join(
         f"worker-{rank} waits in {known}"
