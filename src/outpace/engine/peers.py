@@ -60,7 +60,7 @@ class SinceJoining:
     def __init__(self) -> None:
         self.versions: list[int] = []
         self.iteration = self.joined_after = -1
-        self._spans: list[tuple[Time, Time]] = []  # of computation
+        self._spans: list[tuple[Time, Time]] | None = None  # of computation, during an average
         self._since: Time | None = None  # the computation that is under way
 
     def computes(self, now: Time) -> None:
@@ -77,24 +77,25 @@ class SinceJoining:
         version: of the common model at which the gradient was computed; None: none was.
         """
         assert self._since is not None
-        self._spans.append((self._since, now))
+        if self._spans is not None:
+            self._spans.append((self._since, now))
         self._since, self.iteration = None, iteration
         if version is not None:
             self.versions.append(version)
 
     def joins_all_reduce(self) -> list[int]:
         """The worker joins an all-reduce with what it has; return the `versions` of that."""
-        self._spans.clear()
-        self.joined_after = self.iteration
+        self._spans, self.joined_after = [], self.iteration
         given, self.versions = self.versions, []
         return given
 
     def joins_exchange(self, iteration: int) -> None:
         """The worker averages with another one, after or beside this iteration."""
-        self._spans.clear()
-        self.joined_after = iteration
+        self._spans, self.joined_after = [], iteration
 
     def computing_between(self, joined: Time, ended: Time) -> Time:
-        """Return for how long the worker has computed within this span since it joined."""
-        spans = self._spans if self._since is None else [*self._spans, (self._since, ended)]
+        """Return how long the worker has computed within this span of an average, now over."""
+        spans, self._spans = self._spans or [], None
+        if self._since is not None:
+            spans.append((self._since, ended))
         return sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
