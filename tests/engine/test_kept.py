@@ -251,3 +251,40 @@ def test_a_script_with_other_parameter_groups_is_not_resumed_and_stays_as_it_is(
     with pytest.raises(outpace.ConfigError, match=r"with 2 parameter groups, .* has 1: resume"):
         script.kept.restore(state)
     assert script.scheduler.last_epoch == 7
+
+
+def test_the_place_of_a_loader_that_makes_no_batches_is_known(places):
+    def loader():
+        return DataLoader(range(10), None, sampler=outpace.sampler(range(10)))
+
+    script = Script()
+    places()
+    first = iter(loader())
+    had = [next(first) for _ in range(3)]
+    state = script.kept.state()
+    assert state["data"] == [(0, 2)]
+    places().restore(state["data"], lambda: None)
+    assert [*had[2:], *first] == [*loader()]
+
+
+class Pairs:
+    """A batch sampler of the user's."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        indices = [*self.sampler]
+        yield from zip(indices[::2], indices[1::2], strict=True)
+
+
+def test_that_the_place_of_a_loader_with_another_batch_sampler_is_not_known_is_said(
+    places, monkeypatch
+):
+    told: list[str] = []
+    monkeypatch.setattr(HERE, "tell", told.append)
+    for is_kept in (False, True):
+        HERE.data.is_kept = is_kept
+        [*DataLoader(range(10), batch_sampler=Pairs(outpace.sampler(range(10))))]
+        assert len(told) == is_kept
+    assert "reads the epoch from its beginning" in told[0]

@@ -19,9 +19,9 @@ class WorkerSampler(DistributedSampler[Any]):
     """A DistributedSampler that notes the batch size of the DataLoader that iterates over it.
 
     A DataLoader does not tell its sampler the batch size. The object that asks for the indices is
-    a BatchSampler, which has it; where something else asks, nothing is noted. The iterator of the
-    DataLoader, further up, counts the batches that the script has had; processes of the DataLoader
-    may have drawn more.
+    a BatchSampler, which has it, or the DataLoader's iterator, if it makes no batches; where
+    something else asks, the place in the data is not known. The iterator counts the batches that
+    the script has had; processes of the DataLoader may have drawn more.
     """
 
     passes = 0  # see `Sampling`
@@ -48,11 +48,7 @@ class WorkerSampler(DistributedSampler[Any]):
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        caller = sys._getframe(1).f_locals.get("self")
-        batch_size = 0
-        if isinstance(caller, BatchSampler):
-            batch_size = caller.batch_size
-            HERE.batch_sizes.add(batch_size)
+        batch_size = _batch_size_of(sys._getframe(1).f_locals.get("self"))
         asked = self.is_asked
         indices = [*super().__iter__()]  # reads `epoch`
         self.is_asked = asked
@@ -104,7 +100,7 @@ class WorkerSampler(DistributedSampler[Any]):
 
     def _find_iterator(self) -> None:
         """Find the DataLoader's iterator, which has the BatchSampler draw, perhaps in a wrapper."""
-        frame = sys._getframe(3)  # of what called the BatchSampler
+        frame = sys._getframe(2)  # of what asked for an index
         for _ in range(_MOST_WRAPPERS if self._iterator is None else 0):
             iterator = frame.f_locals.get("self")
             if hasattr(iterator, "_num_yielded") and hasattr(iterator, "_num_workers"):
@@ -113,3 +109,20 @@ class WorkerSampler(DistributedSampler[Any]):
             if frame.f_back is None:
                 return
             frame = frame.f_back
+
+
+def _batch_size_of(reader: object) -> int:
+    """Return how many samples are a batch of what reads a sampler; 0 if that is not known."""
+    if hasattr(reader, "_index_sampler"):  # the iterator of a DataLoader with batch_size=None
+        return 1
+    size = getattr(reader, "batch_size", None) if isinstance(reader, BatchSampler) else None
+    if isinstance(size, int):
+        HERE.batch_sizes.add(size)
+        return size
+    if HERE.data.is_kept:
+        HERE.tell(
+            "outpace.sampler is not read by a DataLoader with a batch_size, so a checkpoint does "
+            "not know how far the script is in its data: a run that goes on reads the epoch from "
+            "its beginning; give the DataLoader the sampler and a batch_size"
+        )
+    return 0
