@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 from tests.support.script_runs import logged, script_run
@@ -162,3 +163,15 @@ def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_
     )
     assert "the run goes on from checkpoints/" in said[1]
     assert "the script of worker-0 begins anew, with the parameters of the checkpoint" in said[2]
+
+
+@linux
+@pytest.mark.parametrize("worker", [0, 1])
+def test_a_process_that_takes_the_place_of_a_worker_begins_with_its_buffers(tmp_path, worker):
+    saved = {"checkpoint": {"every_s": 1000}}  # of which the script keeps nothing
+    given = script_run("random_features.py", tmp_path, 30, worker, mean_s=0.05, **saved)
+    result = run(given, tmp_path / "run")
+    assert (tmp_path / "died").exists()
+    assert result.summary["restarts"] == 1
+    one, other = (torch.load(tmp_path / f"{number}.pt") for number in range(2))
+    assert all(map(torch.equal, one, other))

@@ -62,7 +62,7 @@ class Preparation:
         del kept  # as large as all that the scripts keep
         if self._run.roles.joined[workers[0]].buffer_bytes:
             await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
-            buffers = self._reports.buffers
+            buffers = self._run.buffers = self._reports.buffers
             assert buffers is not None
             self._tell(workers[1:], ModelBuffers(head_of(buffers)), buffers)
         if self._experiment.peers is not None:  # workers take the files once they have the buffers

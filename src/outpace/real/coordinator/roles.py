@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
@@ -162,6 +163,7 @@ class RunState:
         members: decides what follows when processes are lost.
         totals_of: the sums that each process has reported.
         plan: of the run, once it is made.
+        buffers: worker 0's model buffers, with which all workers begin; None: there are none.
         stop_reason: why the workers must stop; None: they go on.
         early: the run ends early: losses no longer matter.
     """
@@ -181,6 +183,7 @@ class RunState:
         self.observers: list[RunObserver] = []
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
         self.plan: Plan | None = None
+        self.buffers: Block | None = None
         self.early = False
         self.stop_reason: str | None = None
 

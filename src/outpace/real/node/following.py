@@ -52,7 +52,7 @@ class FollowingWorker(WorkerProcess):
         head = head_of(parameters)
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
-        await self.agree_on_buffers()
+        await self.agree_on_buffers(gives=self.worker == 0)
         if self.saver is not None:
             trainer.iteration = plan.first[self.worker] if plan.first else 0
             before = await self.restored(plan, self.saver, trainer.iteration)
@@ -62,10 +62,10 @@ class FollowingWorker(WorkerProcess):
         self.kernel.stop()
         await self.from_script.get()
 
-    async def agree_on_buffers(self) -> None:
+    async def agree_on_buffers(self, *, gives: bool) -> None:
         """Send those of worker 0 for the records. The script's own collectives share them."""
         own = self.trainer.read_buffers(unsaved=True)
-        await super().agree_on_buffers()
+        await super().agree_on_buffers(gives=gives)
         self.trainer.load_buffers(own)
 
     @property

@@ -82,8 +82,7 @@ class ServedWorker(WorkerProcess):
             self._to_servers.initialize(self._blocks)
         elif plan.late or digest != plan.digest:
             self._blocks = await self._to_servers.parameters(final=False)
-        if not plan.late:
-            await self.agree_on_buffers()
+        await self.agree_on_buffers(gives=self.worker == 0 and not plan.late)
         if plan.first:
             self.first_iteration = plan.first[self.worker]
         self.has_ended = self.worker in plan.ended

@@ -155,10 +155,14 @@ class WorkerProcess(Member, ABC):
             folder, lambda found: saver.restore(first, found, others_of(plan))
         )
 
-    async def agree_on_buffers(self) -> None:
-        """Load the model buffers of worker 0, which sends them."""
+    async def agree_on_buffers(self, *, gives: bool) -> None:
+        """Load the model buffers of worker 0.
+
+        Args:
+            gives: send those of this worker instead.
+        """
         buffers = self.trainer.read_buffers(unsaved=True)
-        if self.worker == 0:
+        if gives:
             self.send_buffers(buffers)
         elif buffers.numel():
             self.trainer.load_buffers(await self._buffers.get())

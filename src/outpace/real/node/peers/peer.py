@@ -113,7 +113,7 @@ class PeerWorker(WorkerProcess):
         if plan.share and isinstance(parameters, torch.Tensor):
             await self.reductions.share(parameters)
             models.start_from(parameters)
-        await self.agree_on_buffers()
+        await self.agree_on_buffers(gives=self.worker == 0)
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
