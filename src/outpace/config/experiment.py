@@ -141,9 +141,15 @@ class Experiment:
         return isinstance(self.task, Script)
 
     @property
+    def script(self) -> Script:
+        """The user's script, if `has_script`."""
+        assert isinstance(self.task, Script)
+        return self.task
+
+    @property
     def is_elsewhere(self) -> bool:
         """True if workers with this script are not started by Outpace."""
-        return isinstance(self.task, Script) and self.task.is_elsewhere
+        return self.has_script and self.script.is_elsewhere
 
     @property
     def has_stale_gradients(self) -> bool:

@@ -26,7 +26,7 @@ from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import warn
-from outpace.tasks import GivenTask, Script
+from outpace.tasks import GivenTask
 
 __all__ = ["compare", "seeds_from", "variants_from"]
 
@@ -196,7 +196,8 @@ def _carried_out(
     elsewhere: Carrier | None,
 ) -> Iterator[tuple[Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
-    if any(isinstance(run.experiment.task, GivenTask | Script) for run in runs):
+    given = (run.experiment for run in runs)
+    if any(each.has_script or isinstance(each.task, GivenTask) for each in given):
         processes = 1  # a task cannot go to another process; those of a script use all cores
     if tracker is not None:
         processes = 1  # its objects cannot go to another process

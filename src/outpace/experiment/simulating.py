@@ -38,9 +38,9 @@ def check(experiment: Experiment) -> None:
     A script is only looked for.
     """
     require_usable(experiment)
-    if isinstance(experiment.task, Script):
+    if experiment.has_script:
         experiment.load_user_code()
-        require_script(Path(experiment.task.path))
+        require_script(Path(experiment.script.path))
         return
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()

@@ -19,7 +19,7 @@ from outpace.engine.scripts.running import require_script
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
 from outpace.support.processes.forking import preload
-from outpace.tasks import Evaluation, Script, evaluation_of, require_accuracy
+from outpace.tasks import Evaluation, evaluation_of, require_accuracy
 
 
 class Training(Protocol):
@@ -100,14 +100,14 @@ class ScriptTraining:
     join_s = 1800.0  # a script may take long before it calls attach
 
     def __init__(self, experiment: Experiment, files: Path | None = None) -> None:
-        assert isinstance(experiment.task, Script)
-        path, is_elsewhere = Path(experiment.task.path), experiment.task.is_elsewhere
+        script = experiment.script
+        path, is_elsewhere = Path(script.path), script.is_elsewhere
         if not is_elsewhere:
             require_script(path)
         # Making a torch optimizer imports it, which takes two seconds of each process.
         preload("torch._dynamo")
         # Absolute, because processes start in the folder in which the fork server was started.
-        task = dataclasses.replace(experiment.task, path=str(path.absolute()))
+        task = dataclasses.replace(script, path=str(path.absolute()))
         self.experiment = experiment if is_elsewhere else dataclasses.replace(experiment, task=task)
         self.work: Callable[..., object] = partial(run_script, files=files)
 

@@ -20,7 +20,6 @@ from outpace.real.node.script.follow import Followed, followed
 from outpace.real.node.script.worker_script import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 
 
 def run_script(
@@ -42,8 +41,7 @@ def run_script(
     Returns:
         How the script failed; None if it has just ended.
     """
-    task = experiment.task
-    assert isinstance(task, Script)
+    task = experiment.script
     place = _Place(link, number, experiment)
     HERE.attach, HERE.collectives = place.attach, place.make_collectives
     is_ddp = experiment.peers is not None and experiment.peers.is_ddp

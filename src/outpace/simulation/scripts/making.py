@@ -16,7 +16,6 @@ from outpace.simulation.scripts.measuring import with_measured_times
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.virtual import VirtualRun
-from outpace.tasks import Script
 
 
 def simulation_of_script(
@@ -35,8 +34,7 @@ def simulation_of_script(
         ConfigError: if the script does not fit the run, or not into the memory.
         RunError: if a script fails before it attaches.
     """
-    task = experiment.task
-    assert isinstance(task, Script)
+    task = experiment.script
     # Absolute, because processes start in the folder in which the fork server was started.
     task = dataclasses.replace(task, path=str(require_script(Path(task.path)).absolute()))
     experiment = dataclasses.replace(

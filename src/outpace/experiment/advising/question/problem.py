@@ -24,7 +24,6 @@ from outpace.experiment.advising.question.curves import Goal, Trial
 from outpace.experiment.intervals import interval_of
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source
-from outpace.tasks import Script
 
 PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
 
@@ -158,8 +157,8 @@ def problem_of(
     source = source._replace(data={"sync": {"kind": "bsp"}, **data, "target": target})
     own = source.experiment()
     check(own)
-    if isinstance(own.task, Script):
-        rate = None if rate_argument is None else _argument(own.task.arguments, rate_argument)
+    if own.has_script:
+        rate = None if rate_argument is None else _argument(own.script.arguments, rate_argument)
     else:
         if rate_argument is not None:
             raise ConfigError(

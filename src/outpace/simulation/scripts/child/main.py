@@ -25,7 +25,6 @@ from outpace.simulation.scripts.messages import Ended, Left, Wrote, send
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
 
 
 def run_script(
@@ -45,8 +44,7 @@ def run_script(
         measured: if the script is run only to measure its steps, the fewest that are enough.
     """
     print_into(*output)
-    line, task = ScriptPipe(pipe), experiment.task
-    assert isinstance(task, Script)
+    line, task = ScriptPipe(pipe), experiment.script
     HERE.attach = partial(SimulatedScript, line, slots, number, experiment)
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
