@@ -15,7 +15,7 @@ def looks(computing_ns: int, drawn_s: float) -> int:
     found: list[str] = []
 
     async def gradient(*_: Any) -> list[None]:
-        process.clock.now += computing_ns
+        process.now += computing_ns
         return [None]
 
     async def sleep(duration_s: float) -> None:
@@ -23,7 +23,6 @@ def looks(computing_ns: int, drawn_s: float) -> int:
 
     process = SimpleNamespace(
         now=7,
-        clock=SimpleNamespace(now=7),
         kernel=SimpleNamespace(now=7, catch_up=lambda: found.append("looked"), sleep=sleep),
         draw_s=lambda *_: drawn_s,
         worked_s=lambda _: computing_ns / 1e9,
