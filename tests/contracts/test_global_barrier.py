@@ -171,13 +171,12 @@ class Listening:
     """Stands for the coordinator's listener, as the scheduler sees it."""
 
     def __init__(self):
-        self.refusals, self.sent = [], []
+        self.refusals, self.sent, self.when_refused = [], [], []
 
     def refuse(self, name, reason):
         self.refusals.append((name, reason))
-
-    def refused(self, name):
-        return any(name == who for who, _ in self.refusals)
+        for call in self.when_refused:
+            call(name)
 
     def send(self, name, message, block):
         self.sent.append((name, message.iteration))

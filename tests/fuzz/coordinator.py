@@ -151,6 +151,7 @@ class SilentListener:
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self.shut_out: set[str] = set()
+        self.when_refused: list[Callable[[str], None]] = []
         self.requests: list[tuple[str, FilePiece]] = []
         self.generations: dict[str, int] = {}
 
@@ -166,10 +167,9 @@ class SilentListener:
     def refuse(self, name: str, reason: str) -> None:
         if name not in self.shut_out:
             self.shut_out.add(name)
+            for call in self.when_refused:
+                call(name)
             self.handlers.on_lost(name)
-
-    def refused(self, name: str) -> bool:
-        return name in self.shut_out
 
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         if generation <= self.generations.get(name, FIRST):

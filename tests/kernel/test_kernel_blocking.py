@@ -290,3 +290,11 @@ def test_a_time_to_receive_within_must_be_finite_and_not_negative(timeout_s):
     kernel.spawn(Mailbox(kernel).get_within(timeout_s))
     with pytest.raises(WalkerError, match="timeout"):
         kernel.run()
+
+
+def test_unwanted_messages_are_dropped_and_the_others_keep_their_order():
+    box: Mailbox[int] = Mailbox(Kernel())
+    for number in range(6):
+        box.put(number)
+    box.drop(lambda number: number % 2 == 1)
+    assert [box.get_nowait() for _ in range(4)] == [0, 2, 4, None]

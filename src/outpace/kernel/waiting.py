@@ -144,6 +144,12 @@ class Mailbox(Generic[T]):
         """Drop the messages that have not been received."""
         self._messages.clear()
 
+    def drop(self, is_unwanted: Callable[[T], bool]) -> None:
+        """Drop those messages that have not been received and are not wanted any more."""
+        kept = [message for message in self._messages if not is_unwanted(message)]
+        self._messages.clear()
+        self._messages.extend(kept)
+
     def get_nowait(self) -> T | None:
         """Return the next message, or None if there is none."""
         return self._messages.popleft() if self._messages else None

@@ -265,12 +265,13 @@ def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):
 @pytest.mark.parametrize("slot", [0, 3, 5])
 def test_a_listener_is_not_disturbed_by_a_block_in_a_slot_that_its_peer_may_not_use(cluster, slot):
     worker, caller, send, _ = connected(cluster)
+    cluster.listener.when_refused.append((refused := []).append)
     kept = exchange(cluster, send, cluster.server, 1.0)  # in slot 0
     assert is_mapped(kept)
     message, block = push(1.0)
     (frames,) = caller._outgoing.frames(message, block, slot=slot)
     caller._socket.send_multipart(frames)
-    cluster.until(lambda: cluster.listener.refused("worker-0"))
+    cluster.until(lambda: refused == ["worker-0"])
     cluster.until(lambda: worker.messages)
     assert f"slot {slot}" in worker.messages[-1].reason
     assert torch.equal(whole(kept), torch.ones(ELEMENTS))

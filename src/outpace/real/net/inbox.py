@@ -10,7 +10,6 @@ from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.transport import Listener
-from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     Close,
     FromWorker,
@@ -101,14 +100,14 @@ class Turns:
 class Inbox:
     """The messages for a program that have arrived at a listener.
 
-    A program may find the sender of a message refused by the time that it receives the message.
-    Such messages are dropped.
+    Those of a worker that is refused are dropped.
     """
 
     def __init__(self, kernel: Kernel, listener: Listener, name: str, turns: Turns | None) -> None:
         self._kernel, self._listener, self._turns = kernel, listener, turns
         self._mailbox = Mailbox[Message](kernel, f"the mailbox of {name}")
-        self.put = self._mailbox.put
+        self.put, self.recv = self._mailbox.put, self._mailbox.get
+        listener.when_refused.append(self._drop)
 
     def take(self, peer: str, message: FromWorker) -> bool:
         """Keep a message for the program; refuse a worker that must not send it now."""
@@ -137,22 +136,10 @@ class Inbox:
         while len(self._mailbox):  # the program works, or waits for something else
             await self._kernel.sleep(_LOOK_AGAIN_S)
 
-    async def recv(self) -> Message:
-        """See `Context`."""
-        while True:
-            message = await self._mailbox.get()
-            if self._is_accepted(message):
-                return message
-
     async def recv_within(self, timeout_s: float) -> Message | None:
         """See `Context`."""
-        kernel = self._kernel
-        kernel.catch_up()  # the timeout starts now
-        until = kernel.now + nanoseconds(timeout_s)
-        while True:
-            message = await self._mailbox.get_within(seconds(max(0, until - kernel.now)))
-            if message is None or self._is_accepted(message):
-                return message
+        self._kernel.catch_up()  # the timeout starts now
+        return await self._mailbox.get_within(timeout_s)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         """Ignore the worker that sent an illegal message; raise the error if none has sent it."""
@@ -161,9 +148,6 @@ class Inbox:
         assert isinstance(message, FromWorker)
         self._listener.refuse(worker_name(message.worker), str(error))
 
-    def _is_accepted(self, message: Message) -> bool:
-        if not isinstance(message, _OF_SHARD):
-            if isinstance(message, _OF_COORDINATOR):
-                return True
-            assert isinstance(message, FromWorker)
-        return not self._listener.refused(worker_name(message.worker))
+    def _drop(self, name: str) -> None:
+        """Drop what a peer has sent that is refused now."""
+        self._mailbox.drop(lambda m: isinstance(m, FromWorker) and worker_name(m.worker) == name)

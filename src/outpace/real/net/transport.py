@@ -85,6 +85,7 @@ class Listener(Protocol):
     """Talks with the peers that call this process."""
 
     endpoint: str  # where peers reach it
+    when_refused: list[Callable[[str], None]]  # called with the name of each peer that is refused
 
     @property
     def peers(self) -> list[str]:
@@ -99,9 +100,6 @@ class Listener(Protocol):
 
     def refuse(self, name: str, reason: str) -> None:
         """Tell the peer and the log why nothing more is accepted from this peer."""
-
-    def refused(self, name: str) -> bool:
-        """True if this peer was refused. Earlier messages of the peer may still be queued."""
 
     def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
         """Return memory in which a block for peers is best made, with any content.

@@ -15,7 +15,7 @@ import contextlib
 import os
 import random
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -114,6 +114,7 @@ class ZeroMQListener(MonitoredSocket):
     ) -> None:
         super().__init__(transport, zmq.ROUTER, handlers)
         session, self._names = self._session, set(names)
+        self.when_refused: list[Callable[[str], None]] = []
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced
@@ -160,10 +161,6 @@ class ZeroMQListener(MonitoredSocket):
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
 
-    def refused(self, name: str) -> bool:
-        peer = self._named.get(name)
-        return peer is not None and peer.refused
-
     def refuse(self, name: str, reason: str) -> None:
         peer = self._named.get(name)
         if peer is not None and not peer.refused:
@@ -172,6 +169,8 @@ class ZeroMQListener(MonitoredSocket):
             self.send(name, Refused(reason))
             peer.refused = True
             peer.lane.close()
+            for call in self.when_refused:
+                call(name)
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
 
