@@ -101,9 +101,6 @@ _WORDS: Final = {
 _WIDTH: Final = len(SCHEMA)
 # Returns a row of all its columns as bytes: half the time of extending an array.
 pack_row: Final = Struct(f"{_WIDTH}q").pack
-_PACK: Final = [Struct(f"{length}q").pack for length in range(_WIDTH + 1)]
-# The nulls that complete a row, by the number of values that it has.
-_NULL_BYTES: Final = [Struct("q").pack(NONE) * (_WIDTH - length) for length in range(_WIDTH + 1)]
 # Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
@@ -113,11 +110,6 @@ _LIMITS: Final = [
 
 Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Sink: TypeAlias = Callable[[pa.RecordBatch], None]
-
-
-def packed(values: tuple[int, ...]) -> bytes:
-    """Return a row as bytes; columns left out at the end are null."""
-    return _PACK[len(values)](*values) + _NULL_BYTES[len(values)]
 
 
 class TraceRows:
@@ -134,7 +126,7 @@ class TraceRows:
 
     def row(self, *values: int) -> None:
         """Append a row, the event first; columns left out at the end are null."""
-        self.append(packed(values))
+        self.append(pack_row(*values, *[NONE] * (_WIDTH - len(values))))
         self._hand_on_chunks()
 
     def flush(self) -> None:

@@ -8,7 +8,7 @@ belong to a slice, and to a number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.optim import OptimizerState
-from outpace.optim.pieces import extent_of, is_per_element, kinds_of
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import ShardRecord, read_shard, without_tensors
 from outpace.sync.checkpoint.state import ShardState, gaps
@@ -114,9 +113,8 @@ def _optimizer(
     The state of a parameter that not all of its shards have yet is left out.
     """
     merged: dict[int, dict[str, Any]] = {}
-    layers = _layers(index)
     for number in sorted({number for _, state in found for number in state.optimizer}):
-        extent = extent_of(number, index.bounds[-1], layers)
+        extent = _extent(index, number)
         states, places = [], []  # of the parameter's pieces, and where in each the new slice is
         for place, state in found:
             piece = _overlap(extent, place)
@@ -124,7 +122,7 @@ def _optimizer(
             if _length(wanted) > 0:
                 states.append(state.optimizer.get(number, {}))
                 places.append(_within(piece, wanted))
-        if states and all(kinds_of(state) == kinds_of(states[0]) for state in states):
+        if states and all(_kinds(state) == _kinds(states[0]) for state in states):
             merged[number] = {
                 name: _joined([state[name] for state in states], places) for name in states[0]
             }
@@ -134,14 +132,34 @@ def _optimizer(
 def _joined(values: Sequence[Any], places: Sequence[slice]) -> Any:
     """Return one value of the pieces: of the first, unless it is per element."""
     first = values[0]
-    if not is_per_element(first):
+    if not _is_per_element(first):
         return first
     return torch.cat([value[place] for value, place in zip(values, places, strict=True)])
 
 
-def _layers(index: Index) -> Sequence[int]:
-    """Return the elements of each tensor of a script's model; empty: it is no run of a script."""
-    return index.layers if index.of_script else ()
+def _extent(index: Index, number: int) -> slice:
+    """Return the elements of the flat parameters that a parameter of the optimizer consists of.
+
+    An optimizer of a configuration has one parameter, which is all that its server owns. That of a
+    script has one for each tensor of the model.
+    """
+    if not (index.of_script and index.layers):
+        return slice(0, index.bounds[-1])
+    start = sum(index.layers[:number])
+    return slice(start, start + index.layers[number])
+
+
+def _is_per_element(value: Any) -> bool:
+    """True if a value of the state has an element for each element of the parameter."""
+    return isinstance(value, torch.Tensor) and value.ndim > 0
+
+
+def _kinds(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """Return the names in one parameter's state, each with whether its value is per element.
+
+    Pieces of a state can be joined only if these are the same.
+    """
+    return [(name, _is_per_element(value)) for name, value in state.items()]
 
 
 def _overlap(one: slice, other: slice) -> slice:
