@@ -9,8 +9,8 @@ import pytest
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
 from outpace.predict.models import FittingAtOnce
-from outpace.simulation import rule_time
-from outpace.simulation.rule_time import RuleClock, TimedFitting
+from outpace.simulation import cutting_off
+from outpace.simulation.cutting_off import RuleClock, TimedFitting
 from outpace.support.units import nanoseconds
 
 
@@ -23,7 +23,7 @@ def processor(monkeypatch):
         clock.spent += clock.per_look
         return clock.spent
 
-    monkeypatch.setattr(rule_time, "time", SimpleNamespace(thread_time=look))
+    monkeypatch.setattr(cutting_off, "time", SimpleNamespace(thread_time=look))
     return clock
 
 

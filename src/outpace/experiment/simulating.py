@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of
-from outpace.simulation.measured import calibrated
+from outpace.simulation.measured import times_of_task, with_measured_times
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.scripts.making import simulation_of_script
 from outpace.simulation.status import StatusOfSimulation
@@ -159,7 +160,7 @@ def _simulation(
     if experiment.has_script:
         return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
-    experiment = calibrated(experiment, workload)
+    experiment = with_measured_times(experiment, partial(times_of_task, workload))
     return simulation_of(experiment, workload, trace, **options)
 
 

@@ -20,7 +20,6 @@ from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
-from outpace.simulation.life import Life
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -40,10 +39,9 @@ class Saving(ABC):
         run: VirtualRun,
         workload: Workload,
         keeper: CheckpointKeeper | None,
-        life: Life,
         settings: Checkpoint,
     ) -> None:
-        self._life, self._every = life, settings.every_updates
+        self._life, self._every = run.life, settings.every_updates
         self._number = 0 if keeper is None else keeper.last
         self._is_due = False
         self._workers = range(run.experiment.workers)

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
-from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.scripts.optimizers import require_followable
 from outpace.optim import Optimizer
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
-from outpace.simulation.checkpoints import Saving
 from outpace.simulation.computing import Body
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.faults.held_rows import HeldRows
@@ -38,11 +34,9 @@ from outpace.simulation.scripts.without_servers.models import ScriptPeerModels
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.servers import Servers
-from outpace.simulation.virtual import Exchange, VirtualRun
+from outpace.simulation.virtual import VirtualRun
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.tasks import Workload
-
-S = TypeVar("S", bound=Saving)
 
 
 def simulation_of(
@@ -50,7 +44,6 @@ def simulation_of(
     workload: Workload,
     trace: Trace,
     *,
-    keeper: CheckpointKeeper | None = None,
     events: EventLog | None = None,
     **options: Any,
 ) -> VirtualRun:
@@ -58,7 +51,6 @@ def simulation_of(
 
     Args:
         workload: of the task; or what the scripts have attached.
-        keeper: where checkpoints are kept; None: they are not, or in memory alone.
         events: is told of simulated failures.
         options: of `VirtualRun`.
 
@@ -69,7 +61,7 @@ def simulation_of(
     # Without failures, or without checkpoints, nothing is taken back.
     is_held = experiment.faults is not None and experiment.checkpoint is not None
     run = VirtualRun(experiment, workload, trace, held if is_held else trace, **options)
-    composition = _Composition(run, workload, keeper, held, events or EventLog())
+    composition = _Composition(run, workload, held, events or EventLog())
     if isinstance(workload, ScriptWorkload):
         composition.of_script(workload)
     else:
@@ -83,7 +75,6 @@ class _Composition:
 
     run: VirtualRun
     workload: Workload
-    keeper: CheckpointKeeper | None
     held: HeldRows
     events: EventLog
 
@@ -107,9 +98,7 @@ class _Composition:
             require_followable(run.experiment)
             _, route = routes_of(run, strategy)
             body = ScriptBody(run, workload, ScriptModels(), route, strategy.all_reduce)
-            exchange = Followed(run, workload, body)
-            new_saving = partial(PeerSaving, run, exchange, workload, self.keeper, None)
-            self._compose(body, exchange, Life(run), new_saving)
+            run.compose(body, Followed(run, workload, body), Life(run), PeerSaving)
         else:
             blocks = ScriptBlocks(run, workload, strategy, optimizer)
             models = PeerModels(run, strategy, blocks)
@@ -130,27 +119,11 @@ class _Composition:
         life = Life(run)
         if run.experiment.faults is not None:
             life = ServerFailures(run, exchange, self.held, self.events, simulation_of)
-        new_saving = partial(ServerSaving, run, exchange, self.workload, self.keeper)
-        self._compose(body, exchange, life, new_saving)
+        run.compose(body, exchange, life, ServerSaving)
 
     def _with_peers(self, body: Body, models: PeerModels) -> None:
         run, exchange = self.run, Peers(self.run, models)
         life = Life(run)
         if run.experiment.faults is not None:
             life = PeerFailures(run, exchange, self.held, self.events, simulation_of)
-        initial = models.blocks.initial
-        new_saving = partial(PeerSaving, run, exchange, self.workload, self.keeper, initial)
-        self._compose(body, exchange, life, new_saving)
-
-    def _compose(
-        self,
-        body: Body,
-        exchange: Exchange[S],
-        life: Life,
-        new_saving: Callable[[Life, Checkpoint], S],
-    ) -> None:
-        """Compose the run. new_saving: makes what takes checkpoints."""
-        settings, saving = self.run.experiment.checkpoint, None
-        if settings is not None and (self.keeper is not None or life.keeps_in_memory):
-            saving = new_saving(life, settings)
-        self.run.compose(body, exchange, life, saving)
+        run.compose(body, exchange, life, PeerSaving)

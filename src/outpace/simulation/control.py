@@ -17,21 +17,22 @@ from outpace.sync.messages import Message, SetPolicy
 
 
 class SimulationControl(Control):
-    """Puts changes of policies into the servers' mailboxes, in zero virtual time."""
+    """Puts changes of policies into the servers' mailboxes, in zero virtual time.
 
-    def __init__(
-        self,
-        run: VirtualRun,
-        followed: Sequence[Conditioned],
-        mailboxes: Sequence[Mailbox[Message]],
-    ) -> None:
+    Args:
+        mailboxes: of the servers; empty: there are none.
+    """
+
+    def __init__(self, run: VirtualRun, mailboxes: Sequence[Mailbox[Message]]) -> None:
         super().__init__(run.experiment)
-        self._run, self._kernel = run, run.kernel
-        self._followed, self._mailboxes = list(followed), mailboxes
-        for time, server, policy in run.experiment.policies.later():
-            if run.resume is not None and time <= self._kernel.now:
-                continue  # the policies at the beginning have it
-            self._kernel.call_at(time, self._take, (server, policy))
+        self._run, self._kernel, self._mailboxes = run, run.kernel, mailboxes
+        policies = run.experiment.policies
+        self._followed = policies.initial() if mailboxes else []
+        for time, server, policy in policies.later():
+            if run.resume is not None and time <= self._kernel.now:  # before the checkpoint
+                self._followed[server] = replace(self._followed[server], base=policy)
+            else:
+                self._kernel.call_at(time, self._take, (server, policy))
 
     def policy(self, server: int) -> Policy:
         """Return the policy that a server follows now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
@@ -18,29 +19,25 @@ _WARM_UP = 3  # gradients
 _MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}  # so that compared variants agree
 
 
-def calibrated(experiment: Experiment, workload: Workload) -> Experiment:
+def with_measured_times(
+    experiment: Experiment, measure: Callable[[Experiment, int], tuple[float, ...]]
+) -> Experiment:
     """Return the experiment with its run times measured, if its configuration asks for that.
 
     They are measured once in a process for each task and batch size.
 
-    Raises:
-        ConfigError: if the task has no gradients.
-        RunError: if the task raises.
+    Args:
+        measure: returns the seconds of so many gradients. Its errors are raised.
     """
     compute = experiment.compute
     if not isinstance(compute, Measured) or compute.seconds:
         return experiment
     key = _key(experiment, compute)
     if key not in _MEASURED:
-        _MEASURED[key] = _measured(workload, experiment.workers, compute.samples)
+        _MEASURED[key] = measure(experiment, compute.samples)
     return dataclasses.replace(
         experiment, compute=dataclasses.replace(compute, seconds=_MEASURED[key])
     )
-
-
-def known_times(experiment: Experiment, compute: Measured) -> tuple[float, ...] | None:
-    """Return the run times that were measured before for an experiment like this one, if any."""
-    return _MEASURED.get(_key(experiment, compute))
 
 
 def remember(experiment: Experiment) -> None:
@@ -54,11 +51,17 @@ def _key(experiment: Experiment, compute: Measured) -> tuple[object, ...]:
     return repr(experiment.task), experiment.batch_size, experiment.seed, compute.samples
 
 
-def _measured(workload: Workload, workers: int, samples: int) -> tuple[float, ...]:
+def times_of_task(workload: Workload, experiment: Experiment, samples: int) -> tuple[float, ...]:
+    """Return the seconds of so many gradients of a task.
+
+    Raises:
+        ConfigError: if the task has no gradients.
+        RunError: if the task raises.
+    """
     parameters = workload.initial_parameters()
     seconds = []
     for n in range(_WARM_UP + samples):
-        iteration, worker = divmod(n, workers)
+        iteration, worker = divmod(n, experiment.workers)
         started = time.perf_counter()
         loss, _ = gradient_of(workload, parameters, worker, iteration)
         seconds.append(time.perf_counter() - started)

@@ -15,13 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outpace.blocks.block import Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import model_of
 from outpace.record.checkpoints import Part, write_shard
 from outpace.simulation.checkpoints import Saving, Written
-from outpace.simulation.life import Life
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -49,8 +47,6 @@ class PeerSaving(Saving):
 
     Args:
         exchange: whose models are saved.
-        initial: what the workers have in common at the start of the run; None: their scripts have
-            the models.
     """
 
     def __init__(
@@ -59,12 +55,10 @@ class PeerSaving(Saving):
         exchange: Peers | Followed,
         workload: Workload,
         keeper: CheckpointKeeper | None,
-        initial: Value | None,
-        life: Life,
         settings: Checkpoint,
     ) -> None:
-        super().__init__(run, workload, keeper, life, settings)
-        self._run, self._exchange, self._initial = run, exchange, initial
+        super().__init__(run, workload, keeper, settings)
+        self._run, self._exchange, self._initial = run, exchange, exchange.initial
         self._passed = -1  # results of all-reduces that a worker has had
         self._results: int | None = None  # after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.blocks.slicing import layers_within
@@ -23,7 +23,7 @@ from outpace.sync.checkpoint.workers import (
     state_of_worker,
 )
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.parameters import Common, Own, SharedModel, average, replicas
+from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
 from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
@@ -51,8 +51,8 @@ class PeerBlocks(Protocol):
     def own(self, worker: int) -> ParameterBlock:
         """Return the parameters of the model that this worker alone changes."""
 
-    def replicas(self) -> Any:
-        """Return how replicas take steps (`Replicas`); None if the strategy has none."""
+    def replicas(self) -> Replicas | None:
+        """Return how replicas take steps; None if the strategy has none."""
 
     def commons(
         self, models: PeerModels, before: Sequence[ShardState | None]
@@ -83,7 +83,7 @@ class TaskBlocks:
     def own(self, worker: int) -> ParameterBlock:
         return self._new(self._optimizer)
 
-    def replicas(self) -> Any:
+    def replicas(self) -> Replicas | None:
         return replicas(self._strategy, self._optimizer, partial(self._new, self._optimizer))
 
     def _new(self, optimizer: Optimizer) -> ParameterBlock:

@@ -55,12 +55,14 @@ class Peers(Exchange[PeerSaving]):
 
     Attributes:
         first: the iteration with which each worker begins.
+        initial: what the workers have in common at the start of the run.
         contexts: of the workers' programs, by worker.
     """
 
     def __init__(self, run: VirtualRun, models: PeerModels) -> None:
         self._run, self._kernel, self.models = run, run.kernel, models
         self._workers, self._strategy = run.experiment.workers, models.strategy
+        self.initial = models.blocks.initial
         self.first: Sequence[int] = [0] * self._workers
         if run.resume is not None:
             self.first = run.resume.first
@@ -68,7 +70,7 @@ class Peers(Exchange[PeerSaving]):
 
     def start(self, saving: PeerSaving | None) -> None:
         self._saving = saving
-        self.control = SimulationControl(self._run, [], [])
+        self.control = SimulationControl(self._run, [])
         self._start()
 
     def _start(self) -> None:

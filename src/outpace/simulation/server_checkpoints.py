@@ -13,7 +13,6 @@ from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.record.checkpoints import ShardRecord, write_shard
 from outpace.simulation.checkpoints import Saving, Written
-from outpace.simulation.life import Life
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
@@ -35,10 +34,9 @@ class ServerSaving(Saving):
         exchange: Servers,
         workload: Workload,
         keeper: CheckpointKeeper | None,
-        life: Life,
         settings: Checkpoint,
     ) -> None:
-        super().__init__(run, workload, keeper, life, settings)
+        super().__init__(run, workload, keeper, settings)
         self._run, self._exchange = run, exchange
         shards = self._shards = exchange.shards
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
@@ -149,7 +147,7 @@ class ServerSaving(Saving):
         if lacking(states, self._last):
             self._is_due = True
             return
-        history = self._exchange.rule_history
+        history = self._exchange.cut_offs.history
 
         def put(folder: Path) -> Written:
             written = [write_shard(folder, state) for state in states]

@@ -7,15 +7,9 @@ laws of the cluster. Nothing here decides about synchronization.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-
-import numpy as np
 
 from outpace.blocks.block import Block
 from outpace.config.keys import SERVICE_TIMES
-from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
     AbortableProgram,
@@ -25,28 +19,21 @@ from outpace.engine.servers import (
     server_program,
     worker_program,
 )
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
 from outpace.predict.interface import Model, Rule
-from outpace.predict.models import Fitting, FittingAtOnce
-from outpace.predict.recorded.table import Seconds
-from outpace.predict.rules.history import History
-from outpace.predict.rules.settings import CutOffSettings
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
+from outpace.simulation.cutting_off import CutOffs
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.in_parts import Parts
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
-from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import Exchange, VirtualRun
-from outpace.support.notices import warn
 from outpace.sync.checkpoint.state import scheduler_state
-from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, Leave, Pause, server_name
 from outpace.sync.parameter_block import ParameterBlock
-from outpace.sync.policy import Policy
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 from outpace.sync.shard import Shard
@@ -62,7 +49,7 @@ class Servers(Exchange[ServerSaving]):
 
     Attributes:
         shards: of the servers.
-        rule_history: of the rule that cuts iterations off.
+        cut_offs: makes the rule that cuts iterations off.
     """
 
     _saving: ServerSaving | None = None
@@ -75,7 +62,6 @@ class Servers(Exchange[ServerSaving]):
     ) -> None:
         self._run, self._workload, self._new_block = run, workload, new_block
         self._experiment = experiment = run.experiment
-        self._followed = self._policies_now()
         initial = workload.initial_parameters()
         self._servers = [server_name(server) for server in range(experiment.servers)]
         self._sizes = [block.nbytes for block in initial]
@@ -85,37 +71,26 @@ class Servers(Exchange[ServerSaving]):
         self._workers: dict[int, WorkerNode] = {}  # by worker: the context of its program
         self._tells_pauses = leaves_behind(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
-        self.shards = self._new_shards([followed.policy for followed in self._followed], initial)
+        mailboxes = [run.network.join(server) for server in self._servers]
+        self.control = SimulationControl(run, mailboxes)
+        self.shards = self._new_shards(initial)
         self._scheduler = scheduler_shard(experiment, run.recorder)
         if run.resume is not None:
             self._restore(run.resume)
-        self._fitting: Fitting | None = None
-        self._rule_clock: RuleClock | None = None
-        self.rule_history: History | None = None
+        self.cut_offs = CutOffs(run)
 
-    def _new_shards(self, policies: Sequence[Policy], initial: Sequence[Block]) -> list[Shard]:
+    def _new_shards(self, initial: Sequence[Block]) -> list[Shard]:
         """Return the shards of all servers with their initial parameters."""
-        return [
-            self._new_shard(server, policies[server], block) for server, block in enumerate(initial)
-        ]
+        return [self._new_shard(server, block) for server, block in enumerate(initial)]
 
-    def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
+    def _new_shard(self, server: int, initial: Block) -> Shard:
         run, block = self._run, self._new_block(server, initial)
-        updated = run.on_update if server == 0 else None
+        policy, updated = self.control.policy(server), run.on_update if server == 0 else None
         return Shard(server, block, self._experiment.workers, policy, run.recorder, updated)
 
     @property
     def _all_shards(self) -> list[Shard]:
         return [*self.shards, *([self._scheduler] if self._scheduler else [])]
-
-    def _policies_now(self) -> list[Conditioned]:
-        """Return each server's policy at the beginning, with the changes before a checkpoint."""
-        policies, run = self._experiment.policies, self._run
-        followed = policies.initial()
-        for time, server, policy in policies.later() if run.resume else ():
-            if time <= run.kernel.now:
-                followed[server] = replace(followed[server], base=policy)
-        return followed
 
     def _restore(self, point: ResumePoint) -> None:
         """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
@@ -128,7 +103,7 @@ class Servers(Exchange[ServerSaving]):
             self._scheduler.restore(point.scheduler(), point.now)
 
     def run_time_model(self) -> Model | None:
-        return None if self._fitting is None else self._fitting.model
+        return self.cut_offs.model
 
     def parameters(self) -> list[Block]:
         return [shard.read() for shard in self.shards]
@@ -152,11 +127,9 @@ class Servers(Exchange[ServerSaving]):
 
     def start(self, saving: ServerSaving | None) -> None:
         run, self._saving = self._run, saving
-        # Before anything starts: a later policy may turn out to be impossible.
-        mailboxes = [run.network.join(server) for server in self._servers]
-        self._control = self.control = SimulationControl(run, self._followed, mailboxes)
-        resume = run.resume
-        self._start(None if resume is None else resume.first, self._new_rule(resume))
+        resume, is_saved = run.resume, saving is not None
+        rule = self.cut_offs.new_rule(resume, is_saved=is_saved or resume is not None)
+        self._start(None if resume is None else resume.first, rule)
 
     def _start(self, first: Sequence[int] | None, rule: Rule | None) -> None:
         """Start all programs.
@@ -221,7 +194,7 @@ class Servers(Exchange[ServerSaving]):
             scheduler = ServerNode(run, SCHEDULER, self._scheduler)
             run.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
         elif rule is not None:
-            decider, first = CutOffNode(run, self._rule_clock), self.shards[0].clock
+            decider, first = CutOffNode(run, self.cut_offs.clock), self.shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             run.life.spawn(SCHEDULER, ends, daemon=True)
 
@@ -233,8 +206,7 @@ class Servers(Exchange[ServerSaving]):
 
     def go_back(self, kept: Kept) -> None:
         """Put the shards back to a checkpoint; nothing runs until `start_again`."""
-        policies = [self._control.policy(server) for server in range(len(kept.states))]
-        self.shards[:] = self._new_shards(policies, self._workload.initial_parameters())
+        self.shards[:] = self._new_shards(self._workload.initial_parameters())
         for shard, state in zip(self.shards, kept.states, strict=True):
             shard.restore(state, self._run.kernel.now)
         assert self._saving is not None
@@ -245,47 +217,4 @@ class Servers(Exchange[ServerSaving]):
         self._scheduler = scheduler_shard(self._experiment, self._run.recorder)
         if self._scheduler is not None:
             self._scheduler.restore(scheduler_state(kept.states), self._run.kernel.now)
-        before, rule = self.rule_history, self._new_rule(None)
-        if before is not None and self.rule_history is not None:
-            self.rule_history.go_on(before.tensors(max(each.clock for each in kept.states)))
-        self._start(kept.first, rule)
-
-    # -- cut-offs --------------------------------------------------------------
-
-    def _new_rule(self, resume: ResumePoint | None) -> Rule | None:
-        """Return the rule that says when iterations are cut off, if there is one.
-
-        resume: the checkpoint whose observations it takes.
-        """
-        settings = self._experiment.cut_off
-        if settings is None:
-            return None
-        rule = self._rule(settings)
-        if self._saving is not None or self._run.resume is not None:
-            rule = self.rule_history = with_history(rule, resume)
-        return rule
-
-    def _rule(self, settings: CutOffSettings) -> Rule:
-        """Return the rule that says when iterations are cut off."""
-        run, experiment = self._run, self._experiment
-
-        def truth() -> Seconds:
-            """Return the run times of all workers in the iteration that begins now."""
-            iteration, now = run.totals.closed, run.kernel.now
-            times = np.full(experiment.workers, np.nan)
-            for worker in range(experiment.workers):
-                # After the last iteration of a recording the scheduler opens one more, which no
-                # worker computes; a worker that does compute it ends the run with this error.
-                with suppress(RunError):
-                    times[worker] = run.run_time(worker, iteration, now)
-            return times
-
-        clock = self._rule_clock = RuleClock() if settings.rule_time == "measured" else None
-        if settings.fitted_in_run:
-            self._fitting = FittingAtOnce(settings.model, experiment.seed, settings.ordered)
-            if clock is not None:
-                self._fitting = TimedFitting(self._fitting, run.kernel, clock)
-        make = partial(
-            cut_off_rule, experiment, settings, say=warn, fitting=self._fitting, truth=truth
-        )
-        return make() if clock is None else make(clock=clock)
+        self._start(kept.first, self.cut_offs.rule_again(max(each.clock for each in kept.states)))

@@ -19,6 +19,7 @@ from outpace.blocks.block import Block
 from outpace.cluster.laws import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
@@ -109,6 +110,7 @@ class VirtualRun:
         tie_seed: Shuffles events of equal time, for tests.
         control: The user's function that changes policies during the run.
         resume: Where the run goes on.
+        keeper: Where checkpoints are kept; None: in memory alone, if anywhere.
         status: Is shown the run whenever `progress` is called.
         warn: Takes warnings about the training.
 
@@ -141,6 +143,7 @@ class VirtualRun:
         tie_seed: int | None = None,
         control: ControlFunction | None = None,
         resume: ResumePoint | None = None,
+        keeper: CheckpointKeeper | None = None,
         status: StatusOfSimulation | None = None,
         warn: Callable[[str], None] = notices.warn,
     ) -> None:
@@ -148,6 +151,7 @@ class VirtualRun:
         if resume is not None:
             self.kernel.set_time(resume.now)
         self.experiment, self.resume = experiment, resume
+        self._workload, self._keeper = workload, keeper
         self._trace, self.rows = trace, rows
         self._progress, self._status, self.warn = progress, status, warn
         self._user_control = control
@@ -195,14 +199,25 @@ class VirtualRun:
         self._evaluated_at = None
 
     def compose(
-        self, body: Body, exchange: Exchange[SavingT], life: Life, saving: SavingT | None
+        self,
+        body: Body,
+        exchange: Exchange[SavingT],
+        life: Life,
+        new_saving: Callable[..., SavingT],
     ) -> None:
-        """Take the parts of the run, and start its programs; called once."""
-        self.body, self.exchange, self.life, self.saving = body, exchange, life, saving
+        """Take the parts of the run, and start its programs; called once.
+
+        new_saving: makes what takes checkpoints, if there are any; takes the run, its exchange, its
+            model, the keeper and the settings.
+        """
+        self.body, self.exchange, self.life = body, exchange, life
         self.script_processes = body.processes
-        settings = self.experiment.checkpoint
-        if saving is not None and settings is not None and settings.every_s is not None:
-            self._periods.add(saving.now, nanoseconds(settings.every_s), self.kernel.now)
+        settings, saving = self.experiment.checkpoint, None
+        if settings is not None and (self._keeper is not None or life.keeps_in_memory):
+            saving = new_saving(self, exchange, self._workload, self._keeper, settings)
+            if settings.every_s is not None:
+                self._periods.add(saving.now, nanoseconds(settings.every_s), self.kernel.now)
+        self.saving = saving
         exchange.start(saving)
         life.begin()
         self._periods.spawn()

@@ -12,7 +12,8 @@ from outpace.engine.output import OnOutput
 from outpace.engine.scripts.running import require_script
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of
-from outpace.simulation.scripts.measuring import with_measured_times
+from outpace.simulation.measured import with_measured_times
+from outpace.simulation.scripts.measuring import times_of_script
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.virtual import VirtualRun
@@ -23,7 +24,7 @@ def simulation_of_script(
 ) -> VirtualRun:
     """Start the scripts of all workers, and return their run once all have attached.
 
-    Without a law of run times, they are measured first: see `with_measured_times`.
+    Without a law of run times, they are measured first: see `scripts.measuring`.
 
     Args:
         files: the folder for files of the scripts; None: the run keeps none.
@@ -40,7 +41,7 @@ def simulation_of_script(
     experiment = dataclasses.replace(
         experiment, task=task, compute=experiment.compute or Measured()
     )
-    experiment = with_measured_times(experiment)
+    experiment = with_measured_times(experiment, times_of_script)
     workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
     try:
         return simulation_of(experiment, ScriptWorkload(workers), trace, **options)

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from outpace.blocks.block import Block
-from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.simulation.measured import known_times, remember
 from outpace.simulation.scripts.messages import Left, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkers
@@ -31,29 +29,13 @@ _LEAST: Final = 3  # steps that must be measured, if the script has fewer than a
 _NAMED: Final = 3  # files
 
 
-def with_measured_times(experiment: Experiment) -> Experiment:
-    """Return the experiment with its run times measured, if its configuration asks for that.
-
-    They are measured once in a process for each script, with its arguments and seed.
+def times_of_script(experiment: Experiment, samples: int) -> tuple[float, ...]:
+    """Return the seconds of so many steps of a script, or of as many as it takes.
 
     Raises:
         ConfigError: if the script takes too few steps.
         RunError: if the script fails.
     """
-    compute = experiment.compute
-    if not isinstance(compute, Measured) or compute.seconds:
-        return experiment
-    seconds = known_times(experiment, compute)
-    if seconds is None:
-        seconds = _measured(experiment, compute.samples)
-    measured = dataclasses.replace(
-        experiment, compute=dataclasses.replace(compute, seconds=seconds)
-    )
-    remember(measured)
-    return measured
-
-
-def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
     with tempfile.TemporaryDirectory(prefix="outpace-") as files:  # for `outpace.output_dir`
         unsaved = dataclasses.replace(experiment, checkpoint=None)
         seconds, written = _seconds(unsaved, Path(files), samples)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
@@ -35,30 +36,26 @@ class Replicas:
     """How replicas of a common model take steps.
 
     Args:
-        optimizer: the run's.
-        new_block: returns a block with that optimizer and any parameters.
+        keep_state: True if each version of the common model needs its optimizer's state.
+        of: returns a replica of a common model.
     """
 
-    optimizer: Optimizer
-    new_block: Callable[[], ParameterBlock]
-
-    @property
-    def keep_state(self) -> bool:
-        """True if each version of the common model needs its optimizer's state."""
-        return not isinstance(self.optimizer, Sgd)
-
-    def of(self, common: Common) -> Replica:
-        """Return a replica of the common model."""
-        if isinstance(self.optimizer, Sgd):
-            return PlainReplica(common, self.optimizer.rate)
-        return OptimizerReplica(common, self.new_block())
+    keep_state: bool
+    of: Callable[[Common], Replica]
 
 
 def replicas(
     strategy: PeerStrategy, optimizer: Optimizer, new_block: Callable[[], ParameterBlock]
 ) -> Replicas | None:
-    """Return how replicas take steps; None if the strategy has none."""
-    return Replicas(optimizer, new_block) if strategy.uses_replica else None
+    """Return how replicas take steps of the run's optimizer; None if the strategy has none.
+
+    new_block: returns a block with that optimizer and any parameters.
+    """
+    if not strategy.uses_replica:
+        return None
+    if isinstance(optimizer, Sgd):
+        return Replicas(False, partial(PlainReplica, rate=optimizer.rate))
+    return Replicas(True, lambda common: OptimizerReplica(common, new_block()))
 
 
 class SharedModel:

@@ -23,6 +23,8 @@ from outpace.sync.messages import worker_name
 class Followed(Exchange[PeerSaving]):
     """The exchange of a script with DistributedDataParallel and `sync.kind=ssgd`."""
 
+    initial = None  # the scripts have the models
+
     def __init__(self, run: VirtualRun, workload: ScriptWorkload, body: ScriptBody) -> None:
         self._run, self._workload, self._body = run, workload, body
         self._steps = [0] * run.experiment.workers
@@ -32,7 +34,7 @@ class Followed(Exchange[PeerSaving]):
 
     def start(self, saving: PeerSaving | None) -> None:
         run, self._saving = self._run, saving
-        self.control = SimulationControl(run, [], [])
+        self.control = SimulationControl(run, [])
         for process in self._body.processes:
             first = self._steps[process.worker]
             worker = FollowedWorker(run, self, self._body, process, first)

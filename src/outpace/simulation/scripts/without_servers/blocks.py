@@ -9,9 +9,8 @@ A value is the flat parameters, followed by the vector of the model buffers that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -30,7 +29,7 @@ from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block, plus
-from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
+from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica, Replicas
 from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
@@ -239,8 +238,16 @@ class ScriptBlocks:
     def own(self, worker: int) -> ScriptBlock:
         return self.new(worker, partial(self.settings_of, worker))
 
-    def replicas(self) -> Any:
-        return ScriptReplicas(self) if self._strategy.uses_replica else None
+    def replicas(self) -> Replicas | None:
+        if not self._strategy.uses_replica:
+            return None
+        if self.first.optimizer == "SGD":
+            return Replicas(False, partial(PlainScriptReplica, blocks=self))
+        return Replicas(True, self._replica)
+
+    def _replica(self, common: Common) -> Replica:
+        block = self.new(0, self.common_settings, leaves_buffers=True)
+        return OptimizerReplica(common, block)
 
     def commons(
         self, models: PeerModels, before: Sequence[ShardState | None]
@@ -297,25 +304,6 @@ class ScriptBlocks:
             )
             return
         self._run.warn(differing_settings(one, mine, other, theirs, iteration))
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptReplicas:
-    """How replicas of the common model take steps; takes the place of `Replicas`."""
-
-    blocks: ScriptBlocks
-
-    @property
-    def keep_state(self) -> bool:
-        """True if each version of the common model needs its optimizer's state."""
-        return self.blocks.first.optimizer != "SGD"
-
-    def of(self, common: Common) -> Replica:
-        """Return a replica of the common model."""
-        if not self.keep_state:
-            return PlainScriptReplica(common, self.blocks)
-        block = self.blocks.new(0, self.blocks.common_settings, leaves_buffers=True)
-        return OptimizerReplica(common, block)
 
 
 class PlainScriptReplica(Replica):
