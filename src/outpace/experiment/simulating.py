@@ -20,10 +20,9 @@ from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
-from outpace.simulation.composition import simulation_of
+from outpace.simulation.composition import simulation_of, simulation_of_script
 from outpace.simulation.measured import times_of_task, with_measured_times
 from outpace.simulation.network.links import MessageLog
-from outpace.simulation.scripts.making import simulation_of_script
 from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress, VirtualRun

@@ -6,14 +6,19 @@ Each is chosen by itself: who computes a gradient (a task, a script), how values
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
+from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
+from outpace.engine.output import OnOutput
 from outpace.engine.scripts.optimizers import require_followable
+from outpace.engine.scripts.running import require_script
 from outpace.optim import Optimizer
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
@@ -23,14 +28,17 @@ from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.peer_failures import PeerFailures
 from outpace.simulation.faults.server_failures import ServerFailures
 from outpace.simulation.life import Life
+from outpace.simulation.measured import with_measured_times
 from outpace.simulation.peer_checkpoints import PeerSaving
-from outpace.simulation.peer_models import PeerModels, TaskBlocks
+from outpace.simulation.peer_parameters import PeerModels, TaskBlocks
 from outpace.simulation.peers import Peers, routes_of
 from outpace.simulation.scripts.body import ScriptBody, ScriptModels
 from outpace.simulation.scripts.collectives.run import Followed
+from outpace.simulation.scripts.measuring import times_of_script
 from outpace.simulation.scripts.server_blocks import ServerBlocks
 from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
 from outpace.simulation.scripts.without_servers.models import ScriptPeerModels
+from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.servers import Servers
@@ -67,6 +75,37 @@ def simulation_of(
     else:
         composition.of_task()
     return run
+
+
+def simulation_of_script(
+    experiment: Experiment, trace: Trace, files: Path | None, show: OnOutput, **options: Any
+) -> VirtualRun:
+    """Start the scripts of all workers, and return their run once all have attached.
+
+    Without a law of run times, they are measured first: see `scripts.measuring`.
+
+    Args:
+        files: the folder for files of the scripts; None: the run keeps none.
+        show: called with each line that the scripts print.
+        options: of `simulation_of`.
+
+    Raises:
+        ConfigError: if the script does not fit the run, or not into the memory.
+        RunError: if a script fails before it attaches.
+    """
+    task = experiment.script
+    # Absolute, because processes start in the folder in which the fork server was started.
+    task = dataclasses.replace(task, path=str(require_script(Path(task.path)).absolute()))
+    experiment = dataclasses.replace(
+        experiment, task=task, compute=experiment.compute or Measured()
+    )
+    experiment = with_measured_times(experiment, times_of_script)
+    workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
+    try:
+        return simulation_of(experiment, ScriptWorkload(workers), trace, **options)
+    except BaseException:
+        workers.close()
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.peer_models import PeerModels
+from outpace.simulation.peer_parameters import PeerModels
 from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import worker_name

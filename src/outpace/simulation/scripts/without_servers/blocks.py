@@ -33,7 +33,7 @@ from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica, Rep
 from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
-    from outpace.simulation.peer_models import PeerModels
+    from outpace.simulation.peer_parameters import PeerModels
     from outpace.simulation.virtual import VirtualRun
 
 

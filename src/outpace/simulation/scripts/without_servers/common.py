@@ -19,7 +19,7 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.peers.parameters import Common, SharedModel
 
 if TYPE_CHECKING:
-    from outpace.simulation.peer_models import PeerModels
+    from outpace.simulation.peer_parameters import PeerModels
     from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
 
 

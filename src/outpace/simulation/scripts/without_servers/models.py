@@ -12,7 +12,7 @@ from outpace.engine.scripts.sameness import without_numbers
 from outpace.engine.scripts.tail import Tail
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.simulation.peer_models import PeerModels
+from outpace.simulation.peer_parameters import PeerModels
 from outpace.simulation.scripts.body import ScriptModels
 from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.process import ScriptProcess
