@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import structs
@@ -18,8 +18,9 @@ from outpace.config.checkpoint import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Part, ShardRecord, Taken
+from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.record.totals import Totals
+from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -74,14 +75,6 @@ class Saving(ABC):
         self._open.abandon()
 
 
-class Written(NamedTuple):
-    """The files of the models in a checkpoint, and the records that go into its index."""
-
-    shards: list[ShardRecord]
-    parts: list[Part]
-    own: Sequence[ShardRecord] = ()
-
-
 class OpenCheckpoint:
     """The checkpoint that is being taken, in the folder of the run; at most one at a time.
 
@@ -134,36 +127,47 @@ class OpenCheckpoint:
 
     # -- the models -------------------------------------------------------------------
 
-    def write(self, put: Callable[[Path], Written]) -> Taken | None:
-        """Write the models as they are now; None if they cannot be written.
+    def write(
+        self,
+        shards: Mapping[str, ShardState],
+        own: Mapping[str, ShardState] | None = None,
+        add: Callable[[Path], Iterable[Part]] = lambda folder: (),
+    ) -> None:
+        """Write the models as they are now; complete the checkpoint if all is there.
 
         Args:
-            put: writes their files into a folder.
+            shards: of the servers, or of the model that all workers have, by name of the file.
+            own: of workers without servers.
+            add: writes further files into a folder.
 
         Raises:
             ConfigError: if an optimizer keeps something that cannot be saved.
         """
-        run, number = self._run, self._number
+        run, number, folder = self._run, self._number, self.folder
         assert number is not None
-        assert self.folder is not None
+        assert folder is not None
         run.settle(wait=True)  # the evaluations until now
         try:
-            shards, parts, own = put(self.folder)
+            written = [write_shard(folder, state, name) for name, state in shards.items()]
+            others = [write_shard(folder, state, name) for name, state in (own or {}).items()]
+            parts = [*(part for _, part in (*written, *others)), *add(folder)]
         except OSError as error:
             self.abandon(error.strerror or str(error))
-            return None
+            return
         except ConfigError:
             self.abandon()
             raise
         totals = Totals()
         totals.add(run.totals)  # a copy: the sums go on
-        return Taken(
+        if run.experiment.peers is not None:
+            count_until(written[0][0].watermarks, totals.iterations)
+        taken = Taken(
             number=number,
             now=run.kernel.now,
             updates=run.updates,
             parts=tuple(parts),
-            shards=tuple(shards),
-            own=tuple(own),
+            shards=tuple(record for record, _ in written),
+            own=tuple(record for record, _ in others),
             totals=totals,
             bounds=(0, *(each.stop for each in run.slices)),
             layers=tuple(self._workload.layers),
@@ -172,10 +176,7 @@ class OpenCheckpoint:
             costs=run.life.costs(),
             of_script=run.experiment.has_script,
         )
-
-    def add_models(self, taken: Taken) -> None:
-        """Take what `write` has returned; complete the checkpoint if all is there."""
-        self._rest, self.folder = (taken, self._run.metrics.kept()), None
+        self._rest, self.folder = (taken, run.metrics.kept()), None
         self._complete()
 
     # -- scripts ----------------------------------------------------------------------
@@ -197,6 +198,11 @@ class OpenCheckpoint:
     def awaits(self, worker: int) -> bool:
         """True if the open checkpoint lacks the file of this worker's script."""
         return self.is_open and worker in self._awaited
+
+    @property
+    def shards(self) -> Sequence[ShardRecord]:
+        """The records of the models, once they are written; of a checkpoint that lacks scripts."""
+        return () if self._rest is None else self._rest[0].shards
 
     @property
     def lacks_models_only(self) -> bool:
@@ -270,3 +276,12 @@ def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
     workers = rows["worker"].to_pylist()
     kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
     return rows.filter(pa.array(kept, pa.bool_()))
+
+
+def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
+    """Count no iterations of workers, by worker, that are not in a checkpoint.
+
+    watermarks: the last iteration of each worker that is.
+    """
+    for worker, mark in enumerate(watermarks):
+        iterations[worker] = min(1 + mark, iterations.get(worker, 0))

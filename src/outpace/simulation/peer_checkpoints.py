@@ -12,14 +12,13 @@ that of worker 0 is read back when all have written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import model_of
-from outpace.record.checkpoints import Part, write_shard
-from outpace.simulation.checkpoints import Saving, Written
+from outpace.record.checkpoints import Part
+from outpace.simulation.checkpoints import Saving
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -232,28 +231,14 @@ class PeerSaving(Saving):
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         """Write the models of a checkpoint, which scripts may have begun."""
 
-        def put(folder: Path) -> Written:
-            record, part = write_shard(folder, state, name="common")
-            name = model_of if self._has_scripts else worker_name
-            found = [write_shard(folder, each, name=name(each.shard)) for each in own]
-            return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
-
         if not self._open.is_open and self._begin_next():
             self._open.ask(self._workers)
         kept, life = self._life.kept(self._number, [state], own), self._life
-        taken = self._open.write(put) if self._open.is_open else None
+        self._open.is_held = kept is not None
+        if self._open.is_open:
+            name = model_of if self._has_scripts else worker_name
+            self._open.write({"common": state}, {name(each.shard): each for each in own})
         if kept is not None:
             writing = life.write(0, max(each.nbytes for each in (state, *own)))
             life.keep(kept, writing, still=writing)
-        if taken is not None:
-            count_until(state.watermarks, taken.totals.iterations)
-            self._open.add_models(taken)
-
-
-def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
-    """Count no iterations of workers, by worker, that are not in a checkpoint.
-
-    watermarks: the last iteration of each worker that is.
-    """
-    for worker, mark in enumerate(watermarks):
-        iterations[worker] = min(1 + mark, iterations.get(worker, 0))
+            self._open.release()

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
-from outpace.record.checkpoints import ShardRecord, write_shard
-from outpace.simulation.checkpoints import Saving, Written
+from outpace.simulation.checkpoints import Saving
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, lacking
+from outpace.sync.messages import server_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class ServerSaving(Saving):
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
         self._planner = CutPlanner(len(shards), self._is_exact, self._number)
         self._states: dict[int, ShardState] = {}
-        self._records: Sequence[ShardRecord] = ()  # of the checkpoint that lacks scripts
         self._training = set(self._workers)
         # By worker whose script has left: the last iteration that it has pushed; -1: none.
         self._last: dict[int, int] = {}
@@ -129,9 +127,7 @@ class ServerSaving(Saving):
         return place_of(self._shards[server])
 
     def _save(self, server: int, number: int) -> None:
-        self._saved(server, number, self._shards[server].state())
-
-    def _saved(self, server: int, number: int, state: ShardState) -> None:
+        state = self._shards[server].state()
         self._writing += self._life.write(server, state.nbytes)
         self._states[server] = state
         if self._planner.saved(number, server, state.clock):
@@ -147,22 +143,14 @@ class ServerSaving(Saving):
         if lacking(states, self._last):
             self._is_due = True
             return
-        history = self._exchange.cut_offs.history
-
-        def put(folder: Path) -> Written:
-            written = [write_shard(folder, state) for state in states]
-            parts = [part for _, part in written]
-            parts += saved_history(history, folder, states[0].clock)
-            return Written([record for record, _ in written], parts)
-
         kept = self._coming = self._life.kept(number, states)
         self._open.is_held = kept is not None
         scripts = self._training if self._run.script_processes else ()
-        taken = self._open.write(put) if self._open.begin(number, scripts) else None
-        if taken is not None:
-            self._records = taken.shards
+        if self._open.begin(number, scripts):
             self._open.ask(scripts)
-            self._open.add_models(taken)
+            named = {server_name(state.shard): state for state in states}
+            clock, history = states[0].clock, self._exchange.cut_offs.history
+            self._open.write(named, add=lambda folder: saved_history(history, folder, clock))
         if kept is not None and (until := self._life.servers_stand_until) > self._run.kernel.now:
             self._run.kernel.call_at(until, self._keep, kept)
         elif kept is not None:
@@ -199,7 +187,7 @@ class ServerSaving(Saving):
         self._last[worker] = last
         if ended:
             self._open.ended.add(worker)
-        if self._open.awaits(worker) and lacking(self._records, {worker: last}):
+        if self._open.awaits(worker) and lacking(self._open.shards, {worker: last}):
             self._open.abandon()
             self._is_due = True
             return

@@ -23,13 +23,13 @@ from outpace.record.event_log import EventLog
 from outpace.record.sinks import NoSink
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
+from outpace.simulation.checkpoints import count_until
 from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.injection import Strike, inject
 from outpace.simulation.faults.processes import MortalProcess
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.life import Life, Process
-from outpace.simulation.peer_checkpoints import count_until
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, gaps
 from outpace.sync.membership import BeginAgain, Loss, Membership, Order
