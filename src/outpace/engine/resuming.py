@@ -133,21 +133,24 @@ class ResumePoint:
         """Return the state with which a server begins; reads only the files that it needs.
 
         Raises:
-            ConfigError: if the task has another number of parameters now.
-            OSError: if a file cannot be read.
+            ConfigError: if the task has another number of parameters now, or a file cannot be read.
         """
-        return state_of(self.checkpoint, self.experiment, server)
+        try:
+            return state_of(self.checkpoint, self.experiment, server)
+        except OSError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
 
     def own_states(self) -> list[ShardState | None]:
         """Return what each worker has beside the model, without servers; see `own_state_of`.
 
-        Raises OSError.
+        Raises ConfigError if a file cannot be read.
         """
-        found = []
-        for worker in range(len(self.first)):
-            state = own_state_of(self.checkpoint, self.experiment, worker)
-            found.append(None if state is None else replace(state, shard=worker))
-        return found
+        workers = range(len(self.first))
+        try:
+            states = [own_state_of(self.checkpoint, self.experiment, n) for n in workers]
+        except OSError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
+        return [each and replace(each, shard=n) for n, each in enumerate(states)]
 
     def scheduler(self) -> ShardState:
         """Return the state of the scheduler's shard (`Policy.scheduler`)."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.blocks.slicing import layers_within
-from outpace.engine.resuming import ResumePoint
-from outpace.errors import ConfigError
 from outpace.optim import Optimizer, OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import (
@@ -120,8 +118,10 @@ class PeerModels:
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         self.left: set[int] = set()
-        state, own = (None, ()) if run.resume is None else _saved(run.resume)
-        self.begin(state, own)
+        if run.resume is None:
+            self.begin(None, ())
+        else:
+            self.begin(run.resume.state(0), run.resume.own_states())
 
     def begin(self, state: ShardState | None, own: Sequence[ShardState | None]) -> None:
         """Begin with the models of a checkpoint.
@@ -271,11 +271,3 @@ class PeerModels:
         block = self.own_block(worker)
         parameters = block.read() if differs else None
         return state_of_worker(worker, iteration, block.optimizer_state(), sums, parameters)
-
-
-def _saved(point: ResumePoint) -> tuple[ShardState, list[ShardState | None]]:
-    """Return the states in a checkpoint. Raises ConfigError if it cannot be read."""
-    try:
-        return point.state(0), point.own_states()
-    except OSError as error:
-        raise ConfigError(f"{point.path}: {error}") from error

@@ -19,7 +19,6 @@ from outpace.engine.servers import (
     server_program,
     worker_program,
 )
-from outpace.errors import ConfigError
 from outpace.predict.interface import Model, Rule
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.computing import WorkerLeft
@@ -94,11 +93,8 @@ class Servers(Exchange[ServerSaving]):
 
     def _restore(self, point: ResumePoint) -> None:
         """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
-        try:
-            for server, shard in enumerate(self.shards):
-                shard.restore(point.state(server), point.now)
-        except OSError as error:
-            raise ConfigError(f"{point.path}: {error}") from error
+        for server, shard in enumerate(self.shards):
+            shard.restore(point.state(server), point.now)
         if self._scheduler is not None:
             self._scheduler.restore(point.scheduler(), point.now)
 
