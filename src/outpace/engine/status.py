@@ -119,15 +119,9 @@ class StatusFile:
             every["every_s"] = settings.every_s
         if settings.every_updates is not None:
             every["every_updates"] = settings.every_updates
-        failure = self.events.failure
+        found = CheckpointStatus(every=every, failure=self.events.failure)
         if last is not None:
-            return CheckpointStatus(
-                every=every,
-                number=last.number,
-                time_s=last.time_s,
-                written=last.written,
-                failure=failure,
-            )
-        resumed = recovery.resumed_from
-        number = 0 if resumed is None else int(resumed.rpartition("/")[2])
-        return CheckpointStatus(every=every, number=number, failure=failure)
+            found.number, found.time_s, found.written = last.number, last.time_s, last.written
+        elif recovery.resumed_from is not None:
+            found.number = int(recovery.resumed_from.rpartition("/")[2])
+        return found
