@@ -90,15 +90,25 @@ def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path, 
             ConfigError,
             r"^worker-1 trains other parameters .*\[3, 3\].* where wor",
         ),
+        ("clears", "bsp", ConfigError, "^worker-1: the script has set or cleared optimizer.state,"),
+        ("sets", "ssgd", ConfigError, "^worker-1: the script has set or cleared optimizer.state,"),
         ("all-nan", "ssgd", DivergenceError, "^nothing was trained: none of the 12 gradients coul"),
         ("all-nan", "diloco", DivergenceError, "^nothing was trained: none of the 12 gradients co"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:a gradient of worker-. is not finite")
+@pytest.mark.filterwarnings(
+    "ignore:a gradient of worker-. is not finite",
+    "ignore:worker-0 and worker-1 computed the same gradient",
+)
 def test_an_error_of_a_script_names_its_worker(case, sync, kind, words):
     every = {"every": 3} if sync == "diloco" else {}
     with pytest.raises(kind, match=words):
         simulated("wrong.py", case, sync={"kind": sync, **every})
+
+
+@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
+def test_a_script_may_let_the_state_of_its_optimizer_begin_anew():
+    assert simulated("wrong.py", "begins-anew").summary["iterations"] == [6, 6]
 
 
 def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):

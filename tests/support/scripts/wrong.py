@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import sys
 from collections.abc import Callable
 
@@ -58,6 +59,12 @@ def main(case: str) -> None:
             refused(
                 lambda: optimizer.add_param_group({"params": []}), "that it had in outpace.attach"
             )
+        if bad and case == "clears":
+            optimizer.state = collections.defaultdict(dict)
+        if bad and case == "sets":
+            optimizer.state[model.weight]["momentum_buffer"] = torch.zeros(2, 3)
+        if bad and case == "begins-anew":
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": {}})
         if bad and case == "lr":
             optimizer.param_groups[0]["lr"] = float("nan")
         is_nan = case == "all-nan" or (bad and case == "nan")

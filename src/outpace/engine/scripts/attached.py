@@ -166,6 +166,8 @@ class AttachedScript(ScriptWorker):
         script, self._experiment = self._script, experiment
         self._gradients, self._holds = gradients, holds
         self._has_loaded = False  # True from `load_state_dict` to the next step
+        # A key in the optimizer's state while that is elsewhere: gone if the script clears it.
+        self._mark = torch.nn.Parameter(torch.empty(0))
         # Digest of the state that the script has read since its last step, unless it was replaced.
         self._read_digest: str | None = None
         self._parameters = WatchedParameters(script, experiment, self.name, carries=carries)
@@ -175,7 +177,7 @@ class AttachedScript(ScriptWorker):
         """Join the run; return when the first iteration may start."""
         has_ended = self._join()
         if self._holds and not self._has_loaded:  # the script comes to the run with a state
-            self._script.clear_state()
+            self._clear_state()
         if has_ended:
             self.leave()
             raise RunOver(0)
@@ -215,7 +217,8 @@ class AttachedScript(ScriptWorker):
         self._read_digest = None
         if self._has_loaded:
             self._has_loaded = False
-            self._script.clear_state()
+            self._clear_state()
+        self._require_state_elsewhere()
         self._hand_over_gradient(sets=sets)
         return loss
 
@@ -308,12 +311,32 @@ class AttachedScript(ScriptWorker):
         if not self._holds:
             return
         if not self.is_out and self._read_digest == self._script.state_digest():
-            self._script.clear_state()
+            self._clear_state()
             return
         self._read_digest = None
         self._has_loaded = True
         if not self.is_out:
             self.replace()
+
+    def _clear_state(self) -> None:
+        """Remove the state that is elsewhere from the script's optimizer."""
+        self._script.clear_state()
+        self._script.optimizer.state[self._mark] = {}
+
+    def _require_state_elsewhere(self) -> None:
+        """Raise ConfigError if the script has changed a state that is not in its optimizer."""
+        if not self._holds:
+            return
+        strategy, state = self._experiment.peers, self._script.optimizer.state
+        is_local = strategy is not None and strategy.uses_replica  # that of the replica is
+        is_set = not is_local and any(state.get(p) for p in self._script.parameters)
+        if is_set or self._mark not in state:
+            raise ConfigError(
+                f"{self.name}: the script has set or cleared optimizer.state, but the run takes "
+                "the steps with a state that it holds elsewhere: change a copy that "
+                "optimizer.state_dict() returns, and load it by optimizer.load_state_dict(); "
+                "{**optimizer.state_dict(), 'state': {}} begins anew"
+            )
 
     def _require_between_steps(self) -> None:
         """Raise ConfigError if parts of a gradient have left whose step is not taken yet."""
