@@ -187,7 +187,7 @@ def test_a_run_that_ends_ends_its_scripts(tmp_path):
         ("dtypes", ConfigError, "worker-1: .* one floating-point dtype, not .*float32.*float64"),
         ("shapes", ConfigError, "worker-1 trains other parameters than worker-0"),
         ("sparse", ConfigError, "worker-1: sparse gradients cannot be shared"),
-        ("clears", ConfigError, "worker-1: the script has set or cleared optimizer.state, but"),
+        ("clears", ConfigError, "worker-1: the script has cleared or replaced optimizer.state,"),
         ("lr", RunError, "worker 1, iteration 3, .*setting lr cannot be nan"),
     ],
 )

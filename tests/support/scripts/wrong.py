@@ -61,8 +61,6 @@ def main(case: str) -> None:
             )
         if bad and case == "clears":
             optimizer.state = collections.defaultdict(dict)
-        if bad and case == "sets":
-            optimizer.state[model.weight]["momentum_buffer"] = torch.zeros(2, 3)
         if bad and case == "begins-anew":
             optimizer.load_state_dict({**optimizer.state_dict(), "state": {}})
         if bad and case == "lr":

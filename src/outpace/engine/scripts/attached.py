@@ -324,16 +324,11 @@ class AttachedScript(ScriptWorker):
         self._script.optimizer.state[self._mark] = {}
 
     def _require_state_elsewhere(self) -> None:
-        """Raise ConfigError if the script has changed a state that is not in its optimizer."""
-        if not self._holds:
-            return
-        strategy, state = self._experiment.peers, self._script.optimizer.state
-        is_local = strategy is not None and strategy.uses_replica  # that of the replica is
-        is_set = not is_local and any(state.get(p) for p in self._script.parameters)
-        if is_set or self._mark not in state:
+        """Raise ConfigError if the script has cleared a state that is not in its optimizer."""
+        if self._holds and self._mark not in self._script.optimizer.state:
             raise ConfigError(
-                f"{self.name}: the script has set or cleared optimizer.state, but the run takes "
-                "the steps with a state that it holds elsewhere: change a copy that "
+                f"{self.name}: the script has cleared or replaced optimizer.state, but the run "
+                "takes the steps with a state that it holds elsewhere: change a copy that "
                 "optimizer.state_dict() returns, and load it by optimizer.load_state_dict(); "
                 "{**optimizer.state_dict(), 'state': {}} begins anew"
             )
