@@ -39,11 +39,8 @@ class Trainer:
         assert (elements, dtype) == (SLICES[block].stop - SLICES[block].start, torch.float32)
         return self.places.get(block)
 
-    def take_whole(self) -> str:
+    def take_gradient(self) -> str:
         return "the whole gradient"
-
-    def take_gradient(self) -> Any:
-        return self.overlapped.take()
 
     def refuse_gradient(self) -> None:
         raise DivergenceError("the gradient is not finite")
@@ -79,14 +76,14 @@ def overlapped(trainer: Trainer, is_paused: Any = lambda: False) -> OverlappedGr
 
 
 def test_parts_are_sent_in_backward_from_the_last_to_the_first(trainer):
-    overlapped(trainer)
+    found = overlapped(trainer)
     trainer.backward()
     assert trainer.events[0] == "part 2"
     assert trainer.events.index("part 2") < trainer.events.index("first layer")
     assert sorted(server for server, _ in trainer.sent) == [0, 1, 2]
     flat = trainer.flat()
     assert all(torch.equal(part, flat[SLICES[server]]) for server, part in trainer.sent)
-    assert trainer.take_gradient() == [None, None, None]
+    assert found.take_gradient() == [None, None, None]
     assert trainer.looked == 1
 
 
@@ -99,11 +96,11 @@ def test_parts_are_made_in_the_memory_in_which_they_are_sent(trainer):
 
 
 def test_a_part_without_gradient_is_left_for_the_step_with_zeros(trainer):
-    overlapped(trainer)
+    found = overlapped(trainer)
     trainer.backward(spare=0.0)
     assert sorted(server for server, _ in trainer.sent) == [1, 2]
     assert trainer.step_settings.unused == []  # of the part that was sent last
-    rest, middle, last = trainer.take_gradient()
+    rest, middle, last = found.take_gradient()
     assert torch.equal(rest, trainer.flat()[SLICES[0]])
     assert (middle, last) == (None, None)
     assert trainer.step_settings.unused == [0]
@@ -132,19 +129,19 @@ def test_nothing_is_sent_while_the_process_repeats_or_evaluates(trainer):
 def test_a_part_that_is_not_finite_is_not_sent_and_the_step_raises(trainer):
     with torch.no_grad():
         trainer.model[2].weight.fill_(torch.inf)
-    overlapped(trainer)
+    found = overlapped(trainer)
     trainer.backward()
     assert trainer.sent == []
     with pytest.raises(DivergenceError):
-        trainer.take_gradient()
+        found.take_gradient()
 
 
 def test_a_scaled_gradient_that_overflows_is_refused_for_its_scaler(trainer):
-    overlapped(trainer)
+    found = overlapped(trainer)
     trainer.backward(spare=torch.inf)
     trainer.optimizer.grad_scale, trainer.optimizer.found_inf = torch.ones(()), torch.ones(())
     with pytest.raises(ConfigError, match="GradScaler"):
-        trainer.take_gradient()
+        found.take_gradient()
 
 
 def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(trainer):
@@ -158,7 +155,7 @@ def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(t
 def test_a_script_that_leaves_after_its_step_abstains_nowhere(trainer):
     found = overlapped(trainer)
     trainer.backward(spare=0.0)
-    trainer.take_gradient()
+    found.take_gradient()
     found.leave()
     assert [server for server, _ in trainer.sent] == [2, 1]
 
@@ -179,6 +176,6 @@ def test_with_a_law_of_run_times_the_whole_gradient_is_taken_and_still_watched(t
     assert trainer.sent == []
     trainer.model[0].weight.grad.mul_(2)
     with pytest.raises(ConfigError, match=r"0\.weight was changed"):
-        trainer.take_gradient()
+        found.take_gradient()
     found.begin(SLICES, None)
-    assert trainer.take_gradient() == "the whole gradient"
+    assert found.take_gradient() == "the whole gradient"

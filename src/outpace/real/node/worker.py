@@ -7,6 +7,7 @@ is the context of the program.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,6 +38,9 @@ from outpace.sync.messages import (
 )
 from outpace.sync.programs.context import SendPart, Stopped
 
+if TYPE_CHECKING:
+    from outpace.real.node.script.keeping import Keeping
+
 
 class ServedWorker(WorkerProcess):
     """The process of a worker with servers. Implements `AbortableContext`.
@@ -50,8 +54,7 @@ class ServedWorker(WorkerProcess):
         self.kept: tuple[torch.Tensor, ScriptState] | None = None  # what its script kept
         self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
         self.has_ended = False  # its script had come to its end at the checkpoint
-        # Returns True if an order of the coordinator is about checkpoints.
-        self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
+        self.keeping: Keeping | None = None  # of what its script keeps
         self._experiment = experiment
         self.tells_pauses = leaves_behind(experiment)
         self._kept_bytes = 0  # that the coordinator sends
@@ -250,5 +253,5 @@ class ServedWorker(WorkerProcess):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._kept_states.put((data, message))
-        elif not self.take_checkpoint(message):
+        elif self.keeping is None or not self.keeping.take(message):
             super()._order(peer, message, block)

@@ -90,7 +90,7 @@ class Attached(WorkerScript, AttachedScript):
             self._handle_messages()
             self.exit_if_over(0.0)
             return
-        source = self._trainer if self._models is None else self._models
+        source = self._models or self._trainer.overlapped or self._trainer
         self.process.from_script.put(source.take_gradient())
         self._drive()
         if self.part is not None:
@@ -171,7 +171,9 @@ def attached(
         kept = KeptState(script, HERE.kept, is_saved)
         # Another process takes the place of this one when it is lost.
         is_replaced = is_saved and experiment.on_worker_loss == "restart"
-        found.keeping = Keeping(served, kept, found.is_elsewhere, reports=is_replaced)
+        found.keeping = served.keeping = Keeping(
+            served, kept, found.is_elsewhere, reports=is_replaced
+        )
         if experiment.overlap != "none":
             trainer.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:

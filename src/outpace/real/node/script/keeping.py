@@ -116,7 +116,6 @@ class Keeping(Saver):
         self._due: list[int] = []  # checkpoints for which the state is copied next
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
-        process.take_checkpoint = self.take
 
     # -- iterations that are computed again ----------------------------------------------
 

@@ -92,7 +92,7 @@ class OverlappedGradient:
         gradient = gradient_of(self._script.parameters[number])
         return gradient.cpu() if self._script.device is None else gradient
 
-    def take(self) -> Sequence[Block | None]:
+    def take_gradient(self) -> Sequence[Block | None]:
         """Return the parts that are left at the step, by server; None for those that have left.
 
         Raises:
@@ -101,7 +101,7 @@ class OverlappedGradient:
         """
         self.watched.check()
         if self._send is None:
-            return self._trainer.take_whole()
+            return self._trainer.take_gradient()
         trainer, script = self._trainer, self._script
         parts = {server: self._part(server) for server in sorted(self._left)}
         if self._is_unusable or not all(map(all_finite, parts.values())):

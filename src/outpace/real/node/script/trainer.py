@@ -142,10 +142,6 @@ class ScriptTrainer:
 
     def take_gradient(self) -> Sequence[Block | None]:
         """Return the script's gradient, one block per server; store this step's settings."""
-        return self.take_whole() if self.overlapped is None else self.overlapped.take()
-
-    def take_whole(self) -> Sequence[Block | None]:
-        """Return the gradient of which no part has been sent; see `take_gradient`."""
         refused = [None] * len(self._slices)
         if self._stopped is not None:
             self.first.look(self.iteration, None)
