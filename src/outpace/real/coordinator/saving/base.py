@@ -16,9 +16,8 @@ import msgspec
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.open import Open, SavedRun, require_record
+from outpace.real.coordinator.saving.open import Open, SavedRun, require_possible
 from outpace.real.net.checkpoint_messages import (
-    MOST_CLOCK,
     MOST_COPIES,
     MOST_KEPT,
     CheckpointPart,
@@ -207,14 +206,13 @@ class Checkpoints(ABC):
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
-        is_piece = isinstance(message, FilePiece) and message.block is not None
-        if not is_piece and not isinstance(message, Answer):
-            return False
         try:
             if isinstance(message, Answer):
                 self._take(self._number(name, message), message)
-            elif isinstance(message, FilePiece):
+            elif isinstance(message, FilePiece) and message.block is not None:
                 self._fetched.take(name, message, block)
+            else:
+                return False
         except (ProtocolError, msgspec.DecodeError) as error:
             self._listener.refuse(name, str(error))
         return True
@@ -241,8 +239,7 @@ class Checkpoints(ABC):
             self._give_up(present, [each for each in orders if isinstance(each, GiveUp)])
             self._order([each for each in orders if isinstance(each, Order)])
         elif isinstance(message, NotSaved):
-            self._give_up(present, self._planner.abandon(), message.why)
-            self._await_version()
+            self._fail(present, message.why)
         elif message.files and not self._sees_folder(process):
             self._fetch(present, process, message)
         else:
@@ -266,8 +263,7 @@ class Checkpoints(ABC):
         self, present: Open, process: int, message: CheckpointPart, files: list[Part] | OSError
     ) -> None:
         if isinstance(files, OSError):
-            self._give_up(present, self._planner.abandon(), str(files))
-            self._await_version()
+            self._fail(present, str(files))
             return
         present.fetched[process] = files
         try:
@@ -293,13 +289,9 @@ class Checkpoints(ABC):
         if not self._sees_folder(process):
             saved.parts = present.fetched.get(process, [])
         self._require(present, process, saved)
-        for record in (saved.shard, saved.own):
-            if record is not None:
-                require_record(record)
+        require_possible(saved)
         if not {part.file for part in saved.parts} <= set(self._files(present, process)):
             raise ProtocolError("it saved files that are not of its part")
-        if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.clock, saved.updates)):
-            raise ProtocolError("it saved numbers that cannot be")
         return saved
 
     def _has_all_parts(self, present: Open) -> None:
@@ -325,13 +317,11 @@ class Checkpoints(ABC):
         if self._fetched.has_moved() or not (missing := self._missing(present)):
             self._look_later(present)
             return
-        why = f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s"
-        self._give_up(present, self._planner.abandon(), why)
-        self._await_version()
+        self._fail(present, f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
 
+    @abstractmethod
     def _missing(self, present: Open) -> list[str]:
         """Return the processes that ought to have saved their parts."""
-        return [name for name, number in self._names.items() if number not in present.parts]
 
     # -- from the order to the complete checkpoint -------------------------------------
 
@@ -363,6 +353,17 @@ class Checkpoints(ABC):
         self._fetched.give_up()
         self._keeper.abandon(present.number, why)
         self._open = None
+
+    def _fail(self, present: Open, why: str) -> None:
+        """Give up a checkpoint that cannot be taken. why: the problem, for the user."""
+        self._give_up(present, self._planner.abandon(), why)
+        self._await_version()
+
+    def _begin_anew(self, present: Open, orders: Sequence[GiveUp]) -> None:
+        """Give up a checkpoint that lacks what it cannot get any more, and take another one."""
+        self._is_due = True
+        self._give_up(present, orders)
+        self._begin_if_due()
 
     def _finish(self, present: Open) -> None:
         """Complete a checkpoint that has all its parts."""

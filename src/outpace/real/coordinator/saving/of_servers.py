@@ -121,7 +121,7 @@ class CheckpointsOfServers(Checkpoints):
             if files != [kept_in(process - SCRIPTS)] or record or saved.own:
                 raise ProtocolError("it did not save what its script keeps, or more than that")
             return
-        if record is None or record.shard != process or files != [record.file]:
+        if record is None or record.shard != process or files != [record.file] or saved.kept_at:
             raise ProtocolError(f"it saved another shard than {process}, or sent no file of it")
         if len(record.watermarks) != len(self._others):
             raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
@@ -145,7 +145,7 @@ class CheckpointsOfServers(Checkpoints):
         if present is None or worker not in scripts.orders or not self._lacks(present, worker):
             return
         if worker in scripts.answered:
-            self._begin_anew(present)  # its file does not come any more
+            self._begin_anew(present, self._planner.abandon())  # its file does not come any more
             return
         del scripts.orders[worker]
         scripts.told.discard(worker)
@@ -159,19 +159,13 @@ class CheckpointsOfServers(Checkpoints):
         if present is None or worker not in scripts.told or not self._lacks(present, worker):
             return
         if worker in scripts.answered:
-            self._begin_anew(present)
+            self._begin_anew(present, self._planner.abandon())
         else:
             self._listener.send(worker_name(worker), scripts.orders[worker])
 
     def _lacks(self, present: Open, worker: int) -> bool:
         """True if the file of this worker's script is missing."""
         return SCRIPTS + worker not in present.parts
-
-    def _begin_anew(self, present: Open) -> None:
-        """Give a checkpoint up, and take another one."""
-        self._is_due = True
-        self._give_up(present, self._planner.abandon())
-        self._begin_if_due()
 
     # -- messages ------------------------------------------------------------------
 
@@ -227,7 +221,7 @@ class CheckpointsOfServers(Checkpoints):
         """Complete the checkpoint; without the end of a script it is taken again."""
         last = {n: each for n, each in self._last.items() if self._lacks(present, n)}
         if lacking(shards_in(present), last):
-            self._begin_anew(present)
+            self._begin_anew(present, self._planner.abandon())
         else:
             super()._has_all_parts(present)
 

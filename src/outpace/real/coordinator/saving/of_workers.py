@@ -84,9 +84,7 @@ class CheckpointsOfWorkers(Checkpoints):
         was_open, present = self._planner.is_open, self._open
         orders = self._planner.leave(worker)
         if present is not None and was_open:
-            self._give_up(present, orders)
-            self._is_due = True
-            self._begin_if_due()
+            self._begin_anew(present, orders)
         if tells and self._has_begun and self._can_save:
             self._await_version()
 
@@ -176,8 +174,7 @@ class CheckpointsOfWorkers(Checkpoints):
         if self._open is not present:  # it was given up
             return
         if isinstance(mean, Exception):
-            self._give_up(present, [], str(mean))
-            self._await_version()
+            self._fail(present, str(mean))
             return
         present.mean = mean
         super()._has_all_parts(present)

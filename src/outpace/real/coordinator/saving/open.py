@@ -71,8 +71,12 @@ class Open:
     is_watched: bool = False
 
 
-def require_record(record: ShardRecord) -> None:
+def require_possible(saved: SavedPart) -> None:
     """Raise ProtocolError if what a process says of its part cannot be in the index of a run."""
-    numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
+    numbers = [saved.iteration, saved.clock, saved.updates, saved.kept_at or 0]
+    for record in (saved.shard, saved.own):
+        if record is not None:
+            numbers += (record.clock, record.version, record.pushes)
+            numbers += (1 + n for n in record.watermarks)
     if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
         raise ProtocolError("it saved numbers that cannot be")
