@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.engine.distributed.patches import install
 from outpace.engine.scripts.files import Written
-from outpace.engine.scripts.running import run_as_main
+from outpace.engine.scripts.starting import run_script_here
 from outpace.engine.servers import leaves_behind
 from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
@@ -19,7 +18,6 @@ from outpace.real.node.script.attach import Attached, attached
 from outpace.real.node.script.follow import Followed, followed
 from outpace.real.node.script.worker_script import OwnCollectives
 from outpace.support.place import HERE
-from outpace.sync.messages import worker_name
 
 
 def run_script(
@@ -41,17 +39,9 @@ def run_script(
     Returns:
         How the script failed; None if it has just ended.
     """
-    task = experiment.script
-    place = _Place(link, number, experiment)
-    HERE.attach, HERE.collectives = place.attach, place.make_collectives
-    is_ddp = experiment.peers is not None and experiment.peers.is_ddp
-    HERE.follow = place.follow if is_ddp else None
-    HERE.number, HERE.workers = number, experiment.workers
-    HERE.files = None if files is None else files / worker_name(number)
-    install(_kind(experiment), task.path, is_outside=is_outside)
-    written = Written()
-    written.watch()
-    problem = run_as_main(task, number, experiment.seed)
+    place, written = _Place(link, number, experiment), Written()
+    HERE.attach, HERE.collectives, HERE.follow = place.attach, place.make_collectives, place.follow
+    problem = run_script_here(number, experiment, files, written, is_outside=is_outside)
     if HERE.worker is None:
         assert problem is not None
         report_failure(link, problem)
@@ -60,12 +50,6 @@ def run_script(
         HERE.worker.end(problem)
     place.close()
     return problem
-
-
-def _kind(experiment: Experiment) -> str:
-    """Return `sync.kind`, for messages."""
-    sync = experiment.sync if isinstance(experiment.sync, tuple) else (experiment.sync,)
-    return ", ".join(dict.fromkeys(str(getattr(each, "kind", "python")) for each in sync))
 
 
 class _Place:

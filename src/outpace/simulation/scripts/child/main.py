@@ -12,10 +12,9 @@ from pathlib import Path
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.engine.distributed.patches import install
 from outpace.engine.output import print_into
 from outpace.engine.scripts.files import Written
-from outpace.engine.scripts.running import run_as_main
+from outpace.engine.scripts.starting import run_script_here
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child.attached import SimulatedScript
 from outpace.simulation.scripts.child.pipe import ScriptPipe
@@ -24,7 +23,6 @@ from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import Ended, Left, Wrote, send
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots
 from outpace.support.place import HERE
-from outpace.sync.messages import worker_name
 
 
 def run_script(
@@ -44,20 +42,15 @@ def run_script(
         measured: if the script is run only to measure its steps, the fewest that are enough.
     """
     print_into(*output)
-    line, task = ScriptPipe(pipe), experiment.script
-    HERE.attach = partial(SimulatedScript, line, slots, number, experiment)
-    HERE.number, HERE.workers = number, experiment.workers
-    HERE.files = None if files is None else files / worker_name(number)
+    line = ScriptPipe(pipe)
     collectives = VirtualCollectives(line, memory, number, experiment.workers)
+    HERE.attach = partial(SimulatedScript, line, slots, number, experiment)
     HERE.collectives = lambda *_: collectives
-    if experiment.peers is not None and experiment.peers.is_ddp:
-        HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
-    install(str(getattr(experiment.sync, "kind", "several strategies")), task.path)
+    HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
     written = Written()
     if measured is not None:
         written = Written(EndBeforeWrite(line, measured, files))
-    written.watch()
-    problem = run_as_main(task, number, experiment.seed)
+    problem = run_script_here(number, experiment, files, written)
     if HERE.worker is not None:
         HERE.worker.end(problem)
     error: tuple[type[OutpaceError], str] | None = None
