@@ -1,6 +1,6 @@
 """Composes runs in virtual time: a body, an exchange, a life, and what takes checkpoints.
 
-Each is chosen by itself: who computes a gradient (a task, a script), how values are combined
+Each is chosen by itself: what computes a gradient (a task, a script), how values are combined
 (servers, averages, the script's own collectives), and what happens to the processes.
 """
 

@@ -1,4 +1,4 @@
-"""Who computes the gradients of a run in virtual time: the body of the run.
+"""The body of a run in virtual time, which computes its gradients.
 
 `executors.gradients` computes those of a task, `scripts.body` lets scripts compute theirs.
 """

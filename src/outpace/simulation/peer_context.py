@@ -53,7 +53,7 @@ class SimulatedPeer:
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
     ) -> None:
-        if self._peers.is_saved:
+        if self._peers.saving is not None:
             kept = unfinished(self, iteration, accumulated, unsent, self.computed.versions)
             self._peers.may_save(self.worker, iteration, kept, differs=unsent is not None)
 

@@ -57,6 +57,7 @@ class Peers(Exchange[PeerSaving]):
         first: the iteration with which each worker begins.
         initial: what the workers have in common at the start of the run.
         contexts: of the workers' programs, by worker.
+        saving: takes checkpoints; None: there are none.
     """
 
     def __init__(self, run: VirtualRun, models: PeerModels) -> None:
@@ -66,10 +67,10 @@ class Peers(Exchange[PeerSaving]):
         self.first: Sequence[int] = [0] * self._workers
         if run.resume is not None:
             self.first = run.resume.first
-        self._saving: PeerSaving | None = None
+        self.saving: PeerSaving | None = None
 
     def start(self, saving: PeerSaving | None) -> None:
-        self._saving = saving
+        self.saving = saving
         self.control = SimulationControl(self._run, [])
         self._start()
 
@@ -141,11 +142,6 @@ class Peers(Exchange[PeerSaving]):
 
     # -- checkpoints --------------------------------------------------------------------
 
-    @property
-    def is_saved(self) -> bool:
-        """True if the run has checkpoints."""
-        return self._saving is not None
-
     def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
         """Return the state of the model that all workers have when they begin these iterations."""
         averages = max(self._all_reduces.ended, self._exchanges.count)
@@ -165,20 +161,19 @@ class Peers(Exchange[PeerSaving]):
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
     ) -> None:
-        """A worker begins this iteration next, and has nothing but its models and this sum.
+        """A worker of a run with checkpoints begins this iteration next.
 
-        differs: as for `PeerModels.own_state`.
+        It has nothing but its models and this sum. differs: as for `PeerModels.own_state`.
         """
-        if self._saving is None:
-            return
+        assert self.saving is not None
         models, results = self.models, self._all_reduces.ended
         if self._strategy.saved_apart:
-            self._saving.apart(worker, iteration)
+            self.saving.apart(worker, iteration)
         elif pending is None and not models.are_apart:
-            self._saving.look(worker, iteration, results)
+            self.saving.look(worker, iteration, results)
         else:
             state = partial(models.own_state, worker, iteration, pending, differs=differs)
-            self._saving.gather(worker, results, state)
+            self.saving.gather(worker, results, state)
 
     # -- averages -----------------------------------------------------------------------
 
@@ -200,8 +195,8 @@ class Peers(Exchange[PeerSaving]):
 
     def _leave(self, worker: int, after: int | None) -> None:
         """Let the others go on without a worker. after: see `PeerSaving.leave`."""
-        if self._saving is not None:
-            self._saving.leave(worker, after, self._all_reduces.ended)
+        if self.saving is not None:
+            self.saving.leave(worker, after, self._all_reduces.ended)
         self.models.left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)

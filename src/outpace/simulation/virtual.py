@@ -84,7 +84,7 @@ class Exchange(ABC, Generic[SavingT]):
         """Return a value that changes whenever the parameters do."""
 
     def pause(self, worker: int, *, over: bool = False) -> None:
-        """Tell those that wait for a worker's gradients that it waits in a collective, or not."""
+        """Tell servers and scheduler that a worker waits in a collective, or does so no more."""
 
     def waiting(self) -> list[str]:
         """Describe which pulls are held where, for the message of a deadlock."""
