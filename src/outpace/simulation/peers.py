@@ -132,8 +132,8 @@ class Peers(Exchange[PeerSaving]):
         by_worker = {each.shard: each for each in kept.own}
         (state,) = kept.states
         self.models.begin(state, [by_worker.get(worker) for worker in range(self._workers)])
-        assert self._saving is not None
-        self._saving.begin_again(kept)
+        assert self.saving is not None
+        self.saving.begin_again(kept)
 
     def start_again(self, kept: Kept) -> None:
         """Start the workers again, after `go_back`."""
