@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -30,7 +30,7 @@ from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.saving.open import Saving
-from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.setting import Setting
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
@@ -56,7 +56,7 @@ from outpace.real.net.peer_messages import (
     TakePart,
 )
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.node.saving import copying
 from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part
@@ -195,6 +195,25 @@ class SilentTransport:
         pass
 
 
+class NoProcesses:
+    """Takes the place of a launcher."""
+
+    room_s = 0.0
+    nodes: Mapping[str, str] = {}
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def no_room(self, names: Sequence[str]) -> str:
+        return ""
+
+    def is_ending(self, name: str) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
 class NoFiles:
     """Takes the place of the folder of checkpoints."""
 
@@ -270,18 +289,21 @@ class FuzzedCoordinator:
             mock.patch.object(coordinator_parts, "BackgroundThread", ThreadAtOnce),
         ):
             self._coordinator = Coordinator(
-                CoordinatorSetting(
+                Setting(
                     experiment=experiment,
                     members=Membership(rules_about_losses(experiment, 120.0), [SCHEDULER]),
-                    session=Session(1, FIRST, 10.0, None),
-                    keys={},
+                    launcher=NoProcesses,
+                    lease_s=10.0,
+                    insecure=True,
+                    on_output=lambda *_: None,
                     trace=Trace(NoSink()),
                     evaluate=lambda *_: None,
                     log=lambda _: None,
                     rule=rule,
                     saving=Saving(files, files.complete),
                     copies=kind.startswith("copied"),
-                )
+                ),
+                start_worker=lambda worker, generation: None,
             )
         self._parts = parts = self._coordinator._parts
         transport: Any = parts.transport

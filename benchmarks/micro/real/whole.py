@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import statistics
 import sys
 import time
@@ -20,11 +19,10 @@ from outpace.engine.output import print_line
 from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.setting import Setting
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
-from outpace.real.net.transport import Session, new_keys
-from outpace.real.node.member import COORDINATOR, CoordinatorLink
+from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.server import serve
 from outpace.real.node.worker import ServedWorker
 from outpace.real.process.launcher import Role
@@ -141,35 +139,32 @@ def whole(
             "workers": workers,
             "servers": servers,
             "sync": {"kind": sync},
+            "shared_memory": memory,
             "stop": {"iterations": 2 * steps + 1},
         }
     )
-    names = [f"server-{m}" for m in range(servers)] + [f"worker-{n}" for n in range(workers)]
-    pairs = {name: new_keys() for name in [COORDINATOR, *names]} if keys else {}
-    public = {name: pair.public for name, pair in pairs.items()}
-    run_id = secrets.randbits(62)
-
-    def session(name: str) -> Session:
-        return Session(run_id, 0, LEASE_S, pairs.get(name), shares_memory=memory)
-
     rules = rules_about_losses(experiment, 120.0, can_start=False, can_begin_again=False)
     coordinator = Coordinator(
-        CoordinatorSetting(
+        Setting(
             experiment=experiment,
             members=Membership(rules, [SCHEDULER]),
-            session=session(COORDINATOR),
-            keys=public,
+            launcher=LocalLauncher,
+            lease_s=LEASE_S,
+            insecure=not keys,
+            on_output=print_line,
             trace=Trace(MemorySink()),
             evaluate=lambda *_: None,
             log=lambda text: print(text, file=sys.stderr),
-        )
+        ),
+        start_worker=lambda worker, generation: None,
     )
-    group = LocalLauncher(coordinator.clock, coordinator.losses.process_ended, print_line)
+    group, links = coordinator.launcher, coordinator.links
+    assert isinstance(group, LocalLauncher)
+    public = {name: link.session.keys.public for name, link in links.items() if link.session.keys}
     results = []
     try:
-        for name in names:
-            endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
-            link = CoordinatorLink(name, endpoint, key, session(name))
+        for name in coordinator.servers + coordinator.workers:
+            link = links[name]
             number = int(name.split("-")[1])
             if name.startswith("server"):
                 group.start(Role(name, serve, (link, number, experiment, public)))

@@ -72,7 +72,7 @@ class RealControl(Control):
         """
         if self._is_repeated:
             return "the run was asked for these numbers before it began again from a checkpoint"
-        return self._coordinator.scale(servers, workers)
+        return self._coordinator.scaling.scale(servers, workers)
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

@@ -25,7 +25,7 @@ from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
-from outpace.real.attempt import Attempt, Setting
+from outpace.real.attempt import Attempt
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.observers import AtStart
@@ -33,6 +33,7 @@ from outpace.real.coordinator.recovery.survival import GroupLost
 from outpace.real.coordinator.roles import machines_of
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.scaling import BeginWith, ScaleRequests
+from outpace.real.coordinator.setting import Setting
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
@@ -40,6 +41,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.noting import Noting, Unrepeated
 from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher, suspended_together
+from outpace.real.process.local import LocalLauncher
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
@@ -150,21 +152,21 @@ class RealRun:
         rules = rules_about_losses(
             experiment, training.join_s, can_start=is_here and is_kept, can_begin_again=is_here
         )
+        self._outside, self._files = outside, files
+        address = address if outside is None else outside.host
         self._setting = Setting(
             experiment=experiment,
             members=Membership(rules, [SCHEDULER]),
-            training=training,
+            launcher=launcher or partial(LocalLauncher, address=address),
             trace=trace,
-            timing=self._timing,
+            evaluate=self._quality.begin,
             log=log,
-            warn=warn,
-            insecure=insecure,
             lease_s=lease_s,
-            address=address,
-            outside=outside,
-            files=files,
-            launcher=launcher,
+            insecure=insecure,
             on_output=self._output,
+            address=address,
+            warn=warn,
+            timing=self._timing,
             saving=None if keeper is None else Saving(keeper, self._complete),
             copies=copies,
         )
@@ -187,10 +189,9 @@ class RealRun:
 
     def _new_attempt(self) -> Attempt:
         """Return an attempt with the present numbers of workers and servers."""
-        experiment = self._present
-        attempt = Attempt(
-            self._setting, self._quality.begin, self._resume, self._origin, experiment
-        )
+        experiment, join_s = self._present, self._training.join_s
+        setting = replace(self._setting, experiment=experiment, resume=self._resume, join_s=join_s)
+        attempt = Attempt(setting, self._training, self._outside, self._files, self._origin)
         coordinator = attempt.coordinator
         for observer in (self._noting, self._quality, self._unrepeated):
             observer.attach(coordinator)
@@ -234,7 +235,7 @@ class RealRun:
         return self._recovery
 
     def nodes(self) -> Mapping[str, str]:
-        if self._setting.outside is None:
+        if self._outside is None:
             return self.launcher.nodes
         return machines_of(self.coordinator.roles.joined)
 
@@ -271,7 +272,7 @@ class RealRun:
         while True:
             self._attempt.start()
             started = [*self.coordinator.servers]
-            started += self.coordinator.workers if self._setting.outside is None else []
+            started += self.coordinator.workers if self._outside is None else []
             self._noting.launched(len(started))
             if self._status is not None:
                 self._status.attach(self.coordinator)

@@ -69,13 +69,11 @@ class Life:
         is_down: True while all processes are about to begin again.
         last_checkpoint: from which all processes would begin again; None: there is none.
         gone: workers that are lost and have not begun again.
-        dropped: workers that are lost and never begin again.
     """
 
     keeps_in_memory = is_down = False
     last_checkpoint: Kept | None = None
     gone: Collection[int] = ()
-    dropped: Collection[int] = ()
 
     def __init__(self, run: VirtualRun) -> None:
         self.kernel = run.kernel

@@ -103,7 +103,7 @@ class Peers(Exchange[PeerSaving]):
             run.life.spawn(worker_name(context.worker), self._train(context))
 
     async def _train(self, context: SimulatedPeer) -> None:
-        if context.worker in self._run.life.dropped:
+        if context.worker in self._run.life.gone:
             self._leave(context.worker, None)
             return
         await self._strategy.train(context)

@@ -13,7 +13,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
-from outpace.real.coordinator.roles import Announcements, Processes, Roles
+from outpace.real.coordinator.roles import Announcements, Roles
 from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import JoinRun
 from outpace.real.process.launcher import Launcher
@@ -21,7 +21,7 @@ from outpace.support.units import nanoseconds, seconds
 
 
 def prepared(
-    kernel: Kernel, servers: int, given: Any, resume: Any, processes: Any = None
+    kernel: Kernel, servers: int, given: Any, resume: Any, launcher: Any = None
 ) -> tuple[Preparation, Announcements]:
     """Return the preparation of a run without workers, and what its processes announce."""
     announced, some = Announcements(kernel), cast("Any", None)
@@ -31,11 +31,11 @@ def prepared(
         clock=None,
         listener=None,
         announced=announced,
-        processes=processes,
+        launcher=launcher,
         resume=resume,
         setting=SimpleNamespace(join_s=120.0),
     )
-    return Preparation(run, some, some, given), announced
+    return Preparation(run, some, some, given, {}), announced
 
 
 def handed_over(sent_at_s: list[float], arrives_at_s: float | None) -> float:
@@ -76,7 +76,7 @@ def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
             asked.append(list(names))
             return "the cluster has no room for server-1"
 
-    preparation, announced = prepared(kernel, 2, None, None, Processes(Full()))
+    preparation, announced = prepared(kernel, 2, None, None, Full())
     announced.add("server-0", JoinRun("", 7))
     kernel.spawn(preparation.run(), "the test")
     with pytest.raises(WalkerError) as caught:
@@ -107,7 +107,7 @@ def test_a_worker_that_cannot_reach_the_servers_ends_the_run_after_a_minute():
         resume=None,
         setting=SimpleNamespace(join_s=1800.0),
     )
-    kernel.spawn(Preparation(run, some, some, some)._probe())
+    kernel.spawn(Preparation(run, some, some, some, {})._probe())
     with pytest.raises(WalkerError) as raised:
         kernel.run()
     assert isinstance(raised.value.error, RunError)

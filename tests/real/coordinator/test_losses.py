@@ -11,9 +11,8 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.roles import Processes, Roles
+from outpace.real.coordinator.roles import Roles
 from outpace.real.net.report_messages import ProcessFailed
-from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.membership import Loss
 
@@ -25,16 +24,6 @@ class Listening:
 
     def __init__(self) -> None:
         self.peers: list[str] = []
-
-
-class Ending(Launcher):
-    """Is about to report the end of these processes."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def is_ending(self, name: str) -> bool:
-        return name in self._names
 
 
 class Lost:
@@ -52,16 +41,17 @@ class Lost:
 
         self.decide: Callable[[Any], bool] = lambda lost: go_on
         self.listener = Listening()
-        self.roles, self.processes = Roles(1, 2), Processes()
+        self.roles = Roles(1, 2)
+        self.launcher = SimpleNamespace(is_ending=lambda name: False)
         self.clock = SimpleNamespace(stood_still_s=0.0)
         run: Any = SimpleNamespace(
             kernel=self.kernel,
             listener=self.listener,
             roles=self.roles,
-            processes=self.processes,
+            launcher=self.launcher,
             clock=self.clock,
             early=False,
-            setting=SimpleNamespace(session=SimpleNamespace(lease_s=10.0)),
+            setting=SimpleNamespace(lease_s=10.0),
         )
         self.survival: Any = SimpleNamespace(
             take_losses=take_losses,
@@ -83,7 +73,7 @@ class Lost:
 
 def test_the_launchers_report_wins_though_it_comes_long_after_the_end_of_the_connection():
     lost = Lost()
-    lost.processes.launcher = Ending("worker-1")  # until it is reported
+    lost.launcher.is_ending = lambda name: name == "worker-1"  # until it is reported
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     lost.at(6.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
     lost.run()
@@ -103,7 +93,7 @@ def test_a_connection_of_a_process_that_is_alive_is_lost_after_half_a_second():
 
 def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
     lost = Lost(go_on=False)
-    lost.processes.launcher = Ending("worker-0", "worker-1")
+    lost.launcher.is_ending = lambda _: True
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
         lost.run()

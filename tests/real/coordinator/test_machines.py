@@ -74,8 +74,8 @@ def test_a_run_whose_workers_others_start_has_the_machines_that_its_processes_to
     run: Any = SimpleNamespace(
         coordinator=SimpleNamespace(roles=SimpleNamespace(joined=places)),
         launcher=SimpleNamespace(nodes={}),
-        _setting=SimpleNamespace(outside=SimpleNamespace()),
+        _outside=SimpleNamespace(),
     )
     assert RealRun.nodes(run) == {"server-0": "a", "worker-0": "b"}
-    run._setting.outside = None
+    run._outside = None
     assert RealRun.nodes(run) == {}

@@ -48,6 +48,7 @@ class Watched:
         self.lines: list[str] = []
         self.status: Any = SimpleNamespace(elastic="")
         self.told: Callable[..., None] = lambda **_: None
+        self.scaling = self.survival = self
         self._events = EventLog(folder / LOG)
         self._events.open()
         self._file = folder / LOG

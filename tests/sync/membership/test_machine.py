@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from outpace.errors import ProtocolError
 from outpace.support.units import SECOND
 from outpace.sync.membership import (
+    BeginAgain,
     EndRun,
     Kill,
     Loss,
@@ -323,7 +324,11 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize(on_loss=st.sampled_from(["restart", "continue"]), workers=st.integers(1, 3))
     def begin(self, on_loss, workers):
         self.members = training(workers, SERVERS, Rules(on_loss, hopeless_s=1e6))
-        self.workers, self.now, self.restarts = workers, 0, on_loss == "restart"
+        self.now, self.restarts, self.checkpoint = 0, on_loss == "restart", 0
+        self.all_begin(workers)
+
+    def all_begin(self, workers):
+        self.workers = workers
         self.alive = {(worker, 0) for worker in range(workers)}  # processes: worker, generation
         self.heard = {(server, w): 0 for server in SERVERS for w in range(workers)}
         self.asked: list[Replace] = []
@@ -365,6 +370,33 @@ class AnyOrder(RuleBasedStateMachine):
         orders = lose(self.members, process[0], "", self.now, has_ended=is_known_to_have_ended)
         assert orders  # every loss leads to something
         self.do(orders)
+
+    @precondition(lambda self: not self.ended)
+    @rule(data=st.data(), and_a_worker=st.booleans())
+    def lose_a_server(self, data, and_a_worker):
+        """All begin again, without the workers that have left."""
+        lost = [Loss(data.draw(st.sampled_from(SERVERS)), KILLED)]
+        present = [w for w in range(self.workers) if not self.members.has_left(w)]
+        if and_a_worker and present:
+            lost.append(Loss(worker_name(data.draw(st.sampled_from(present))), KILLED))
+        self.now += 1
+        self.checkpoint += 1
+        (order,) = self.members.lost(lost, self.now, checkpoint=self.checkpoint)
+        without = set() if self.restarts else {loss.name for loss in lost[1:]}
+        for worker in range(self.workers):
+            if self.members.has_left(worker) and not self.restarts:
+                without.add(worker_name(worker))
+        if len(without) == self.workers:
+            assert isinstance(order, EndRun)
+            self.ended = True
+            return
+        assert order == BeginAgain(str(lost[0]), [lost[0].name], self.checkpoint, order.without)
+        assert set(order.without) == without
+        self.members.begin(self.workers - len(without), SERVERS)
+        assert self.members.lost(lost[:1], self.now) == [BeginAgain(str(lost[0]), [lost[0].name])]
+        self.members.begin(self.workers - len(without), SERVERS)
+        self.members.started()
+        self.all_begin(self.workers - len(without))
 
     @rule(worker=st.integers(0, 2))
     def finish(self, worker):

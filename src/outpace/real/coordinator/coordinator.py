@@ -18,14 +18,14 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
-from outpace.errors import ConfigError, RunError
+from outpace.errors import RunError
 from outpace.kernel import WalkerError
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.scaling import Told
-from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.recovery.survival import StartWorker
+from outpace.real.coordinator.setting import Setting
 from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun
 from outpace.real.node.member import COORDINATOR
@@ -39,6 +39,7 @@ class Coordinator:
     """The coordinator of one run.
 
     Args:
+        start_worker: see `Survival`.
         origin: value of the monotonic clock when the time of the run began; None: it begins, or
             goes on at the time of `setting.resume`.
 
@@ -46,13 +47,16 @@ class Coordinator:
         ConfigError: it cannot listen at the address.
     """
 
-    def __init__(self, setting: CoordinatorSetting, origin: int | None = None) -> None:
-        parts = self._parts = Parts(setting)
+    def __init__(
+        self, setting: Setting, start_worker: StartWorker, origin: int | None = None
+    ) -> None:
+        parts = self._parts = Parts(setting, start_worker)
         run = self.state = parts.run
         self.experiment, self.roles = setting.experiment, run.roles
         self.workers, self.servers = run.roles.workers, run.roles.servers
         self.clock, self.kernel, self.listener = run.clock, run.kernel, run.listener
-        self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
+        self.scaling, self.survival = parts.scaling, parts.survival
+        self.reports, self.launcher, self.links = parts.reports, run.launcher, parts.links
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers = run.observers
         self.over = False
@@ -72,12 +76,6 @@ class Coordinator:
     def awaited(self) -> tuple[str, list[str]]:
         """The step that the run waits for, in words, and the processes that have not done it."""
         return self.state.announced.awaited
-
-    @property
-    def absent(self) -> Sequence[str]:
-        """Names of the workers that are lost, and without which the run has gone on."""
-        view = self.view()
-        return () if view is None else view.absent
 
     # -- the phases ------------------------------------------------------------------
 
@@ -110,67 +108,19 @@ class Coordinator:
                 if name not in run.roles.finished:
                     self.listener.send(name, stop)
 
-    def scale(
-        self,
-        servers: int | None = None,
-        workers: int | None = None,
-        told: Told | None = None,
-        without: Collection[str] = (),
-    ) -> str:
-        """Begin again with other numbers after the next checkpoint; return that, in words.
-
-        Args:
-            servers, workers: None: as they are.
-            told: called when the run trains with them, or stays as it is.
-            without: names of roles whose places on a cluster are given back.
-
-        Raises:
-            ConfigError: if that cannot be, or no number is given.
-        """
-        parts, key = self._parts, "servers" if workers is None else "workers"
-        if servers is None and workers is None:
-            raise ConfigError("scale: give a number of workers, of servers, or both")
-        if not self.state.members.rules.can_begin_again:
-            number = workers or self.experiment.workers
-            raise ConfigError(
-                f"{key}: no process can be started: the workers of this run are started elsewhere; "
-                f"with checkpoint, outpace serve --resume RUN --connect FILE --workers {number} can"
-            )
-        if not self.started:
-            raise ConfigError(f"{key}: the training has not begun; try again in a moment")
-        if self.state.stop_reason is not None or self.roles.left:
-            raise ConfigError(f"{key}: the run is about to end")
-        plan = self.state.plan
-        assert plan is not None
-        said = parts.scaling.scale(
-            servers, workers, told, without, layers=plan.layers, is_complete=not self.absent
-        )
-        self.state.log(said)
-        return said
-
     def view(self) -> RunView | None:
         """Return the processes of the run; None before the training."""
-        run, roles, parts = self.state, self.roles, self._parts
+        run, absent = self.state, self.survival.absent
         if not self.started:
             return None
-        is_busy = bool(parts.scaling.is_under_way or roles.left or run.stop_reason is not None)
-        survival = parts.survival
-        absent = survival.absent
+        is_busy = self.scaling.is_under_way or run.is_ending or not run.members.is_settled
         return RunView(
-            workers=[name for name in roles.workers if name not in absent],
-            servers=roles.servers,
+            workers=[name for name in self.workers if name not in absent],
+            servers=self.servers,
             absent=absent,
-            returning=survival.coming_back,
-            is_busy=is_busy or not run.members.is_settled,
+            returning=self.survival.coming_back,
+            is_busy=is_busy,
         )
-
-    def goes_without(self, worker: str) -> None:
-        """Go on without a lost worker for whose next process there is no room.
-
-        Raises:
-            ConfigError: it is not coming back, or no other worker is left.
-        """
-        self._parts.survival.goes_without(worker)
 
     def close(self) -> None:
         self._parts.close()

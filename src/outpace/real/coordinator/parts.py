@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from outpace.engine.scripts.sameness import SameGradients
@@ -10,7 +11,7 @@ from outpace.real.background import BackgroundThread
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.recovery.survival import StartWorker, Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -20,51 +21,50 @@ from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun
 from outpace.real.coordinator.scaling import Scaling
-from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.setting import Setting
 from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.coordinator.with_servers import WithServers
-from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.coordinator.without_servers import WithoutServers, groups_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.report_messages import ProcessFailed
-from outpace.real.net.transport import Handlers, Transport
+from outpace.real.net.transport import FIRST, Handlers, Session, Transport, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.real.node.member import COORDINATOR
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.sync.messages import WireMessage, server_name, worker_name
-
-
-def _new_checkpoints(
-    run: SavedRun,
-    architecture: WithServers | WithoutServers,
-    kept: KeptScripts,
-) -> Checkpoints:
-    """Return what takes the checkpoints of a run. kept: see `CheckpointsOfServers`."""
-    if isinstance(architecture, WithoutServers):
-        checkpoints = CheckpointsOfWorkers(run, architecture.groups)
-        architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
-        return checkpoints
-    return CheckpointsOfServers(run, kept)
 
 
 class Parts:
     """The parts of the coordinator of one run.
 
+    Args:
+        start_worker: see `Survival`.
+
     Attributes:
-        store: endpoint of the store through which processes find each other; empty: there is none.
+        links: how each process reaches the coordinator, with keys and a number of this attempt, so
+            nothing that is left of an earlier one can be heard.
 
     Raises:
         ConfigError: it cannot listen at the address.
     """
 
-    def __init__(self, setting: CoordinatorSetting) -> None:
-        experiment, keys, address = setting.experiment, setting.keys, setting.address
+    def __init__(self, setting: Setting, start_worker: StartWorker) -> None:
+        experiment, address = setting.experiment, setting.address
         self._setting = setting
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         first_gradients = SameGradients(workers, setting.log_warning)
+        names = [COORDINATOR, *servers, *workers]
+        pairs = {} if setting.insecure else {name: new_keys() for name in names}
+        keys = {name: pair.public for name, pair in pairs.items()}
+        number, is_shared = secrets.randbits(62), experiment.shared_memory
+        sessions = {
+            name: Session(number, FIRST, setting.lease_s, pairs.get(name), is_shared)
+            for name in names
+        }
         self.transport: Transport = ZeroMQTransport(
-            COORDINATOR, setting.session, self.clock, setting.log
+            COORDINATOR, sessions[COORDINATOR], self.clock, setting.log
         )
         try:
             self.listener = self.transport.listen(
@@ -79,19 +79,20 @@ class Parts:
             self._store: HostedStore | None = None
             if experiment.peers is not None or experiment.has_script:
                 self._store = HostedStore(self.transport, address, workers, keys)
-            self.store = "" if self._store is None else self._store.endpoint
-            run = self.run = RunState(setting, self.clock, self.kernel, self.listener)
+            store = "" if self._store is None else self._store.endpoint
+            key = keys.get(COORDINATOR, "")
+            self.links = {
+                name: CoordinatorLink(name, self.listener.endpoint, key, session, store)
+                for name, session in sessions.items()
+            }
+            launcher = setting.launcher(self.clock, self._process_ended, setting.on_output)
+            run = self.run = RunState(setting, self.clock, self.kernel, self.listener, launcher)
             self.kept = self._kept()
             beside = BackgroundThread(self.clock).do
             self.given: GivenFiles | None = None  # if the processes do not see the folder
             if self._copies:
                 self.given = GivenFiles(experiment, self.listener, beside, self._failed)
-            self.architecture: WithServers | WithoutServers
-            if experiment.peers is None:
-                self.architecture = WithServers(run)
-            else:
-                self.architecture = WithoutServers(run)
-            self.checkpoints: Checkpoints | None = None
+            saved = None
             if setting.saving is not None:
                 saved = SavedRun(
                     experiment,
@@ -103,14 +104,23 @@ class Parts:
                     beside,
                     self._copies,
                 )
-                self.checkpoints = _new_checkpoints(saved, self.architecture, self.kept)
+            self.architecture: WithServers | WithoutServers
+            self.checkpoints: Checkpoints | None
+            if experiment.peers is None:
+                self.checkpoints = None if saved is None else CheckpointsOfServers(saved, self.kept)
+                self.architecture = WithServers(run)
+            else:
+                groups = groups_of(run)
+                checkpoints = None if saved is None else CheckpointsOfWorkers(saved, groups)
+                self.checkpoints = checkpoints
+                self.architecture = WithoutServers(run, groups, checkpoints)
         except BaseException:
             self.transport.close()
             raise
         self.scaling = Scaling(run, self.checkpoints)
         self.snapshots: Snapshots = self.architecture.snapshots
         self.survival = Survival(
-            run, self.architecture, self.checkpoints, first_gradients, self.kept
+            run, self.architecture, self.checkpoints, first_gradients, self.kept, start_worker
         )
         self.losses = Losses(run, self.survival)
         self.reports = Reports(
@@ -122,7 +132,7 @@ class Parts:
             self.checkpoints,
             self._announce,
         )
-        self.preparation = Preparation(run, self.reports, self.kept, self.given)
+        self.preparation = Preparation(run, self.reports, self.kept, self.given, keys)
 
     def _kept(self) -> KeptScripts:
         """Return the object that sends scripts the states with which they go on."""
@@ -140,6 +150,9 @@ class Parts:
         experiment = self._setting.experiment
         is_elsewhere = experiment.peers is not None and experiment.is_elsewhere
         return self._setting.copies or is_elsewhere
+
+    def _process_ended(self, name: str, how: str) -> None:
+        self.losses.process_ended(name, how)
 
     def _failed(self, name: str, why: str) -> None:
         """A process cannot go on, as if it had found that out itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -28,12 +29,19 @@ class Preparation:
     Args:
         kept: what scripts go on with.
         given: offers processes the files of the checkpoint that they do not see; None: all see it.
+        keys: public keys of the processes; empty in an insecure run.
     """
 
     def __init__(
-        self, run: RunState, reports: Reports, kept: KeptScripts, given: GivenFiles | None
+        self,
+        run: RunState,
+        reports: Reports,
+        kept: KeptScripts,
+        given: GivenFiles | None,
+        keys: Mapping[str, str],
     ) -> None:
         self._run, self._reports, self._kept, self._given = run, reports, kept, given
+        self._keys = keys
         self._experiment, self._servers, self._workers = (
             run.experiment,
             run.roles.servers,
@@ -79,9 +87,7 @@ class Preparation:
         except RunError as error:
             _, missing = self._announced.awaited
             is_saved = self._resume is not None
-            text = with_room(
-                str(error), self._run.processes.launcher.no_room(missing), is_saved=is_saved
-            )
+            text = with_room(str(error), self._run.launcher.no_room(missing), is_saved=is_saved)
             raise RunError(text) from None
 
     async def _hand_over(self, names: list[str]) -> None:
@@ -111,7 +117,7 @@ class Preparation:
     def _plan(self) -> Plan:
         resume = self._resume
         first = [] if resume is None else resume.first
-        plan = self._reports.make_plan(self._experiment, self._run.setting.keys, first)
+        plan = self._reports.make_plan(self._experiment, self._keys, first)
         if resume is not None:
             if self._experiment.peers is not None:
                 copied = self._given is not None

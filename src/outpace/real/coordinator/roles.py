@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from outpace.blocks.block import Block
@@ -13,7 +12,7 @@ from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut
 from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.coordinator.setting import Setting
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, Plan, StopRun
 from outpace.real.net.transport import Listener
@@ -144,17 +143,6 @@ class Roles:
             known.discard(name)
 
 
-@dataclass(slots=True)
-class Processes:
-    """The launcher of a run, and what can be started again.
-
-    launcher: of the processes. start: starts one of a generation for a worker.
-    """
-
-    launcher: Launcher = field(default_factory=Launcher)
-    start: Callable[[int, int], None] = lambda worker, generation: None
-
-
 class RunState:
     """What the parts of the coordinator of one run share.
 
@@ -169,17 +157,22 @@ class RunState:
     """
 
     def __init__(
-        self, setting: CoordinatorSetting, clock: RealClock, kernel: Kernel, listener: Listener
+        self,
+        setting: Setting,
+        clock: RealClock,
+        kernel: Kernel,
+        listener: Listener,
+        launcher: Launcher,
     ) -> None:
         experiment: Experiment = setting.experiment
         resume: ResumePoint | None = setting.resume
         self.setting, self.experiment, self.resume = setting, experiment, resume
         self.log, self.clock, self.kernel, self.listener = setting.log, clock, kernel, listener
+        self.launcher = launcher
         self.roles = Roles(experiment.servers_in_run, experiment.workers)
         self.members = setting.members
         self.members.begin(experiment.workers, self.roles.servers)
         self.announced = Announcements(kernel)
-        self.processes = Processes()
         self.observers: list[RunObserver] = []
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
         self.plan: Plan | None = None
@@ -200,6 +193,11 @@ class RunState:
         """See `ResumePoint`; empty if the run begins."""
         return {} if self.resume is None else self.resume.not_computed
 
+    @property
+    def is_ending(self) -> bool:
+        """True if workers are told to stop, or some have trained."""
+        return self.stop_reason is not None or bool(self.roles.left)
+
     def go(self) -> Go:
         """Return the order to start."""
         return Go(self.clock.origin, boot_id())
@@ -216,7 +214,7 @@ class RunState:
 def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
     """Return an error about late processes, with the room that they lack and what to do.
 
-    no_room: see `Processes`. is_saved: the run has a checkpoint to go on from.
+    no_room: see `Launcher`. is_saved: the run has a checkpoint to go on from.
     """
     if not no_room:
         return error

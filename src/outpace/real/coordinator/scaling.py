@@ -80,43 +80,54 @@ class Scaling:
 
     def scale(
         self,
-        servers: int | None,
-        workers: int | None,
-        told: Told | None,
-        without: Collection[str],
-        *,
-        layers: Sequence[int],
-        is_complete: bool,
+        servers: int | None = None,
+        workers: int | None = None,
+        told: Told | None = None,
+        without: Collection[str] = (),
     ) -> str:
         """Begin again with other numbers after the next checkpoint; return that, in words.
 
         Args:
             servers, workers: None: as they are.
-            layers: number of elements of each tensor of the model.
-            is_complete: no worker of these numbers is absent.
+            told: called when the run trains with them, or stays as it is.
+            without: names of roles whose places on a cluster are given back.
 
         Raises:
-            ConfigError: if that cannot be.
+            ConfigError: if that cannot be, or no number is given.
         """
-        self._require_possible(servers, workers, layers)
+        self._require_possible(servers, workers)
         experiment = self._experiment
         is_same = workers in (None, experiment.workers) and servers in (None, experiment.servers)
+        is_complete = not any(map(self._run.members.has_left, range(experiment.workers)))
         if is_same and is_complete and not without:
             kinds = {"worker": workers, "server": servers}
             has = " and ".join(plural(n, kind) for kind, n in kinds.items() if n is not None)
             said = f"the run has {has} already"
             if told is not None:
                 told(is_done=True, text=said)
-            return said
+        else:
+            numbers = _numbers(experiment, workers, servers)
+            said = f"after its next checkpoint the run begins again with {numbers}"
+            self._begin(servers, workers, told, without)
+        self._run.log(said)
+        return said
+
+    def _begin(
+        self,
+        servers: int | None,
+        workers: int | None,
+        told: Told | None,
+        without: Collection[str],
+    ) -> None:
+        """Begin again with these numbers, once there are places for them and a checkpoint."""
         self.is_under_way = True
         since, checkpoints = self._kernel.now, self._checkpoints
         assert checkpoints is not None
-        said = f"begins again with {_numbers(experiment, workers, servers)}"
+        numbers = _numbers(self._experiment, workers, servers)
 
         def begin(number: int) -> None:
-            raise BeginWith(
-                f"the run {said}, from checkpoint {number}", workers, servers, without, since, told
-            )
+            said = f"the run begins again with {numbers}, from checkpoint {number}"
+            raise BeginWith(said, workers, servers, without, since, told)
 
         def save() -> None:
             checkpoints.when_complete = begin
@@ -126,7 +137,6 @@ class Scaling:
             self._kernel.spawn(self._when_placed(more, save, told), "places", daemon=True)
         else:
             save()
-        return f"after its next checkpoint the run {said}"
 
     def _new_roles(self, servers: int | None, workers: int | None) -> list[str]:
         """Return the names of the roles that the run does not have now."""
@@ -139,7 +149,7 @@ class Scaling:
         self, names: Sequence[str], save: Callable[[], None], told: Told | None
     ) -> None:
         """Call `save` once there are places for these roles, or give them up after a time."""
-        launcher, kernel = self._run.processes.launcher, self._kernel
+        launcher, kernel = self._run.launcher, self._kernel
         until = kernel.now + nanoseconds(launcher.room_s)
         launcher.reserve(names)
         while why := launcher.no_room(names):
@@ -155,11 +165,24 @@ class Scaling:
             await kernel.sleep(_LOOK_S)
         save()
 
-    def _require_possible(
-        self, servers: int | None, workers: int | None, layers: Sequence[int]
-    ) -> None:
-        for key, number in (("servers", servers), ("workers", workers)):
-            if number is not None and (why := self._why_not(key, number, layers)):
+    def _require_possible(self, servers: int | None, workers: int | None) -> None:
+        run, key = self._run, "servers" if workers is None else "workers"
+        if servers is None and workers is None:
+            raise ConfigError("scale: give a number of workers, of servers, or both")
+        if not run.members.rules.can_begin_again:
+            number = workers or self._experiment.workers
+            raise ConfigError(
+                f"{key}: no process can be started: the workers of this run are started elsewhere; "
+                f"with checkpoint, outpace serve --resume RUN --connect FILE --workers {number} can"
+            )
+        if not run.members.has_begun:
+            raise ConfigError(f"{key}: the training has not begun; try again in a moment")
+        if run.is_ending:
+            raise ConfigError(f"{key}: the run is about to end")
+        assert run.plan is not None
+        numbers = {"servers": servers, "workers": workers}
+        for key, wanted in numbers.items():
+            if wanted is not None and (why := self._why_not(key, wanted, run.plan.layers)):
                 raise ConfigError(f"{key}: {why}")
 
     def _why_not(self, key: str, number: int, layers: Sequence[int]) -> str:
@@ -223,7 +246,7 @@ class ScaleRequests:
     def _do(self, coordinator: Coordinator, name: str, request: ScaleRequest) -> None:
         told = partial(self._told, name)
         try:
-            coordinator.scale(request.servers, request.workers, told)
+            coordinator.scaling.scale(request.servers, request.workers, told)
         except ConfigError as error:
             told(is_done=False, text=str(error))
 

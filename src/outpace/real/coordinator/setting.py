@@ -1,4 +1,4 @@
-"""The arguments of a coordinator, which its parts share."""
+"""What a run on real processes is made with, and what changes when all processes begin again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from outpace.config.experiment import Experiment
+from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Session
+from outpace.real.process.launcher import MakeLauncher
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.sync.membership import Membership
@@ -21,14 +22,19 @@ JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorSetting:
-    """The arguments of a `Coordinator`.
+class Setting:
+    """What the parts of a coordinator are made with.
 
     Attributes:
+        experiment: with the present numbers of workers and servers.
         members: the processes of the run; they begin with this attempt.
-        keys: public key of each process; empty in an insecure run.
+        launcher: makes the launcher of the processes.
+        trace: of the run.
         evaluate: called with consistent snapshots of the parameters; it may call
             `Coordinator.end`.
+        lease_s: seconds of silence after which a connection counts as lost.
+        on_output: takes what processes print.
+        insecure: True if messages are neither encrypted nor authenticated.
         join_s: seconds for the processes to come through each phase before the training.
         address: of this machine, at which the processes reach it.
         rule: decides when an iteration is cut off; None if none is.
@@ -42,11 +48,13 @@ class CoordinatorSetting:
 
     experiment: Experiment
     members: Membership
-    session: Session
-    keys: dict[str, str]
+    launcher: MakeLauncher
     trace: Trace
     evaluate: Evaluate
     log: Log
+    lease_s: float
+    on_output: OnOutput
+    insecure: bool = False
     join_s: float = JOIN_S
     address: str = LOOPBACK
     rule: Rule | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from outpace.blocks.block import Block
 from outpace.errors import RunError
@@ -10,6 +10,7 @@ from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.averaging.membership import Membership, Tell
 from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds
@@ -63,29 +64,34 @@ class HostedMeetings:
         )
 
 
-class WithoutServers:
-    """Has the same methods as `WithServers`."""
+def groups_of(run: RunState) -> Membership | Pairs:
+    """Return the groups or pairs in which the workers of a run average."""
+    strategy, kernel, send = run.experiment.peers, run.kernel, run.listener.send
+    assert strategy is not None
+    first = 0 if run.resume is None else run.resume.checkpoint.index.shards[0].version
+    if strategy.exchanges:
+        return Pairs(kernel, run.roles.workers, run.experiment.seed, send, first)
+    return Membership(kernel, run.roles.workers, strategy.timeout_s, send, first)
 
-    def __init__(self, run: RunState) -> None:
-        strategy, kernel, send, resume = (
-            run.experiment.peers,
-            run.kernel,
-            run.listener.send,
-            run.resume,
-        )
+
+class WithoutServers:
+    """Has the same methods as `WithServers`.
+
+    Args:
+        checkpoints: those of the run; None: none are taken.
+    """
+
+    def __init__(
+        self, run: RunState, groups: Membership | Pairs, checkpoints: CheckpointsOfWorkers | None
+    ) -> None:
+        strategy, send = run.experiment.peers, run.listener.send
         assert strategy is not None
         self._workers, self._members = run.roles.workers, run.members
-        averages = not strategy.has_common
-        self.snapshots = PeerSnapshots(self._workers, averages, send, run.setting.evaluate)
-        # Called with each worker that leaves in order, or is lost (True).
-        self.when_left: Callable[[str, bool], None] = lambda name, lost: None
-        self.groups: Membership | Pairs
-        first = 0 if resume is None else resume.checkpoint.index.shards[0].version
-        if strategy.exchanges:
-            self.groups = Pairs(kernel, self._workers, run.experiment.seed, send, first)
-        else:
-            self.groups = Membership(kernel, self._workers, strategy.timeout_s, send, first)
-        self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
+        self.snapshots = PeerSnapshots(
+            self._workers, not strategy.has_common, send, run.setting.evaluate
+        )
+        self._meetings = HostedMeetings(run.kernel, self._workers, strategy.timeout_s, send)
+        self._groups, self._checkpoints = groups, checkpoints
 
     def start(self) -> None:
         """Nothing is started: the workers exchange what they compute among themselves."""
@@ -95,10 +101,11 @@ class WithoutServers:
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""
-        taken = self._meetings.take(name, message) or self.groups.take(name, message)
+        taken = self._meetings.take(name, message) or self._groups.take(name, message)
         if isinstance(message, Leave):
             self._members.has_trained(self._workers.index(name))
-            self.when_left(name, False)
+            if self._checkpoints is not None:
+                self._checkpoints.leave(name, lost=False)
         return taken
 
     def source(self, shard: int) -> tuple[str, int]:
@@ -107,7 +114,8 @@ class WithoutServers:
 
     def lose(self, name: str) -> None:
         """Go on without a worker that is lost while the run ends."""
-        self.groups.lose(name)
+        self._groups.lose(name)
         self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))
-        self.when_left(name, True)
+        if self._checkpoints is not None:
+            self._checkpoints.leave(name, lost=True)

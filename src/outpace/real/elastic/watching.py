@@ -225,7 +225,7 @@ class NodeWatcher:
                     self._status.elastic = _not_done(order, text)
 
         try:
-            coordinator.scale(order.servers, order.workers, told, order.without)
+            coordinator.scaling.scale(order.servers, order.workers, told, order.without)
         except ConfigError as error:
             told(is_done=False, text=str(error))
         if failed:  # later failures are said by the run itself
@@ -237,7 +237,7 @@ class NodeWatcher:
         given_up = []
         for name in order.workers:
             try:
-                coordinator.goes_without(name)
+                coordinator.survival.goes_without(name)
             except ConfigError as error:
                 self._log(f"elastic: the run does not go on without {name}: {error}")
             else:

@@ -8,7 +8,7 @@ the folder of a run that has one. The trace, the sums and the metrics go back wi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,7 @@ class Failures(Life):
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
-        self.gone: set[int] = set()
-        self.dropped: set[int] = set()
-        self._finished: set[int] = set()
+        self.gone: Collection[int] = ()
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
         has_decider = experiment.peers is None and has_scheduler(experiment)
@@ -118,9 +116,7 @@ class Failures(Life):
         """Run the program of a worker, and note its end."""
         await program
         process.has_finished = True
-        worker = self._numbers[process.name]
-        self._finished.add(worker)
-        self._members.finished(worker)
+        self._members.finished(self._numbers[process.name])
         self._end_if_over()
 
     async def _wait_for_end(self) -> None:
@@ -128,8 +124,7 @@ class Failures(Life):
         await self._over
 
     def _end_if_over(self) -> None:
-        done = len(self._finished | self.gone) == self.experiment.workers
-        if done and not self._over.done:
+        if self._members.is_over and not self._over.done:
             self._over.set(None)
 
     # -- failures ------------------------------------------------------------------
@@ -226,6 +221,8 @@ class Failures(Life):
         self._costs.server_losses += len(servers)
         self._costs.worker_losses += len(workers)
         self._note_lost_time(failed, workers)
+        gone = order.without if self.experiment.peers is not None else ()
+        self._members.begin(len(self._numbers), self._servers, gone)
         self.is_down = True
         for each in self._processes.values():
             if each.alive:
@@ -265,14 +262,11 @@ class Failures(Life):
 
     def _restore_from(self, kept: Kept) -> None:
         """Put parameters back to a checkpoint, so that evaluations see them."""
-        gone = [worker_name(worker) for worker in self.dropped]
-        self._members.begin(len(self._numbers), self._servers, gone)
         self._exchange.go_back(kept)
 
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
-        self._finished.clear()
-        self.gone = set(self.dropped)
+        self.gone = self._members.gone
         self._interruptions.began_again(self.kernel.now)
         self._members.started()
         self._exchange.start_again(kept)

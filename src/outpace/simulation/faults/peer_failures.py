@@ -34,7 +34,6 @@ class PeerFailures(Failures):
             match order:
                 case BeginAgain(without=names):
                     for name in names:
-                        self.dropped.add(self._numbers[name])
                         self._run.network.obstacles.end_partition(name)  # nothing waits for its end
                     self._begin_all_again(order)
                 case EndRun(reason):

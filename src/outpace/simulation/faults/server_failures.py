@@ -129,5 +129,4 @@ class ServerFailures(Failures):
     def _remove(self, removed: Removed) -> None:
         """Continue without a worker."""
         self._interruptions.removed(removed, self.kernel.now)
-        self.gone.add(removed.worker)
         self._end_if_over()

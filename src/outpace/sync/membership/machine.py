@@ -170,6 +170,16 @@ class Membership:
         return self.rules.replaces or any(other.phase not in AWAY for other in others)
 
     @property
+    def gone(self) -> list[int]:
+        """The workers without which the run goes on, as all servers know."""
+        return [known.number for known in self._workers if known.phase is Phase.GONE]
+
+    @property
+    def is_over(self) -> bool:
+        """True if each worker has finished or is gone."""
+        return all(known.phase in (Phase.GONE, Phase.FINISHED) for known in self._workers)
+
+    @property
     def is_settled(self) -> bool:
         """True if all servers know of all workers as they are, and none comes back."""
         return all(known.phase in SETTLED for known in self._workers)
@@ -320,16 +330,16 @@ class Membership:
         workers = len(self._workers) - len(without)
         if rules.on_server_loss == "continue":
             without = without + [name for name in self._servers if name in lost]
+        if checkpoint and not rules.can_begin_again:
+            said = "its workers were started elsewhere, so start them again with outpace serve"
+            text = f"{why}; {said} --resume: it continues from checkpoint {checkpoint}"
+            return EndRun(text, names)
         if workers < rules.least:
             return EndRun(f"{why}; the run needs at least {plural(rules.least, 'worker')}", names)
         if self._servers and set(self._servers) <= set(without):
             return EndRun(f"{why}; the run needs at least 1 server", names)
         if checkpoint == 0:
             return EndRun(why + rules.no_checkpoint, names)
-        if not rules.can_begin_again:
-            said = "its workers were started elsewhere, so start them again with outpace serve"
-            text = f"{why}; {said} --resume: it continues from checkpoint {checkpoint}"
-            return EndRun(text, names)
         if rules.on_server_loss == "stop":
             return EndRun(why, names)
         self._losses = 1 + (self._losses if checkpoint == self._checkpoint else 0)

@@ -37,7 +37,7 @@ class Losses:
 
     def __init__(self, run: RunState, survival: Survival) -> None:
         self._run, self._survival, self._roles = run, survival, run.roles
-        self._kernel, self._lease_s = run.kernel, run.setting.session.lease_s
+        self._kernel, self._lease_s = run.kernel, run.setting.lease_s
         self._reporters: dict[str, list[str]] = {}  # workers that lost a server, by server
 
     def process_finished(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Losses:
         end says how the process ended, and may be later than that of its connection.
         """
         ended = {name for name in lost if self._roles.has_ended(name)}
-        listener, launcher = self._run.listener, self._run.processes.launcher
+        listener, launcher = self._run.listener, self._run.launcher
         return (
             listener.unread
             or not ended.isdisjoint(listener.peers)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,6 +14,7 @@ from outpace.engine.losses import not_restarted
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError, ProtocolError, RunError
+from outpace.kernel import Alarm
 from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
@@ -30,7 +32,6 @@ from outpace.real.net.messages import (
     WorkerReplaced,
 )
 from outpace.record.totals import Totals
-from outpace.support.units import Time
 from outpace.sync.membership import (
     BeginAgain,
     EndRun,
@@ -42,6 +43,8 @@ from outpace.sync.membership import (
     Start,
 )
 from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
+
+StartWorker: TypeAlias = Callable[[int, int], None]
 
 
 class GroupLost(RunError):
@@ -64,6 +67,7 @@ class Survival:
         architecture: has this process forget the old process of a worker.
         checkpoints: those of the run; None: none are taken.
         kept: what the scripts of new processes go on with.
+        start_worker: starts a process of a generation for a worker.
     """
 
     def __init__(
@@ -73,12 +77,14 @@ class Survival:
         checkpoints: Checkpoints | None,
         first_gradients: SameGradients,
         kept: KeptScripts,
+        start_worker: StartWorker,
     ) -> None:
         self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
         self._members, self._kernel, self._listener = run.members, run.kernel, run.listener
-        self._processes, self._architecture, self._kept = run.processes, architecture, kept
+        self._launcher, self._architecture, self._kept = run.launcher, architecture, kept
         self._checkpoints, self._first_gradients = checkpoints, first_gradients
-        self._watched: Time | None = None  # when the deadlines are looked at next
+        self._start_worker = start_worker
+        self._alarm: Alarm | None = None  # for the next deadline of a replacement
         self._losses: dict[str, Loss] = {}  # of workers that come back, the last ones
         self._first = [0] * len(self._numbers)  # iterations with which new processes begin
 
@@ -158,7 +164,7 @@ class Survival:
             for each in self._run.observers:
                 each.not_restarted(worker)
         self._go_on_without(name)
-        self._processes.launcher.release(name)
+        self._launcher.release(name)
         self._do(orders)
 
     def killed_at_its_end(self, name: str) -> None:
@@ -238,31 +244,23 @@ class Survival:
                 case Replace():
                     self._replace(order)
                 case Kill(worker):
-                    self._processes.launcher.kill(worker_name(worker))
+                    self._launcher.kill(worker_name(worker))
                 case Start():
                     self._start(order)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._roles.finished:
                         self._tell(order)
                 case EndRun(reason):
-                    why = self._processes.launcher.no_room(self.coming_back)
+                    why = self._launcher.no_room(self.coming_back)
                     raise RunError(with_room(reason, why, is_saved=False))
-        if orders:
-            self._watch_deadline()
+        if self._alarm is not None:
+            self._kernel.call_off(self._alarm)
+        due, self._alarm = self._members.next_deadline, None
+        if due is not None:
+            self._alarm = self._kernel.set_alarm(max(due, self._kernel.now), self._look)
 
-    def _watch_deadline(self) -> None:
-        """Look at the deadlines when the next one passes. By then it may have become later."""
-        due, watched = self._members.next_deadline, self._watched
-        if due is not None and (watched is None or due < watched):
-            self._watched = max(due, self._kernel.now)
-            self._kernel.call_at(self._watched, self._look, self._watched)
-
-    def _look(self, watched: Time) -> None:
-        if watched != self._watched:
-            return  # an earlier deadline was watched meanwhile
-        self._watched = None
+    def _look(self) -> None:
         self._do(self._members.on_time(self._kernel.now))
-        self._watch_deadline()
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
@@ -289,7 +287,7 @@ class Survival:
         )
         self._keep_sums(name, order)
         self._tell(order)
-        self._processes.start(order.worker, order.generation)
+        self._start_worker(order.worker, order.generation)
 
     def _keep_sums(self, name: str, order: Start) -> None:
         """Keep the sums of a process whose place another one takes.
@@ -310,7 +308,7 @@ class Survival:
         self._roles.without.add(name)
         if isinstance(self._architecture, WithoutServers):
             self._architecture.lose(name)
-        self._processes.launcher.kill(name)
+        self._launcher.kill(name)
         if self._checkpoints is not None:
             self._checkpoints.left(name, ended=False)
         self._first_gradients.has_left(name)
