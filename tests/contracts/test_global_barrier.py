@@ -23,6 +23,7 @@ from tests.support.runtimes import (
 )
 
 from outpace.config.reading import experiment_from
+from outpace.engine.losses import rules_about_losses
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
 from outpace.real.coordinator.roles import RunState
@@ -31,7 +32,8 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
-from outpace.sync.messages import Pull, Push
+from outpace.sync.membership import Membership
+from outpace.sync.messages import SCHEDULER, Pull, Push
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
 GLOBAL = {"sync": behind_barrier()}
@@ -188,6 +190,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     rows_taken = []
     setting: Any = SimpleNamespace(
         experiment=experiment,
+        members=Membership(rules_about_losses(experiment, 120.0), [SCHEDULER]),
         resume=None,
         rule=None,
         trace=TraceRows(rows_taken.append),

@@ -12,7 +12,6 @@ from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
     FilePiece,
-    GiveUpCheckpoint,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -101,7 +100,7 @@ class Worker:
 @pytest.mark.parametrize(("clock", "iteration"), [(None, 0), (0, 0), (2, 2)])
 def test_a_script_is_saved_at_the_first_forward_pass_of_the_iteration(tmp_path, clock, iteration):
     worker = Worker()
-    assert worker.take_checkpoint(TakeCheckpoint(1, clock, str(tmp_path)))
+    assert worker.keeping.take(TakeCheckpoint(1, clock, str(tmp_path)))
     for earlier in range(iteration):
         assert worker.iterate(earlier) == []
     (message,) = worker.iterate(iteration)
@@ -118,16 +117,16 @@ def test_a_script_is_saved_at_the_first_forward_pass_of_the_iteration(tmp_path, 
 def test_a_script_that_is_past_the_iteration_says_so(tmp_path):
     worker = Worker()
     worker.iterate(3)
-    worker.take_checkpoint(TakeCheckpoint(1, 3, str(tmp_path)))
+    worker.keeping.take(TakeCheckpoint(1, 3, str(tmp_path)))
     assert [message for message, _ in worker.told] == [NotSaved(1, 3)]
 
 
 def test_what_was_given_up_is_not_copied(tmp_path):
     worker = Worker()
-    worker.take_checkpoint(TakeCheckpoint(1, 1, str(tmp_path)))
+    worker.keeping.take(TakeCheckpoint(1, 1, str(tmp_path)))
     worker.iterate(0)
     worker.keeping.begins(1)
-    worker.take_checkpoint(GiveUpCheckpoint(1))
+    worker.keeping.take(NotSaved(1))
     MODEL(INPUTS)
     assert (worker.told, list(tmp_path.iterdir())) == ([], [])
 
@@ -135,7 +134,7 @@ def test_what_was_given_up_is_not_copied(tmp_path):
 def test_what_a_checkpoint_cannot_keep_is_said(tmp_path):
     worker = Worker()
     worker.state = lambda: {"seen": object()}
-    worker.take_checkpoint(TakeCheckpoint(1, None, str(tmp_path)))
+    worker.keeping.take(TakeCheckpoint(1, None, str(tmp_path)))
     (message,) = worker.iterate(0)
     assert isinstance(message, NotSaved)
     assert "what the script of worker-0 keeps['seen'] is a builtins.object" in message.why
@@ -143,10 +142,10 @@ def test_what_a_checkpoint_cannot_keep_is_said(tmp_path):
 
 def test_a_worker_that_does_not_see_the_folder_holds_the_file_until_it_is_fetched():
     worker = Worker()
-    worker.take_checkpoint(TakeCheckpoint(1, None))
+    worker.keeping.take(TakeCheckpoint(1, None))
     (message,) = worker.iterate(0)
     assert [file.name for file in message.files] == ["worker-0.safetensors"]
-    worker.take_checkpoint(FilePiece(1, 0, 0))
+    worker.keeping.take(FilePiece(1, 0, 0))
     ((_, block),) = worker.told
     assert tree_of(from_bytes(block))["seen"].tolist() == [5.0]
 
@@ -156,10 +155,10 @@ def test_a_state_is_sent_for_a_process_that_may_take_this_place_unless_it_is_lar
     (message,) = worker.iterate(0)
     assert isinstance(message, ScriptState)
     assert message.done == 0
-    worker.take_checkpoint(TakeCheckpoint(1, None, str(tmp_path)))
+    worker.keeping.take(TakeCheckpoint(1, None, str(tmp_path)))
     assert [type(each) for each in worker.iterate(1)] == [ScriptState, CheckpointPart]
     worker.size = MOST_REPORTED // 8 + 1
-    worker.take_checkpoint(TakeCheckpoint(2, None, str(tmp_path)))
+    worker.keeping.take(TakeCheckpoint(2, None, str(tmp_path)))
     (tmp_path / "worker-0.safetensors").unlink()
     worker.iterate(2)
     worker.keeping.end()  # another thread has written it
