@@ -30,6 +30,7 @@ from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
+from outpace.real.process.launcher import Launcher
 from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
 from outpace.sync.membership import Membership
@@ -197,7 +198,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
         evaluate=lambda *_: None,
         log=lambda _: None,
     )
-    scheduler = WithServers(RunState(setting, RealClock(), kernel, listening))
+    scheduler = WithServers(RunState(setting, RealClock(), kernel, listening, Launcher()))
     scheduler.start()
     assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
     for name, message, why in [
