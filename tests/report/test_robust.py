@@ -37,8 +37,9 @@ def report(*arguments: str) -> Result:
 
 
 def warnings(result: Result) -> list[str]:
+    """Return the warnings and notes of a command; other threads may write lines of their own."""
     assert result.exit_code == 0, result.stderr
-    return result.stderr.splitlines()
+    return [line for line in result.stderr.splitlines() if line.startswith(("warning: ", "note: "))]
 
 
 def test_a_whole_folder_gives_no_warning(here):
