@@ -130,6 +130,7 @@ class PeerSnapshots(Snapshots):
         self._own = own
         self._here = list(range(len(names)))
         self._left: dict[int, Part] = {}  # what workers sent when they left
+        self._newest = 0  # when a worker had the last parameters that were put together
         self._awaiting: list[str] = []  # workers that want the final parameters
 
     @property
@@ -173,10 +174,9 @@ class PeerSnapshots(Snapshots):
         if not self._own:
             known = parts or self._left
             at, block = max(known.values(), key=lambda part: (part[0].version, -part[0].shard))
-            # Another worker may have been asked for these parameters later.
-            return [block], msgspec.structs.replace(
-                at, now=max(head.now for head, _ in known.values())
-            )
+            # Another worker may have been asked for these parameters later, or this one.
+            self._newest = max(self._newest, *(head.now for head, _ in known.values()))
+            return [block], msgspec.structs.replace(at, now=self._newest)
         everything = dict(sorted({**self._left, **parts}.items()))
         heads = [head for head, _ in everything.values()]
         blocks = [whole(block) for _, block in everything.values()]
