@@ -107,7 +107,7 @@ class AveragedBuffers:
 
     @classmethod
     def of_script(cls, script: ScriptModel, strategy: PeerStrategy | None) -> AveragedBuffers:
-        """Return those of a script's model, of which the strategy says whether it averages them."""
+        """Return the model buffers of a script, averaged if the strategy averages buffers."""
         averaged = strategy is not None and strategy.buffers == "average"
         return cls(script.model, averaged, script.tell_own_buffers)
 

@@ -122,7 +122,7 @@ def _batch_size_of(reader: object) -> int:
     if HERE.data.is_kept:
         HERE.tell(
             "outpace.sampler is not read by a DataLoader with a batch_size, so a checkpoint does "
-            "not know how far the script is in its data: a run that goes on reads the epoch from "
+            "not know how far the script is in its data: a resumed run reads the epoch from "
             "its beginning; give the DataLoader the sampler and a batch_size"
         )
     return 0

@@ -79,7 +79,7 @@ class Roles:
         left: workers that take no more part in the training.
         finished: processes that have done all their work.
         failed: processes that have reported an error.
-        lost: processes that are lost: how that is known, and what has happened, in words.
+        lost: by name of a lost process: how its loss was found out, and what happened to it.
         without: lost processes that the run goes on without.
         ended: processes whose end the launcher has reported.
         exited: those of them that were not killed.
@@ -109,7 +109,7 @@ class Roles:
 
     @property
     def undecided(self) -> list[str]:
-        """The lost processes of which it is not decided yet what follows.
+        """The lost processes that no decision has been made about yet.
 
         Those whose loss is known most directly are first.
         """
@@ -214,7 +214,7 @@ class RunState:
 def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
     """Return an error about late processes, with the room that they lack and what to do.
 
-    no_room: see `Launcher`. is_saved: the run has a checkpoint to go on from.
+    no_room: see `Launcher`. is_saved: the run can be resumed from a checkpoint.
     """
     if not no_room:
         return error

@@ -23,7 +23,7 @@ JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the parts of a coordinator are made with.
+    """The settings of a coordinator.
 
     Attributes:
         experiment: with the present numbers of workers and servers.

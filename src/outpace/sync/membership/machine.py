@@ -294,19 +294,6 @@ class Membership:
         known.deaths.append(now)
         return orders
 
-    def _way(self, loss: Loss, is_worker: bool) -> Literal["all", "anew", ""]:
-        """Return whether all begin again from a checkpoint, or as they did; empty: the run ends."""
-        rules = self.rules
-        on_loss = rules.on_loss if is_worker else rules.on_server_loss
-        is_early = not self.has_begun and not loss.has_exited
-        if is_early and rules.can_begin_again and on_loss != "stop":
-            return "anew"
-        if not is_worker:
-            return "all"
-        if self._servers or on_loss == "stop" or (loss.has_exited and on_loss == "restart"):
-            return ""
-        return "all"
-
     def _all_anew(self, why: str, names: Sequence[str]) -> Order:
         self._early += 1
         if self._early < _MOST_EARLY:

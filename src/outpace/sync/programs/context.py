@@ -17,12 +17,8 @@ from outpace.support.units import Time
 from outpace.sync.messages import Message
 
 
-class Context(Protocol):
-    """The methods that every program may use."""
-
-    @property
-    def now(self) -> Time:
-        """The time in ns since the start of the run."""
+class Messages(Protocol):
+    """Sends and receives the messages of one node."""
 
     def send(self, to: str, *messages: Message) -> None:
         """Send messages, to be delivered in this order; does not block.
@@ -40,6 +36,14 @@ class Context(Protocol):
         0, all messages that are due now are delivered first. Raises ValueError if the time
         is negative or not finite.
         """
+
+
+class Context(Messages, Protocol):
+    """The methods that every program may use, but that of a server, which reads a clock."""
+
+    @property
+    def now(self) -> Time:
+        """The time in ns since the start of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from outpace.sync.messages import (
     Reply,
     worker_name,
 )
-from outpace.sync.programs.context import WorkerContext
+from outpace.sync.programs.context import Messages, WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
 from outpace.sync.programs.skipping import Choice, SkippedPull
 from outpace.sync.shard import Shard
@@ -79,17 +79,11 @@ class Clock(Protocol):
     def now(self) -> Time: ...
 
 
-class ServerContext(Protocol):
-    """The context of a server's program; its methods are as those of `Context`."""
+class ServerContext(Messages, Protocol):
+    """The context of a server's program."""
 
     @property
     def clock(self) -> Clock: ...
-
-    def send(self, to: str, *messages: Message) -> None: ...
-
-    async def recv(self) -> Message: ...
-
-    async def recv_within(self, timeout_s: float) -> Message | None: ...
 
     @property
     def shard(self) -> Shard: ...

@@ -48,11 +48,11 @@ StartWorker: TypeAlias = Callable[[int, int], None]
 
 
 class GroupLost(RunError):
-    """A run has lost processes without which the others cannot go on.
+    """Raised when a lost process ends this attempt: all begin again, or the run ends.
 
     Attributes:
         names: of the processes.
-        order: has all begin again; None: the run ends.
+        order: how all begin again; None: the run ends.
     """
 
     def __init__(self, text: str, names: Collection[str], order: BeginAgain | None = None) -> None:
@@ -90,7 +90,7 @@ class Survival:
 
     @property
     def absent(self) -> list[str]:
-        """Names of the workers without which the run goes on."""
+        """Names of the workers that are lost and not replaced."""
         return [name for name, worker in self._numbers.items() if self._members.has_left(worker)]
 
     # -- losses ------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class CheckpointsOfServers(Checkpoints):
         experiment, resume = run.experiment, run.resume
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
-        # For the planner the scripts are shards behind those of all servers that there may be.
+        # The planner numbers scripts as shards, after those of all possible servers.
         scripts = range(experiment.workers if experiment.has_script else 0)
         self._workers = {worker_name(worker): worker for worker in scripts}
         behind = {name: SCRIPTS + worker for name, worker in self._workers.items()}

@@ -56,7 +56,7 @@ class Changes:
             noted_in.append(self)
 
     def add(self, by: torch.Tensor) -> None:
-        """Add a change, of which this takes a copy."""
+        """Add a copy of a change."""
         self.total = by.clone() if self.total is None else self.total.add_(by)
 
     def forget(self) -> None:
@@ -83,7 +83,7 @@ class SavedModels(Protocol):
 
         Args:
             changes: of the parameters, which are left out.
-            differs: the parameters are wanted: others than those of the common model.
+            differs: True if its parameters are not those of the common model.
         """
 
     def note_changes(self) -> Changes:
@@ -100,7 +100,7 @@ class SavedModels(Protocol):
 
 @dataclass(slots=True)
 class _Taken:
-    """What a worker's program had when its state was taken.
+    """The state of a worker's program in a checkpoint.
 
     Attributes:
         now: the time of the run.
