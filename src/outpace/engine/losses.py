@@ -9,7 +9,7 @@ from outpace.sync.membership import Rules
 
 LEAST_PEERS: Final = 2  # workers of a run without servers
 SET_CHECKPOINT: Final = "set checkpoint, for example checkpoint: {every_s: 30}"
-_SET_CHECKPOINT: Final = f"; {SET_CHECKPOINT}, and such a run goes on from the last one"
+_SET_CHECKPOINT: Final = f"; {SET_CHECKPOINT}, so that a run continues after such a loss"
 
 
 def rules_about_losses(
