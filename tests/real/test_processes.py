@@ -446,8 +446,8 @@ def test_a_killed_process_ends_the_run_which_names_it(start, name):
     error = f"{name} was killed by SIGKILL before it was done"
     if name.startswith("server"):
         error += (
-            "; set checkpoint, for example checkpoint: {every_s: 30}, so that a run continues after "
-            "such a loss"
+            "; set checkpoint, for example checkpoint: {every_s: 30}, so that a run continues "
+            "after such a loss"
         )
     assert command.error == f"error: {error}"
     assert command.summary("failed")["error"] == error

@@ -81,7 +81,7 @@ class Pace:
         self._reports = False
 
 
-_SMALL: Final = 1 << 20  # bytes, of which writing a file takes no time
+_SMALL: Final = 1 << 20  # bytes; a smaller file is not worth another thread
 
 
 class Keeping(Saver):
