@@ -3,7 +3,7 @@
 The sums are of integers, so they are exact and do not depend on the number of threads. The words of
 a long tensor are added up in 1021 columns. That is a prime, so rows or columns that are exchanged
 come to other sums, unless they are a multiple of 1021 words apart. Of a short tensor the bytes
-themselves are kept. For 100 MB that takes about an eighth of the time of a copy. The version of a
+themselves are kept. For 100 MB that takes about a seventh of the time of a copy. The version of a
 tensor, which torch counts, is no evidence: `p.data.clamp_()` and numpy leave it.
 """
 
