@@ -126,7 +126,7 @@ def main():
 
     if args.checkpoint and dist.get_rank() == 0:
         torch.save(model.module.state_dict(), args.checkpoint)
-    dist.barrier()  # the file is complete when any process goes on
+    dist.barrier()  # the file is complete when any process continues
     dist.destroy_process_group()
 
 

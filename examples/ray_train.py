@@ -24,7 +24,7 @@ from outpace.tasks import load_digits
 
 
 def train(connection, config):
-    """The training loop of one worker: a function, in a process that goes on afterwards."""
+    """The training loop of one worker: a function, in a process that continues afterwards."""
     images, labels = load_digits()
     digits = TensorDataset(images.float().flatten(1) / 16, labels)
     train_data, test_data = torch.utils.data.random_split(

@@ -87,7 +87,7 @@ def main():
     model = Net()
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
     scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
-    # First line of Outpace. A run that is resumed goes on with the scheduler as it was.
+    # First line of Outpace. A run that is resumed continues with the scheduler as it was.
     model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
     sampler = outpace.sampler(train_data, seed=args.seed)  # second line, in place of shuffle=True
     train_loader = DataLoader(train_data, batch_size=args.batch_size, sampler=sampler)

@@ -93,7 +93,7 @@ def main() -> None:
         optimizer, lambda step: learning_rate(step, arguments.steps)
     )
     # Batches of its own for each worker, where outpace.sampler would divide a data set. A run that
-    # is resumed goes on with the scheduler, which counts the steps, and the random numbers.
+    # is resumed continues with the scheduler, which counts the steps, and the random numbers.
     torch.manual_seed(outpace.rank())
     model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
 

@@ -28,7 +28,7 @@ class OutpaceError(Exception):
 
 
 class OutpaceWarning(RuntimeWarning):
-    """Something about a run that its user should know. The run goes on."""
+    """Something about a run that its user should know. The run continues."""
 
 
 class ConfigError(OutpaceError):

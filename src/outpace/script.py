@@ -176,7 +176,7 @@ def rank() -> int:
 def world_size() -> int:
     """Return the number of workers; 1 when the script runs alone.
 
-    It changes when workers join or leave a run that goes on (`outpace scale`).
+    It changes when workers join or leave a running run (`outpace scale`).
     """
     _in_a_run()
     return HERE.workers
@@ -241,7 +241,7 @@ def joined(connection: str) -> Iterator[None]:
                 ...
 
     For workers that do not see the file of `outpace serve --connect`, or that are a function in a
-    process which goes on afterwards, such as the loop of a TorchTrainer of Ray. The worker leaves
+    process that continues afterwards, such as the loop of a TorchTrainer of Ray. The worker leaves
     the run at the end of the block, with its error if it raises. `stop.iterations` ends the block,
     not the process. The number of the worker is read from the variables of torchrun, which Ray
     Train sets too, SLURM or Open MPI, or from OUTPACE_RANK and OUTPACE_WORLD_SIZE.

@@ -20,7 +20,7 @@ from outpace.record.requests import Answer, Asked, Requests, ScaleRequest
     ("arguments", "words"),
     [
         (["{}/missing", "--servers", "2"], "is not the folder of a run"),
-        (["{}", "--servers", "2"], "no run goes on there"),
+        (["{}", "--servers", "2"], "no run is running there"),
         (["{}"], "--servers"),
         (["{}", "--servers", "0"], "greater than or equal to 1"),
     ],

@@ -261,7 +261,7 @@ def test_a_log_that_cannot_be_written_is_said_once(tmp_path):
     log.open()
     log.add_text("notice", "last")
     (line,) = said
-    assert line.endswith(f"{LOG}: No such file or directory; the run goes on without it")
+    assert line.endswith(f"{LOG}: No such file or directory; the run continues without it")
 
 
 def test_status_reads_files_without_torch(tmp_path):

@@ -337,7 +337,7 @@ def without_summary(folder):
         (without_timing, "timing.parquet: there is no such file"),
         (without_probe, "no probe of the network"),
         (with_cut_offs, "workers were cut off"),
-        (with_a_worker_that_joined, "workers joined it while it went on"),
+        (with_a_worker_that_joined, "workers joined it while it was running"),
         (without_summary, "is not the folder of a run"),
     ],
 )

@@ -241,10 +241,10 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
         patch.setattr(running, "simulate", fails)
         assert command("simulate", "--resume", "run") == 1
         assert (
-            "to go on from checkpoint 2: outpace simulate --resume run" in capsys.readouterr().err
+            "to resume from checkpoint 2: outpace simulate --resume run" in capsys.readouterr().err
         )
     with RunLock(run):
-        assert f"this run is going on (process {os.getpid()}" in problem("run")
+        assert f"this run is running (process {os.getpid()}" in problem("run")
     with pytest.raises(outpace.ConfigError, match="leave experiment and out out"):
         outpace.simulate(CONFIG, resume=run)
     segment = run / "trace" / "000001.parquet"
@@ -278,7 +278,7 @@ def test_the_same_command_again_without_resume_is_refused_and_leaves_the_run_as_
     for name in ("simulate", "run"):
         message = refused(capsys, name, "config.yaml", "checkpoint.every_s=1", "--out", "run")
         assert message.endswith(
-            "run exists and is not an empty folder; choose another --out; to go on with the run "
+            "run exists and is not an empty folder; choose another --out; to resume the run "
             "that is there: --resume run\n"
         )
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -46,7 +46,7 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_pat
     said: list[str] = []
     result = run(resume=tmp_path / "run", log=said.append)
     summary = result.summary
-    assert said[0].startswith(f"going on from {summary['resumed_from']}, at iteration ")
+    assert said[0].startswith(f"resumed from {summary['resumed_from']}, at iteration ")
     assert summary["parameters_digest"] == uninterrupted()
     assert summary["status"] == "complete"
     assert summary["iterations"] == [160, 160]

@@ -138,7 +138,7 @@ def _from_traces(paths: Sequence[Path], out: Path) -> _Calibrated:
         parameters = f"task: {{kind: timing, parameters: {found.parameters}}}"
         return [
             f"model: {found.size_bytes:,} bytes of gradients, {parameters}",
-            f"to go on: outpace compare {path}",
+            f"next: outpace compare {path}",
         ]
 
     return found, shown(found), further

@@ -105,7 +105,7 @@ def compare(
                     )
         except KeyboardInterrupt:
             if any(folder.glob("*")):
-                say("note", [f"to go on, repeat the command with --out {folder} --resume"])
+                say("note", [f"to continue, repeat the command with --out {folder} --resume"])
             raise
         found = compared(rows)
         if count == 1:

@@ -70,7 +70,7 @@ Cpus: TypeAlias = Annotated[
 ]
 Resume: TypeAlias = Annotated[
     bool,
-    typer.Option("--resume", help="Keep what is complete in --out, and go on with the rest."),
+    typer.Option("--resume", help="Keep what is complete in --out, and continue with the rest."),
 ]
 TargetAccuracy: TypeAlias = Annotated[
     float | None,
@@ -116,7 +116,7 @@ def goal_data(accuracy: float | None, loss: float | None) -> dict[str, float]:
 def require_out(resume: bool, out: Path | None, what: str) -> None:
     """Raise ConfigError if `what` is to be resumed, and its folder is not named."""
     if resume and out is None:
-        raise ConfigError(f"--resume needs --out, the folder of the {what} to go on with")
+        raise ConfigError(f"--resume needs --out, the folder of the {what} to continue")
 
 
 def with_options(

@@ -48,7 +48,7 @@ def report(
             if is_study(folder):
                 raise ConfigError(f"{folder} is a sweep: its page is made from this folder alone")
             raise ConfigError(
-                f"{folder}: its sweep has not ended; go on with it by outpace sweep --resume"
+                f"{folder}: its sweep has not ended; continue it by outpace sweep --resume"
             )
     runs, left_out = runs_in(folders)
     say("warning", left_out)

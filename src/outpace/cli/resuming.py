@@ -49,7 +49,7 @@ def require_config(config: Path | None, command: str) -> Path:
 def changes_of(
     config: Path | None, overrides: Sequence[str], arguments: Sequence[str] | None, **others: object
 ) -> dict[str, Any]:
-    """Return the overrides of a run that goes on, as keyword arguments of `simulate`.
+    """Return the overrides of a run that is resumed, as keyword arguments of `simulate`.
 
     Args:
         config: the first argument, which is an override if it has a "=".
@@ -72,13 +72,13 @@ def changes_of(
         )
     for name, value in others.items():
         if value is not None:
-            raise ConfigError(f"--resume goes on with the run as it is in DIR: leave --{name} out")
+            raise ConfigError(f"--resume continues the run as it is in DIR: leave --{name} out")
     return with_overrides({}, given)
 
 
 @contextmanager
 def folder_of_run(resume: Path | None, out: Path | None, source: str | Path) -> Iterator[Path]:
-    """Yield the folder of a run that goes on, or the folder for a new run of `source`."""
+    """Yield the folder of a run that is resumed, or the folder for a new run of `source`."""
     if resume is not None:
         yield resume
     else:

@@ -195,7 +195,7 @@ def worker(
 def _run(
     experiment: Experiment | None, folder: Path, insecure: bool, output: Output, **options: Any
 ) -> None:
-    """Run an experiment, or go on with the one in the folder; options: of `outpace.run`."""
+    """Run an experiment, or resume the one in the folder; options: of `outpace.run`."""
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
 
@@ -218,7 +218,7 @@ def _run(
 
 @contextmanager
 def _said_on_failure(output: Output, folder: Path, command: Began) -> Iterator[None]:
-    """If the run in this block fails or is interrupted, say where it is and how it can go on."""
+    """If the run in this block fails or is interrupted, say where it is and how to resume it."""
     from outpace.experiment.resuming.command import resume_command
     from outpace.record.checkpoints import Checkpoints
     from outpace.record.folder import SUMMARY, read_summary
@@ -231,7 +231,7 @@ def _said_on_failure(output: Output, folder: Path, command: Began) -> Iterator[N
             output.where(folder)
             if numbers := Checkpoints(folder).numbers():
                 last = f"checkpoint {numbers[-1]}"
-                output.note(f"to go on from {last}: {resume_command(command, folder)}")
+                output.note(f"to resume from {last}: {resume_command(command, folder)}")
         raise
 
 

@@ -1,4 +1,4 @@
-"""outpace scale: another number of workers, of servers, or of both, for a run that goes on."""
+"""outpace scale: another number of workers, of servers, or of both, for a running run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outpace.cli.base import app, echo
 
 @app.command()
 def scale(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that goes on.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a running run.")],
     workers: Annotated[
         int | None, typer.Option(help="The number of workers from now on.", min=1)
     ] = None,

@@ -1,4 +1,4 @@
-"""outpace status: how a run is doing that is going on, or how it has ended."""
+"""outpace status: how a run is doing, or how it has ended."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _headline(found: RunState) -> str:
     if known is not None and known.since < known.at:
         line += f" ({_span(time.time() - known.since)})"
     if found.stopped:
-        line += "; this process is stopped by a signal (kill -CONT lets it go on)"
+        line += "; this process is stopped by a signal (kill -CONT lets it continue)"
     elif found.late_s is not None:
         line += f"; it has written no status for {_span(found.late_s)}"
     return line

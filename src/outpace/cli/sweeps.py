@@ -142,13 +142,13 @@ def sweep(
         except KeyboardInterrupt:
             if any(folder.glob("*")):
                 output.where(folder)
-                say("note", [f"to go on, repeat the command with --out {folder} --resume"])
+                say("note", [f"to continue, repeat the command with --out {folder} --resume"])
             raise
         _show(found, folder, output)
 
 
 class _Watch:
-    """Shows how a sweep goes on."""
+    """Shows the progress of a sweep."""
 
     def __init__(self, output: Output, budget_s: float | None) -> None:
         self._output, self._budget_s = output, budget_s
@@ -178,12 +178,14 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
     first, *others = sentences(found)
     if found.best is None:
         output.where(folder)
-        advice = "Give it more with --budget; --resume goes on." if found.status == "budget" else ""
+        advice = (
+            "Give it more with --budget; --resume continues it." if found.status == "budget" else ""
+        )
         raise RunError(f"{first} {advice}".strip())
     for sentence in (first, *others):
         output.log(sentence)
     if found.status == "budget":
-        output.log("the budget was spent before all candidates were tried; --resume goes on")
+        output.log("the budget was spent before all candidates were tried; --resume continues it")
     output.log(f"run the best one: outpace simulate {shlex.quote(str(folder / BEST))}")
     output.log(f"look at the study: optuna-dashboard {shlex.quote(str(folder / JOURNAL))}")
     output.where(folder)

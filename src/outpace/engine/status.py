@@ -90,7 +90,9 @@ class StatusFile:
             write_status(self.folder, status)
         except OSError as error:
             if not self._has_warned:
-                warn(f"cannot write {error.filename}: {error.strerror}; the run goes on without it")
+                warn(
+                    f"cannot write {error.filename}: {error.strerror}; the run continues without it"
+                )
             self._has_warned = True
 
     def _share(self, iterations: Sequence[int], time_s: float) -> float | None:

@@ -49,7 +49,7 @@ def compare(
     """Run each variant on each seed and report on all runs.
 
     A variant whose configuration has the seed s is run with the seeds s, s+1, ... A run that fails
-    gives a row with its error, and the other runs go on. With `out`, several runs go on at a time,
+    gives a row with its error, and the other runs continue. With `out`, several runs run at a time,
     each in a process of its own, and `out/comparison.json` says how the variants compare.
 
     Args:
@@ -67,7 +67,7 @@ def compare(
             that is done.
         say: called with a line about each run that has ended, if there is `out`.
         tracker: a function that is called with a variant's name and a seed before each run, and
-            returns the tracker of this run, see `simulate`. The runs go on one after the other.
+            returns the tracker of this run, see `simulate`. The runs run one after the other.
         task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
             list of `Variant`, in all.
 

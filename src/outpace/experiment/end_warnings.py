@@ -19,7 +19,7 @@ def warnings_at_end(
 ) -> Iterator[str]:
     """Yield what the user of a script should know: a target without values, uneven workers.
 
-    before: the number of workers at the checkpoint from which the run went on; None: it began.
+    before: the number of workers at the checkpoint from which the run was resumed; None: a new run.
     """
     if experiment.has_script:
         yield from _target_never_checked(experiment, engine)

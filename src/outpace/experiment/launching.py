@@ -55,7 +55,7 @@ def launch_of(
     Args:
         out: the folder of the run, which need not exist.
         log: called with a line about what is awaited.
-        goes_on: the run goes on from a checkpoint.
+        goes_on: the run is resumed from a checkpoint.
 
     Raises:
         ConfigError: there is no Ray, no cluster, or no room on it; a node cannot take part; or
@@ -111,7 +111,7 @@ def _elastic(
         return None
     bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
     each = {group.kind: group.bundle for group in groups}
-    # A checkpoint has nothing of a script that was given up, so the script could not go on from it.
+    # A checkpoint has nothing of a script that was given up: it could not be resumed from it.
     gives_up = not experiment.has_script
     return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s, gives_up=gives_up), look)
 

@@ -56,7 +56,7 @@ class RecordedRun:
         trackers: are told of the configuration, the metrics and the end of the run.
         may_have: name of what the folder may have before `drive`.
         ended: called with the summary of the run, however it ended.
-        resumed: the run that goes on, in its folder; None: the run begins.
+        resumed: the run that is resumed, in its folder; None: a new run.
         events: the log of what happens to the run.
         keeper: keeps the checkpoints of the run; None: it takes none.
     """

@@ -69,9 +69,9 @@ def simulate(
         out: a new or empty folder, to which the results are written as well. A run that
             fails or is interrupted leaves it readable, with its `status`.
         resume: the folder of a run with `checkpoint` in its configuration that was interrupted. It
-            goes on from its last checkpoint, in its folder and with its configuration: experiment
-            and out are left out. Only stop, evaluate, checkpoint, workers, servers, trackers,
-            launcher, on_worker_loss and on_server_loss can change.
+            is resumed from its last checkpoint, in its folder and with its configuration:
+            experiment and out are left out. Only stop, evaluate, checkpoint, workers, servers,
+            trackers, launcher, on_worker_loss and on_server_loss can change.
         progress: called with the share of the run that is done, from 0 to 1.
         tie_seed: shuffles events at equal times; for tests.
         control: called at the start with a `Control`, which observes the run and changes its
@@ -140,7 +140,7 @@ def run(
             makes the launcher of the processes, which reach this machine at `address`. None: as the
             configuration says.
         copies: True if processes that such a launcher starts do not see the folder of the run:
-            checkpoints are copied to it, and back when processes go on.
+            checkpoints are copied to it, and back when processes are resumed.
         task: in place of the experiment's, as plain data: other processes make it as well.
         tracker, changes: as for `simulate`.
 
@@ -175,7 +175,7 @@ def run(
                 f"{resume_command('run', resumed.folder)}, and start them again"
             )
         point = resumed.point
-        log(f"going on from {name_of(point.number)}, at iteration {min(point.first)}")
+        log(f"resumed from {name_of(point.number)}, at iteration {min(point.first)}")
         return start(resumed.experiment, resumed.folder, resumed=resumed)
 
 
@@ -277,15 +277,15 @@ def _run(
 
 def _given(experiment: ExperimentLike | None) -> ExperimentLike:
     if experiment is None:
-        raise ConfigError("give an experiment, or resume=FOLDER, the folder of a run to go on with")
+        raise ConfigError("give an experiment, or resume=FOLDER, the folder of a run to resume")
     return experiment
 
 
 def _require_alone(experiment: object, out: object) -> None:
-    """Raise ConfigError if a run that goes on in its folder is given another one."""
+    """Raise ConfigError if a run that is resumed in its folder is given another one."""
     if experiment is not None or out is not None:
         raise ConfigError(
-            "resume takes the configuration from the run's folder, and goes on in it: leave "
+            "resume takes the configuration from the run's folder, and continues in it: leave "
             "experiment and out out"
         )
 

@@ -1,4 +1,4 @@
-"""Asks a run that goes on for another number of servers, of workers, or of both."""
+"""Asks a running run for another number of servers, of workers, or of both."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LOOK_EVERY_S: Final = 0.1
 def scaled(
     run: Path, *, servers: int | None = None, workers: int | None = None, limit_s: float
 ) -> str:
-    """Have a run go on with another number of servers or workers; return what was done, in words.
+    """Give a run another number of servers or workers; return what was done, in words.
 
     Args:
         run: its folder.
         limit_s: seconds to wait until it is done.
 
     Raises:
-        ConfigError: if no real run goes on in the folder, or it refuses, or no number is given.
+        ConfigError: if no real run is running in the folder, or it refuses, or no number is given.
         RunError: if it ended meanwhile, or it was not done in time.
     """
     if servers is None and workers is None:
@@ -49,7 +49,7 @@ def _not_yet(run: Path, limit_s: float, *, is_taken: bool) -> str:
     if not is_taken:
         return (
             f"{run}: the command of the run did not take up the request within {limit_s:g} s, and "
-            f"the request is withdrawn; outpace status {run} says whether the run goes on"
+            f"the request is withdrawn; outpace status {run} says whether the run is running"
         )
     return (
         f"{run}: it was not done within {limit_s:g} s. The run still does it: it takes a "
@@ -72,7 +72,7 @@ def _require_real_run(run: Path) -> None:
     except OSError as error:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
     if not is_held:
-        raise ConfigError(f"{run}: no run goes on there; outpace status {run} says how it ended")
+        raise ConfigError(f"{run}: no run is running there; outpace status {run} says how it ended")
     status = read_status(run)
     if status is not None and status.command == "simulate":
         raise ConfigError(f"{run}: it is a simulation, and only real runs can be scaled")

@@ -64,7 +64,7 @@ def recorded_run(
     Args:
         keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
         ended: called with the summary, however the run ended.
-        resumed: the run that goes on, in its folder `out`; None: the run begins.
+        resumed: the run that is resumed, in its folder `out`; None: a new run.
         progress: called with the share of the run that is done.
         options: `tie_seed` and `control`.
 

@@ -40,7 +40,7 @@ class RunState(NamedTuple):
         has_checkpoints: there are checkpoints, which may be damaged.
         checkpoint: name of the newest checkpoint that can be read; None if there is none.
         checkpoint_s: the time of the run at that checkpoint.
-        resume: the command with which the run goes on; None if it cannot, or is running.
+        resume: the command that resumes the run; None if it cannot, or is running.
         summary: the content of summary.json, unless the run is running. Of a run that was killed
             it is about the time until its last checkpoint.
     """
@@ -82,7 +82,7 @@ def run_state(folder: Path) -> RunState:
     state = _state(held, summary)
     status = read_status(folder) if state in ("running", "killed") else None
     if held is not None and status is not None and not _is_of(status, held):
-        status = None  # of a process that was killed, and from which this one goes on
+        status = None  # of a process that was killed, and from which this one is resumed
     checkpoint = _newest(folder)
     return RunState(
         folder=folder,

@@ -16,7 +16,7 @@ Every object has these keys:
 
 The launcher is the process of the command, in which the coordinator is, too.
 
-Lines are only ever appended, also when a run goes on in its folder.
+Lines are only ever appended, also when a run is resumed in its folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 _MESSAGES: Final = {
     "start": "the run begins: {workers:worker}, {servers:server}",
-    "resume": "the run goes on from checkpoint {number}: {workers:worker}, {servers:server}",
+    "resume": "the run is resumed from checkpoint {number}: {workers:worker}, {servers:server}",
     "launched": "{processes:process is|processes are} started",
     "joined": "{role} has joined, process {process}",
     "training": "the training begins at {time_s:.3f} s of the run",
@@ -49,7 +49,7 @@ _MESSAGES: Final = {
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
     "not-restarted": "{role} is not started again: there was no room for its process",
-    "scaled": "the run goes on with {workers:worker} and {servers:server}, after {took_s:.2f} s",
+    "scaled": "the run continues with {workers:worker} and {servers:server}, after {took_s:.2f} s",
     "elastic": "{why}",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "begin-anew": "{cause}; nothing was trained yet: all processes are started again",
@@ -154,5 +154,5 @@ class EventLog:
             with open(self._path, "a", encoding="utf-8", opener=inside) as file:
                 file.write(text)
         except OSError as error:
-            self._warn(f"cannot write {self._path}: {error.strerror}; the run goes on without it")
+            self._warn(f"cannot write {self._path}: {error.strerror}; the run continues without it")
             self._path = None

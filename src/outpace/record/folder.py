@@ -8,12 +8,12 @@
     messages.parquet   one row per message, if the network logs messages
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
-    checkpoints/N      states from which the run can go on, see outpace.record.checkpoints
+    checkpoints/N      states from which the run can be resumed, see outpace.record.checkpoints
     trace/, timing/    the rows of a run with checkpoints until it is complete
     status.json        how far the run is, until it has ended, see outpace.record.status
     log.jsonl          what happened to a run that is real or has checkpoints, see
                        outpace.record.event_log
-    run.lock           locked by the process that the run goes on in
+    run.lock           locked by the process that runs the run
     report.html        the report
     explain.json       what slows the run, if `outpace explain` was asked
     files/worker-N     what the script of worker N writes to outpace.output_dir(); in a comparison
@@ -75,7 +75,7 @@ def require_new(path: Path, but: str = "") -> None:
     """Raise ConfigError unless the folder is empty, but for this entry, or does not exist."""
     try:
         if path.exists() and (not path.is_dir() or any(p.name != but for p in path.iterdir())):
-            there = "; to go on with the run that is there: --resume {}"
+            there = "; to resume the run that is there: --resume {}"
             hint = there.format(shlex.quote(str(path))) if (path / CHECKPOINTS).is_dir() else ""
             raise ConfigError(
                 f"{path} exists and is not an empty folder; choose another --out{hint}"

@@ -15,7 +15,7 @@ class Recovery(msgspec.Struct, kw_only=True):
         updates_lost: iterations of workers whose gradient is not in the result of all servers,
             although the worker had sent it, or could not send it any more.
         resumed_from: the checkpoint of the last resume, below the folder of the run.
-        without: workers that were lost, and without which the run has gone on.
+        without: workers that were lost, and without which the run continued.
         scalings: the numbers of workers and servers that the run continued with.
     """
 

@@ -1,4 +1,4 @@
-"""Requests to a run that goes on, as files in its folder.
+"""Requests to a running run, as files in its folder.
 
 A command writes a request under a name of its own, waits for the answer and removes it. The process
 that leads the run looks for requests, and takes each by renaming it, so that none is done twice. A

@@ -84,9 +84,9 @@ class SegmentedSink:
         self._segment(batch)
 
     def go_back(self, kept: Sequence[str]) -> None:
-        """Remove all segments after these, and go on after them. Raises OSError.
+        """Remove all segments after these, and continue after them. Raises OSError.
 
-        kept: those of the checkpoint from which the run goes on, as in its index, which may name
+        kept: those of the checkpoint from which the run is resumed, as in its index, which may name
             segments of other records too.
         """
         self.cut()

@@ -1,4 +1,4 @@
-"""How far a run is that is going on: status.json in its folder.
+"""How far a running run is: status.json in its folder.
 
 The process that leads the run writes the file about once a second, and removes it when the run has
 ended. It stays when that process is killed, and then says how far the run had come.

@@ -25,8 +25,8 @@ The trace is one table with a row per event. Times are in ns since the start of 
   iteration. If all processes began again, they did so from the checkpoint with the number
   `version`, and what had taken held_ns was repeated, but for the work of `clock` scripts that began
   anew (null: none). A server that came back alone has that `version` without held_ns: its workers
-  had gone on. Without worker and shard: the run was ended, and resumed from that checkpoint.
-- `loss`: `worker` was lost at start_ns, which is also end_ns, and the run went on without it.
+  had continued. Without worker and shard: the run was ended, and resumed from that checkpoint.
+- `loss`: `worker` was lost at start_ns, which is also end_ns, and the run continued without it.
 - `gap`: it was known at start_ns, which is also end_ns, that `shard`, which had come back alone,
   lacks what `worker` had pushed from this iteration on: the gradients of `clock` iterations,
   without those of earlier gaps.

@@ -72,9 +72,9 @@ def _outcome(run: Run) -> str:
 
 
 def _resume(run: Run) -> str:
-    """Say how a run goes on that did not end."""
+    """Say how to resume a run that did not end."""
     command, name = run.summary.get("resume"), run.summary.get("checkpoint")
-    return "" if not command else f" It goes on from {name} with: {command}"
+    return "" if not command else f" It is resumed from {name} with: {command}"
 
 
 def _scaled(run: Run) -> str:

@@ -105,8 +105,8 @@ def _sections(
             "Who waited for whom",
             [timeline(traced, totals)],
             "Each worker has a lane; the numbers are iterations. A line runs from the worker whose "
-            "push ended a wait (dot) to the workers that could then go on (arrow heads). Point at "
-            f"a bar, or tap it, for details.{of_traces}",
+            "push ended a wait (dot) to the workers that could then continue (arrow heads). Point "
+            f"at a bar, or tap it, for details.{of_traces}",
         ),
         *([] if (slow := explaining(traced)) is None else [slow]),
         Section("staleness", "Staleness", [staleness(runs)], of_all),
@@ -121,7 +121,7 @@ def _sections(
             "When iterations were closed",
             [closed],
             "The gradients that had arrived when an iteration was closed made its update. The "
-            "other workers stopped computing and went on with the next iteration; the time that "
+            "other workers stopped computing and continued with the next iteration; the time that "
             f"they had spent counts as compute below.{of_traces}",
         )
         sections.insert(2, section)

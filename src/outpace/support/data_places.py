@@ -39,7 +39,7 @@ class DataPlaces:
         self.is_kept = False
 
     def add(self, sampler: Sampling) -> None:
-        """A sampler was made; give it its place if the run goes on."""
+        """A sampler was made; give it its place if the run is resumed."""
         self._samplers.append(weakref.ref(sampler))
         if len(self._samplers) <= len(self._restored):
             self._put(sampler, len(self._samplers) - 1)

@@ -82,7 +82,7 @@ def parse_yaml(text: str, source: str) -> Any:
 def _missing_colon(lines: list[str], wrong: int) -> str:
     """Return which colon is missing in the line that YAML cannot read, or in the line before.
 
-    Without its colon, the line before goes on in the next line. The text is empty if none is.
+    Without its colon, the line before continues in the next line. The text is empty if none is.
     """
     for number in (wrong, wrong - 1):
         found = _BEGIN_OF_LINE.match(lines[number]) if 0 <= number < len(lines) else None

@@ -189,7 +189,7 @@ def test_a_run_without_checkpoints_has_no_newest(tmp_path):
 
 def test_the_lock_refuses_a_second_holder_and_names_the_first(tmp_path):
     with RunLock(tmp_path):
-        with pytest.raises(ConfigError, match=r"this run is going on \(process \d+ on .* since "):
+        with pytest.raises(ConfigError, match=r"this run is running \(process \d+ on .* since "):
             RunLock(tmp_path)
         with pytest.raises(ConfigError, match="stop it first"):
             RunLock(tmp_path)

@@ -189,7 +189,7 @@ def _front(
     """Return time to the target and final score of each strategy on the fresh seeds."""
     goal = found.search.space.goal
     points: list[dict[str, Any]] = []
-    if not found.whole_s:  # no run went on after the target
+    if not found.whole_s:  # no run continued after the target
         return points
     for name, curves in found.fresh.items():
         finals = [c.last for c in curves[:WHOLE] if math.isfinite(c.last)]

@@ -32,7 +32,7 @@ from outpace.experiment.trials import Pool
 from outpace.report.words import plural
 from outpace.support.notices import warnings_to
 
-WHOLE: Final = 3  # fresh seeds whose runs go on after the target, for the final accuracy
+WHOLE: Final = 3  # fresh seeds whose runs continue after the target, for the final accuracy
 _POINTS: Final = 20  # evaluations of BSP until the target, in the search
 _LEAST_POINTS: Final = 10  # of the fastest trial so far, in the search; of a reference, its own
 _FRESH_POINTS: Final = 25  # of the fastest strategy, on fresh seeds

@@ -161,8 +161,8 @@ def _read(folder: Path) -> RunData:
         raise ConfigError(f"{folder / CONFIG}: workers must be at least 1, not {workers!r}")
     if len(summary.get("iterations", ())) > workers:
         raise ConfigError(
-            f"{folder}: workers joined it while it went on (outpace scale), so its iterations have "
-            "different numbers of workers; calibrate on a run without that"
+            f"{folder}: workers joined it while it was running (outpace scale), so its iterations "
+            "have different numbers of workers; calibrate on a run without that"
         )
     path = folder / TRACE
     iterations = read_event(

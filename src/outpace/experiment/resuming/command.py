@@ -1,4 +1,4 @@
-"""The command with which a run that was interrupted goes on."""
+"""The command that resumes a run that was interrupted."""
 
 from __future__ import annotations
 

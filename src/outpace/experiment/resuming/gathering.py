@@ -21,7 +21,7 @@ from outpace.record.segments import join, segments_of
 def gather(*folders: Path) -> list[str]:
     """Write the trace, the times and the metrics of runs that were killed into their folders.
 
-    They reach to the last checkpoint, or a little further. A run that goes on removes them.
+    They reach to the last checkpoint, or a little further. A run that is resumed removes them.
 
     Returns:
         A line for each run that was killed; other folders are left as they are.

@@ -1,4 +1,4 @@
-"""Finds where the run in a folder goes on, and with which configuration."""
+"""Finds the checkpoint from which the run in a folder is resumed, and its configuration."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _RESULTS: Final = (
 
 
 class Resumption(NamedTuple):
-    """A run that goes on. Its folder is locked until `lock.release()`."""
+    """A run that is resumed. Its folder is locked until `lock.release()`."""
 
     folder: Path
     experiment: Experiment
@@ -82,7 +82,7 @@ class Resumption(NamedTuple):
         except pa.ArrowException as error:
             raise ConfigError(
                 f"the records of the run in {self.folder} are damaged ({error}); without them it "
-                "cannot go on: restore the file, or start the run again"
+                "cannot be resumed: restore the file, or start the run again"
             ) from error
         Checkpoints(self.folder).clean(after=self.point.number)
         for left in (*(self.folder / name for name in _RESULTS), *self.folder.glob(f"*{PARTIAL}")):
@@ -96,7 +96,7 @@ def resumption(
     changes: Mapping[str, Any],
     say: Callable[[str], None] = warn,
 ) -> Resumption:
-    """Return the run of a folder, which goes on from its newest checkpoint.
+    """Return the run of a folder, to be resumed from its newest checkpoint.
 
     Args:
         command: `simulate` or `run`, with which the run began.
@@ -104,8 +104,8 @@ def resumption(
         say: called with a line for each damaged checkpoint that is passed over.
 
     Raises:
-        ConfigError: if there is nothing to go on with, a key may not be changed, or the run is
-            going on.
+        ConfigError: if there is no checkpoint to resume from, a key may not be changed, or the run
+            is running.
     """
     if not (folder / files.CONFIG).exists():
         raise ConfigError(_not_of_a_run(folder))
@@ -131,7 +131,7 @@ def resumption(
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{error.filename} is missing: without the records until {checkpoint.name} the "
-                "run cannot go on; start it again"
+                "run cannot be resumed; start it again"
             ) from None
         except OSError as error:
             raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
@@ -246,7 +246,7 @@ def keeper_of(
         out: the folder of the run.
         sinks: of its records.
         warn, trace, events: as for `CheckpointKeeper`.
-        resumed: the run that goes on; None: it begins.
+        resumed: the run that is resumed; None: a new run.
     """
     if out is None or experiment.checkpoint is None:
         return None

@@ -1,4 +1,4 @@
-"""The summary of a run that is going on, or was killed: all until its last checkpoint.
+"""The summary of a run that is running, or was killed: all until its last checkpoint.
 
 A run that is killed cannot write its results. So its summary is written with each checkpoint.
 """
@@ -56,7 +56,7 @@ def at_checkpoint(
 
 
 def going_on(command: Any, folder: Path | None, number: int) -> dict[str, Any]:
-    """Return the part of summary.json about the last checkpoint, and the command to go on from it.
+    """Return the part of summary.json about the last checkpoint, and the command that resumes it.
 
     Args:
         command: which began the run.

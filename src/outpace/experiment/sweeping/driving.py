@@ -43,7 +43,7 @@ class _UnderWay:
     Attributes:
         experiment: None if the values make none.
         completed: the complete candidates by which it is judged.
-        judge: of the runs as they go on; its verdict ends them.
+        judge: of the runs while they run; its verdict ends them.
         pruned_at: where the runs were when it was to be pruned, as in `Verdict.at`.
         value: of a complete candidate.
     """
@@ -71,7 +71,7 @@ class Drive:
         seeds: of each candidate's runs.
         most: candidates in all, with those of earlier sessions; None: until the budget is spent,
             or all combinations are tried.
-        budget_s: seconds after which no candidate goes on.
+        budget_s: seconds after which every candidate is stopped.
         parallel: most candidates that have begun and are not told.
         learns: True if what the study proposes depends on what it was told.
         prune: False to end no candidate because others were better at the same virtual time.
@@ -175,7 +175,7 @@ class Drive:
         return more and in_time and not self._nothing_new
 
     def _has_place(self) -> bool:
-        """Make place for the next candidate by telling of the first; False if it goes on."""
+        """Make place for the next candidate by telling of the first; False if that is running."""
         while len(self._under_way) >= self._places:
             if self._under_way[0].verdict is None:
                 return False

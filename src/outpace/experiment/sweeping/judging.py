@@ -9,7 +9,7 @@ A candidate is run with one seed after the other, and ended early for one of two
   all candidates over the same seeds. This is a guess from the course so far.
 
 The verdict depends on the evaluations of the runs in the order of the seeds and of virtual time,
-not on the order in which processes report them. So runs may go on side by side, and further than
+not on the order in which processes report them. So runs may run side by side, and further than
 needed: what comes after the verdict is left out.
 """
 
@@ -30,7 +30,7 @@ SEED_STEPS: Final = 1000  # reports of the second seed's run begin with this num
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """A run with one seed. points: until it reached the target; ended: None while it goes on."""
+    """A run with one seed. points: until it reached the target; ended: None while it runs."""
 
     points: list[Point] = field(default_factory=list)
     reached: bool = False
@@ -54,7 +54,7 @@ class Judge:
     """Goes through the runs of a candidate once; see the head of this file.
 
     Args:
-        runs: by seed; they may be begun and go on while this judges.
+        runs: by seed; they may begin and continue while this judges.
         seeds: in the order in which they count.
         step_s: virtual time between two reports; None: not known, so there are no reports.
         prune: called with all reports when there is a new one; returns True to prune.
@@ -80,7 +80,7 @@ class Judge:
         self.reports: dict[int, float] = {}
 
     def verdict(self, bound_s: float | None) -> Verdict | None:
-        """Go on as far as the runs have come; None: they have to go on.
+        """Judge as far as the runs have come; None: they have to continue.
 
         bound_s: the best mean time to the target so far; None: there is none.
         """

@@ -20,7 +20,7 @@ _WARM_UP: Final = 3  # steps of a run before its candidate may be pruned
 class Pruning:
     """Asks Optuna's PercentilePruner.
 
-    The study goes on while a candidate runs, and how far depends on the speed of this computer. So
+    The study continues while a candidate runs, and how far depends on this computer's speed. So
     each candidate is judged by a copy of the study as it was when the candidate began.
     """
 

@@ -42,7 +42,7 @@ class Study:
         grid: True to try every combination once, in an order that the seed decides.
         seed: of the sampler.
         configuration: plain data that a study to be resumed must agree with.
-        resume: go on with the study in `path`.
+        resume: continue the study in `path`.
 
     Raises:
         ConfigError: if the file has no study, or one of another configuration.

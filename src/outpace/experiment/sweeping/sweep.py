@@ -65,7 +65,7 @@ def sweep(
         )
 
     All combinations of lists are tried if there are at most 64 (or `trials`); otherwise Optuna's
-    TPE sampler proposes candidates. Runs go on side by side, one per core, and candidates that
+    TPE sampler proposes candidates. Runs run side by side, one per core, and candidates that
     cannot win are ended early; see `outpace.experiment.sweeping.driving`.
 
     Args:
@@ -74,15 +74,15 @@ def sweep(
             `log(a, b)`, `uniform(a, b)` or `int(a, b)`. For a script also `args.NAME`.
         out: a new or empty folder for the study, `sweep.json`, `best.yaml` and `report.html`.
         trials: most candidates; None: 32, or until the budget is spent, or all combinations.
-        budget_s: seconds after which no candidate goes on.
+        budget_s: seconds after which every candidate is stopped.
         seeds: runs of each candidate, with the seeds s, s+1, ... of the configuration.
         target_accuracy, target_loss: look for the shortest virtual time to this value; None: what
             the configuration says, or else the best accuracy (or training loss) at the end.
         prune: False to end no candidate because others were better at the same virtual time.
-        resume: go on with the study in `out`.
+        resume: continue the study in `out`.
         parallel: most candidates under way at a time. The sampler proposes a candidate without the
             results of those under way, so what is found depends on this number, but not on
-            `processes`. A script's candidates go on one after the other.
+            `processes`. A script's candidates run one after the other.
         processes: most runs at a time; None: one for each core.
         on: where the runs are carried out, as for `compare`; `out` is not needed.
         on_end: called with each candidate that has ended.
@@ -136,7 +136,7 @@ def sweep_source(
     """
     _check_numbers(trials, budget_s, seeds, parallel)
     if resume and out is None:
-        raise ConfigError("resume needs the folder of the study to go on with")
+        raise ConfigError("resume needs the folder of the study to continue")
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
     given = {key: value for key, value in target.items() if value is not None}
     if given:
@@ -244,7 +244,7 @@ def _require_new(out: Path) -> None:
     """Raise ConfigError unless the folder is new or empty."""
     if (out / files.JOURNAL).is_file():
         raise ConfigError(
-            f"{out} is not an empty folder, it has a sweep already: add --resume to go on with "
+            f"{out} is not an empty folder, it has a sweep already: add --resume to continue "
             "it, or choose another --out"
         )
     files.require_new(out)

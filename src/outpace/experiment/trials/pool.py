@@ -88,7 +88,7 @@ class Pool:
     and marked partial.
 
     A script, run times that are measured, and the executor `processes` need all cores: such a run
-    is alone. A task that was given from Python cannot go to another process. Its run goes on in
+    is alone. A task that was given from Python cannot go to another process. It runs in
     this one during `wait`: its points come together with its end, and it cannot be stopped.
 
     On a cluster, a run that is lost with its node begins again, at most three times. It repeats
@@ -212,7 +212,7 @@ class Pool:
         return self._here if run.stays_here else self._elsewhere
 
     def _is_alone(self, run: _Run) -> bool:
-        """True if no other run goes on together with this one."""
+        """True if no other run runs beside this one."""
         return run.all_cores and self._carrier_of(run) is self._here
 
     def _begin(self) -> float:

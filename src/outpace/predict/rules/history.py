@@ -1,4 +1,4 @@
-"""The observations of a cut-off rule, from which a new rule can go on where another one was."""
+"""The observations of a cut-off rule, from which a new rule can continue where another one was."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LONGEST: Final = 1000  # iterations; a model is fitted to at most as many
 class History(Rule):
     """Follows another rule, and keeps the last 1,000 iterations that it has observed.
 
-    A rule that goes on observes them again, without deciding. So a hedge compares its rules anew,
-    and a model that was fitted in the run is fitted again.
+    A rule that is resumed observes them again, without deciding. So a hedge compares its rules
+    anew, and a model that was fitted in the run is fitted again.
     """
 
     def __init__(self, rule: Rule) -> None:

@@ -1,4 +1,4 @@
-"""Finds units that are slower than the others, while a run goes on or afterwards.
+"""Finds units that are slower than the others, while a run is running or afterwards.
 
 A unit is a worker, a server or a link. `Detector` takes one row after the other: the run times of
 all units in one iteration. `Rows` collects the times of workers that are at different iterations.

@@ -73,7 +73,7 @@ def overlapping(index: Index, part: slice) -> list[ShardRecord]:
 
 
 def lost(index: Index, is_divided: bool) -> int:
-    """Return how many iterations of workers are lost when a run goes on from this checkpoint.
+    """Return how many iterations of workers are lost when a run is resumed from this checkpoint.
 
     They are the gaps between the shards and, if the states are divided anew, the gradients in
     pending sums.

@@ -93,7 +93,8 @@ class Checkpoints:
     def clean(self, after: int | None = None) -> None:
         """Remove what was not committed, when no process writes checkpoints.
 
-        after: also remove the checkpoints after this one, from which a run goes on. Raises OSError.
+        after: also remove the checkpoints after this one, from which a run is resumed. Raises
+            OSError.
         """
         for number in self.numbers() if after is not None else ():
             if after is not None and number > after:

@@ -44,7 +44,7 @@ class Taken(msgspec.Struct, kw_only=True):
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
         recovery: of the run until now.
         ended: workers whose scripts had come to their end.
-        anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
+        anew: workers whose scripts begin anew when the run is resumed, because they keep nothing.
         costs: of simulated failures until now (`simulation.faults.costs`).
         of_script: the optimizers' states are by tensor of the model, as those of scripts are.
     """

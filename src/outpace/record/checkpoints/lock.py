@@ -47,7 +47,7 @@ class RunLock:
             holder = self._file.read().strip()
             self._file.close()
             raise ConfigError(
-                f"{run}: this run is going on ({holder or 'in another process'}); stop it first"
+                f"{run}: this run is running ({holder or 'in another process'}); stop it first"
             ) from error
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         self._file.truncate(0)

@@ -96,7 +96,7 @@ class Checkpoint:
         ]
 
     def shard_states(self, slices: Sequence[slice], workers: int) -> list[ShardState]:
-        """Return the state of each server of a run that goes on from here.
+        """Return the state of each server of a run that is resumed from here.
 
         Exactly what was saved, if the servers have the same slices and there are as many workers;
         else see `dividing`.
@@ -152,7 +152,7 @@ class Checkpoint:
         others = [record for record in own if is_gone and record.shard % workers == worker]
         return [mine, *(record for record in others if record.pending and record is not mine)]
 
-    # -- the files that a process needs which goes on from here ------------------------
+    # -- the files that a process needs to be resumed from here ------------------------
 
     def files_of_server(self, shard: int, slices: Sequence[slice], workers: int) -> list[str]:
         """Return the names of the files that `shard_state` reads for one server."""
@@ -165,7 +165,7 @@ class Checkpoint:
         """Return the names of the files that one of the workers reads in a run without servers.
 
         They are those of the common model, of what `own_state` needs, and of the script with whose
-        state that of the worker goes on.
+        state that of the worker is resumed.
         """
         own, known = self._own_records(worker, workers), {part.file for part in self.index.parts}
         named = [record.file for record in (*self.index.shards, *own)]
@@ -173,7 +173,7 @@ class Checkpoint:
         return list(dict.fromkeys([INDEX, *named, *({script} & known)]))
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
-        """Return how many iterations of workers a run loses in part that goes on from here."""
+        """Return how many iterations of workers are lost in part by resuming from here."""
         pending = [each for own in self.index.own for each in own.pending]
         in_one_model = sum(each.count for each in pending if not each.parts)
         left_out = 0 if workers == self.index.workers else in_one_model

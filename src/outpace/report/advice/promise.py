@@ -74,7 +74,7 @@ def leaving(advice: Mapping[str, Any]) -> list[str]:
     what = "accuracy" if "accuracy" in advice["target"] else "training loss"
     return [
         f"Warning: {name} left the target again in {found['left']} of "
-        f"{plural(found['runs'], 'simulated run')} that went on after it, to a {what} of "
+        f"{plural(found['runs'], 'simulated run')} that continued after it, to a {what} of "
         f"{found['worst']:.3g} at the end: keep the model from when the target is reached, or try "
         "a lower learning rate."
     ]

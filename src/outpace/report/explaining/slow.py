@@ -80,7 +80,7 @@ def _span(
 ) -> tuple[float, float]:
     """Return when these iterations began and ended, in s.
 
-    The iteration in which a run has gone on from a checkpoint has no times, although its messages
+    The iteration in which a run was resumed from a checkpoint has no times, although its messages
     have. Then it is the time between those before and after.
     """
 

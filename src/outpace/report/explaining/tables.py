@@ -224,5 +224,5 @@ def _waits(
     overlap = summary.get("overlap_fraction")
     blocking = isinstance(overlap, int | float) and overlap < _BLOCKING
     if not (blocking or is_lockstep(config, summary)) or has_exchanges(config, summary):
-        return False, None, ("workers go on while they average: a slow one costs its own time",)
+        return False, None, ("workers continue while they average: a slow one costs its own time",)
     return True, joinings_of(folder / TRACE, computed), ()

@@ -102,7 +102,7 @@ def _absences(lost: Sequence[Interruption], span: tuple[int, int], workers: int)
         if not each.who or end <= span[0] or start >= span[1]:
             continue
         if each.is_alone and each.worker is None:
-            continue  # the workers went on without that server
+            continue  # the workers continued without that server
         alone = each.worker is not None and each.is_alone
         for worker in [each.worker or 0] if alone else range(workers):
             found.append(Absence(worker, start, end, each.who))

@@ -223,7 +223,7 @@ class _Drawing:
         self._packets.mark(self._run(), row["start_ns"], name, args)
 
     def restart(self, row: Row) -> None:
-        """Draw from the loss of a process until the run went on as before."""
+        """Draw from the loss of a process until the run continued as before."""
         who = "run"
         if row["worker"] != NONE:
             who = f"worker-{row['worker']}"

@@ -11,7 +11,7 @@ _MARGIN: Final = 1.1  # times the loss of the target, or the share of errors tha
 
 
 def after_target(curves: Sequence[Curve], goal: Goal) -> dict[str, Any]:
-    """Return how many runs went on after the target, and how many of them left it again.
+    """Return how many runs continued after the target, and how many of them left it again.
 
     A run has left it if its last evaluation is worse by more than a tenth: of the loss, or of the
     share of errors. Runs that ended at the target do not count.

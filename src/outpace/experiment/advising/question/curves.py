@@ -205,7 +205,7 @@ class Trial:
 
     Attributes:
         candidate: its name.
-        until_s: virtual time until which it goes on after it has reached the target.
+        until_s: virtual time until which it continues after it has reached the target.
     """
 
     candidate: str

@@ -21,7 +21,7 @@ class FreshRuns:
 
     Args:
         bound: of every run.
-        whole: by seed, the virtual time until which runs go on after the target.
+        whole: by seed, the virtual time until which runs continue after the target.
     """
 
     def __init__(
