@@ -6,11 +6,12 @@ network. Its processes say anything, at any time, and are lost at any time.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest import mock
 
 import msgspec
@@ -26,6 +27,7 @@ from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
+from outpace.real import copying
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
@@ -37,7 +39,6 @@ from outpace.real.net.checkpoint_messages import (
     FilePiece,
     NotSaved,
     ScriptState,
-    SentFile,
     VersionReached,
 )
 from outpace.real.net.messages import (
@@ -57,9 +58,7 @@ from outpace.real.net.peer_messages import (
 )
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers
-from outpace.real.node.saving import copying
-from outpace.real.node.saving.saver import SavedPart
-from outpace.record.checkpoints import Part
+from outpace.record.checkpoints import Part, ShardRecord
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.sinks import NoSink
 from outpace.record.totals import Totals
@@ -125,22 +124,6 @@ class ThreadAtOnce:
 
     def __init__(self, _: Any) -> None:
         self.do = do_now
-
-
-class NotWritten:
-    """Takes the place of `FilesInPieces`."""
-
-    def __init__(self, _: Path) -> None:
-        self.parts: list[Part] = []
-        self.is_given_up = False
-
-    def add(self, name: str, data: torch.Tensor, *, is_last: bool) -> OSError | None:
-        if is_last:
-            self.parts.append(Part(name, data.numel(), 0))
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 class SilentListener:
@@ -374,27 +357,21 @@ class FuzzedCoordinator:
 
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
-        saved = b"" if self._draw.random() < 0.3 else self._whole_part(name)
-        if self._parts.given is not None:
-            files = [SentFile(f"{name}.safetensors", _FILE_BYTES)]
-            announced = [] if self._draw.random() < 0.1 else files
-            return CheckpointPart(number, 5, Totals(), saved, announced)
-        return CheckpointPart(number, 5, Totals(), saved)
-
-    def _whole_part(self, name: str) -> bytes:
-        """Return what a worker says that has saved what it was asked for; empty for a server."""
-        checkpoints: Any = self._parts.checkpoints
-        if self._experiment.peers is None and name.startswith("worker"):  # of a script
-            file = Part(f"{name}.safetensors", _FILE_BYTES, 0)
-            return msgspec.msgpack.encode(SavedPart(parts=[file]))
-        if self._experiment.peers is None:
-            return b""
-        number, clock = int(name[-1]), checkpoints._planner._target or 0
-        state = common_state({number: 0}, clock, 0, Phantom(8), {})
-        saved = SavedPart(clock, clock, clock)
-        if checkpoints._saves_common(checkpoints._open, number):
-            saved.shard, _ = shard_file(state, name=name)
-        return msgspec.msgpack.encode(saved)
+        part = CheckpointPart(number, 5, Totals())
+        if self._draw.random() < 0.3:
+            self._fill(name, part)
+            return part
+        experiment, checkpoints = self._experiment, cast("Any", self._parts.checkpoints)
+        copies = self._parts.given is not None and self._draw.random() < 0.9
+        if copies or (experiment.peers is None and name.startswith("worker")):  # of a script
+            part.parts = [Part(f"{name}.safetensors", _FILE_BYTES, 0)]
+        if experiment.peers is not None:
+            worker, clock = int(name[-1]), checkpoints._planner._target or 0
+            part.iteration = part.clock = part.updates = clock
+            if checkpoints._saves_common(checkpoints._open, worker):
+                state = common_state({worker: 0}, clock, 0, Phantom(8), {})
+                part.shard, _ = shard_file(state, name=name)
+        return part
 
     def _hear(self, name: str, message: WireMessage | None, *, aimed: bool = False) -> None:
         draw = self._draw
@@ -403,9 +380,8 @@ class FuzzedCoordinator:
             return
         if isinstance(message, JoinRun) and draw.random() < 0.9:
             message.outpace = __version__
-        is_whole = aimed and isinstance(message, CheckpointPart) and message.saved
-        if isinstance(message, CheckpointPart) and not is_whole and (aimed or draw.random() < 0.8):
-            message.saved = self._saved(name)
+        if isinstance(message, CheckpointPart) and not aimed and draw.random() < 0.8:
+            self._fill(name, message)
         if isinstance(message, WorkerReplaced | _OF_CHECKPOINTS) and not aimed:
             self._aim(message)
         listener = self._listener
@@ -426,7 +402,7 @@ class FuzzedCoordinator:
             block = torch.zeros(head.elements, dtype=DTYPES[head.dtype])
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
         before = self._state()
-        with mock.patch.object(copying, "FilesInPieces", NotWritten):
+        with mock.patch.object(copying.Incoming, "write", return_value=None):
             listener.handlers.on_message(name, message, block)
         if name in listener.shut_out:
             assert self._state() == before, f"a {type(message).__name__} was refused after changes"
@@ -434,22 +410,21 @@ class FuzzedCoordinator:
         else:
             self.counts["taken by the coordinator"] += 1
 
-    def _saved(self, name: str) -> bytes:
-        """Return what a process says that it has saved, most of it possible."""
-        draw = self._draw
-        number, clock = int(name[-1]), draw.randint(0, 6)
+    def _fill(self, name: str, part: CheckpointPart) -> None:
+        """Let a process say what it has saved, most of it possible."""
+        draw, number = self._draw, int(name[-1])
+        part.clock = draw.randint(0, 6)
         marks = [draw.randint(-1, 5) for _ in range(draw.choice((WORKERS, WORKERS, 0, 1)))]
-        return random_part(
-            SavedPart,
-            draw,
-            shard=number,
-            worker=number,
-            file=f"{name}.safetensors",
-            watermarks=marks,
-            clock=clock,
-            results=clock,
-            bytes=10,
-        )
+        file = f"{name}.safetensors"
+        if draw.random() < 0.9:
+            part.parts = [Part(file, _FILE_BYTES, 0)]
+        for field in ("shard", "own"):
+            clock, is_there = part.clock, draw.random() < 0.6
+            given = {"shard": number, "file": file, "watermarks": marks, "clock": clock}
+            data = random_part(ShardRecord, draw, optimizer=[], pending=[], **given)
+            with contextlib.suppress(msgspec.DecodeError):
+                record = msgspec.msgpack.decode(data, type=ShardRecord)
+                setattr(part, field, record if is_there else None)
 
     def _aim(self, message: Any) -> None:
         """Let a message be about what is under way, now and then."""

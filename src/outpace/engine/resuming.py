@@ -89,9 +89,7 @@ class ResumePoint:
     @property
     def totals(self) -> Totals:
         """The sums until the checkpoint. A copy."""
-        totals = Totals()
-        totals.add(self.checkpoint.index.totals)
-        return totals
+        return self.checkpoint.index.totals.copy()
 
     @property
     def not_computed(self) -> dict[int, int]:

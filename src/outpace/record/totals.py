@@ -50,6 +50,12 @@ class Totals(msgspec.Struct, array_like=True):
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def copy(self) -> Totals:
+        """Return a copy, which does not change with these sums."""
+        found = Totals()
+        found.add(self)
+        return found
+
     def add_times(
         self, started: Time, finished: Time, computed: Time, held: Time, sign: int = 1
     ) -> None:

@@ -19,7 +19,6 @@ from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
-from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
@@ -157,8 +156,7 @@ class OpenCheckpoint:
         except ConfigError:
             self.abandon()
             raise
-        totals = Totals()
-        totals.add(run.totals)  # a copy: the sums go on
+        totals = run.totals.copy()
         if run.experiment.peers is not None:
             count_until(written[0][0].watermarks, totals.iterations)
         taken = Taken(

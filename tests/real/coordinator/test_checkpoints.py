@@ -18,7 +18,6 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.messages import Plan, Ready, TakeSnapshot
-from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
 
@@ -80,9 +79,8 @@ class Run:
         parameters = torch.full((3,), float(server))
         state = shard_state(shard=server, clock=clock, parameters=parameters, **state)
         record, part = write_shard(folder, state)
-        saved = msgspec.msgpack.encode(SavedPart(shard=record, parts=[part]))
         totals = Totals(applied=10 * clock if server == 0 else 0)
-        self.hear(server, CheckpointPart(number, now, totals, saved))
+        self.hear(server, CheckpointPart(number, now, totals, shard=record, parts=[part]))
 
     def wait(self, seconds):
         async def sleeper():
@@ -248,7 +246,7 @@ def test_a_message_that_cannot_be_right_is_refused(tmp_path):
     run.wait(5)
     _, clock = run.clocks()
     assert run.checkpoints.take("worker-0", NotSaved(2, 1))
-    run.hear(0, CheckpointPart(2, 0, Totals(), b"\xc1"))
+    run.hear(0, CheckpointPart(2, 0, Totals()))
     run.saved(0, 2, clock)
     run.hear(1, NotSaved(9, 1))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0", "server-1"]

@@ -19,7 +19,6 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.net.messages import Plan, TakeSnapshot
-from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import write_shard
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
@@ -97,7 +96,8 @@ class Run:
     def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
         """A worker says that it is saved, which it is."""
         folder = self.keeper.files._partial(number)
-        saved = SavedPart(iteration, results, updates)
+        totals = Totals(iterations={worker: iteration}, applied=10)
+        saved = CheckpointPart(number, now, totals, iteration, results, updates)
         if common:
             state = common_state({worker: iteration}, results, 7, torch.ones(3), {})
             saved.shard, part = write_shard(folder, state, name="common")
@@ -107,8 +107,7 @@ class Run:
             state = state_of_worker(worker, iteration, {}, parameters=parameters)
             saved.own, part = write_shard(folder, state, name=worker_name(worker))
             saved.parts.append(part)
-        totals = Totals(iterations={worker: iteration}, applied=10)
-        self.hear(worker, CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved)))
+        self.hear(worker, saved)
 
     def wait(self, seconds):
         async def sleeper():
@@ -282,11 +281,10 @@ def test_none_is_begun_when_the_workers_have_been_told_to_stop(tmp_path):
 def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
-    saved = SavedPart(1, 0, 0)
+    saved = CheckpointPart(2, 0, Totals(), 1)
     state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
     saved.own, _ = write_shard(tmp_path, state, name="worker-2")
-    encoded = msgspec.msgpack.encode(saved)
-    run.hear(1, CheckpointPart(2, 0, Totals(), encoded))
+    run.hear(1, saved)
     assert run.refused == [("worker-1", "it saved worker 2")]
 
 
@@ -302,7 +300,7 @@ def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path
 def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
-    saved = SavedPart(1, 0, 0)
+    saved = CheckpointPart(2, 0, Totals(), 1)
     state = state_of_worker(1, 1, {}, parameters=torch.zeros(3))
     saved.own, part = write_shard(tmp_path, state, name="worker-1")
     if of == "record":
@@ -310,7 +308,7 @@ def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
     saved.parts = [part]
     if of == "part":
         saved.parts.append(msgspec.structs.replace(part, file=file))
-    run.hear(1, CheckpointPart(2, 0, Totals(), msgspec.msgpack.encode(saved)))
+    run.hear(1, saved)
     ((name, why),) = run.refused
     told = "it did not send the file" if of == "record" else "it saved files that are not of its"
     assert (name, told in why) == ("worker-1", True)
@@ -338,5 +336,9 @@ def test_a_worker_that_says_it_has_done_what_cannot_be_is_refused(tmp_path):
     run = Run(tmp_path, "ssgd")
     run.wait(5)
     order = next(order for _, order in run.orders() if isinstance(order, TakeCheckpoint))
-    run.save(1, order.number, 2**60, order.clock, own=False)
-    assert run.refused == [("worker-1", "it saved numbers that cannot be")]
+    state = common_state({0: 2**60}, order.clock, 7, torch.ones(3), {})
+    part = CheckpointPart(order.number, 0, Totals(), 9, order.clock)
+    part.shard, file = write_shard(tmp_path, state, name="common")
+    part.parts.append(file)
+    run.hear(0, part)
+    assert run.refused == [("worker-0", "it saved numbers that cannot be")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
 import pytest
 import torch
 from tests.support.checkpoints import METRICS, Keeper, same, shard_state
@@ -17,19 +16,17 @@ from outpace.real.coordinator.saving.base import LONGEST_S
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.copying import LEAST_ON_THE_WAY, OwnFiles
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
-    SentFile,
     TakeCheckpoint,
 )
-from outpace.real.net.fetch import LEAST_ON_THE_WAY
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.copying import OwnFiles
-from outpace.real.node.saving.saver import PartFiles, SavedPart
-from outpace.record.checkpoints import Checkpoint
+from outpace.real.node.saving.saver import PartFiles
+from outpace.record.checkpoints import Checkpoint, Part
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
 
@@ -87,13 +84,13 @@ class Run:
         parameters = torch.full((SIZE,), value)
         state = shard_state(shard=server, clock=clock, parameters=parameters)
         files = PartFiles("")
-        saved = SavedPart(shard=files.add_shard(state, f"server-{server}"))
+        record = files.add_shard(state, f"server-{server}")
         self.held[f"server-{server}"] = files.contents
-        self.announce(server, number, saved, files.sent)
+        self.announce(server, number, record, files.parts)
         return state
 
-    def announce(self, server, number, saved, files):
-        message = CheckpointPart(number, 0, Totals(), msgspec.msgpack.encode(saved), files)
+    def announce(self, server, number, record, files):
+        message = CheckpointPart(number, 0, Totals(), shard=record, parts=files)
         assert self.checkpoints.take(f"server-{server}", message)
 
     def deliver(self, count=1):
@@ -161,7 +158,7 @@ def test_no_more_than_four_mib_of_a_small_part_are_on_the_way(run):
     files = PartFiles("")
     record = files.add_shard(state, "server-0")
     run.held["server-0"] = files.contents
-    run.announce(0, 1, SavedPart(shard=record), files.sent)
+    run.announce(0, 1, record, files.parts)
     run.deliver(4)
     assert not run.requests  # the thread has written nothing yet
     assert sum(1 for _ in run.jobs) * PIECE_BYTES == LEAST_ON_THE_WAY
@@ -212,14 +209,15 @@ def test_the_first_part_is_given_up_too_if_it_does_not_arrive(run):
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        (SentFile("server-1.safetensors", 3), "it announces the files"),
-        (SentFile("../config.yaml", 3), "it announces the files"),
-        (SentFile("server-0.safetensors", 0), "an empty file"),
-        (SentFile("server-0.safetensors", 1 << 40), "files of more than"),
+        (Part("server-1.safetensors", 3, 0), "it announces the files"),
+        (Part("../config.yaml", 3, 0), "it announces the files"),
+        (Part("server-0.safetensors", 0, 0), "an empty file"),
+        (Part("server-0.safetensors", -1, 0), "an empty file"),
+        (Part("server-0.safetensors", 1 << 40, 0), "files of more than"),
     ],
 )
 def test_files_that_a_server_cannot_have_are_refused(run, file, why):
-    saved = SavedPart(shard=PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    saved = PartFiles("").add_shard(shard_state(shard=0), "server-0")
     run.announce(0, 1, saved, [file])
     ((name, text),) = run.refused
     assert (name, why in text) == ("server-0", True)
@@ -228,7 +226,7 @@ def test_files_that_a_server_cannot_have_are_refused(run, file, why):
 
 
 def test_a_part_of_no_file_is_refused(run):
-    saved = SavedPart(shard=PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    saved = PartFiles("").add_shard(shard_state(shard=0), "server-0")
     run.announce(0, 1, saved, [])
     assert run.refused == [("server-0", "it saved another shard than 0, or sent no file of it")]
 
@@ -290,7 +288,7 @@ def test_with_another_number_of_servers_each_fetches_the_files_with_a_piece_of_i
             given.offer(f"server-{server}", newest.path)
             ((_, offer),) = run.told
             assert isinstance(offer, CheckpointFiles)
-            found = [file.name for file in offer.files]
+            found = [file.file for file in offer.files]
             assert found == ["index.json", *(f"{name}.safetensors" for name in names)]
 
 
@@ -306,7 +304,9 @@ def test_that_a_file_cannot_be_read_is_told_as_if_the_process_had_found_it_out(r
     (folder / damage).unlink()
     run.told.clear()
     given.offer("server-0", folder)
+    if not told:
+        given.take("server-0", FilePiece(1, 1, 0))
     ((name, why),) = told
     assert name == "server-0"
     assert why.startswith("cannot read its checkpoint: ")
-    assert not run.told
+    assert not any(isinstance(message, FilePiece) for _, message in run.told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -23,7 +22,7 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.node.saving.saver import PartFiles, SavedPart
+from outpace.real.node.saving.saver import PartFiles
 from outpace.record.checkpoints.tensors import from_bytes
 from outpace.record.totals import Totals
 
@@ -92,9 +91,9 @@ class ScriptRun(Run):
         if files._folder is None or files._folder.exists():  # else the checkpoint was given up
             files.add(f"worker-{worker}.safetensors", {"seen": torch.tensor([worker, number])})
         totals = Totals(iterations={worker: done}, bytes_sent=100 * done)
-        saved = SavedPart(done, parts=files.parts, is_complete=is_complete, kept_at=now)
-        encoded = msgspec.msgpack.encode(saved)
-        self.tell(worker, CheckpointPart(number, now, totals, encoded, files.sent))
+        part = CheckpointPart(number, now, totals, done, is_complete=is_complete, kept_at=now)
+        part.parts = files.parts
+        self.tell(worker, part)
         return files
 
     def tell(self, worker, message):
@@ -367,8 +366,7 @@ def test_a_worker_saves_only_the_file_of_its_own_script(run):
     run.begin()
     run.wait(5)
     for parts in ([], run.kept(0, 2).parts):
-        saved = msgspec.msgpack.encode(SavedPart(parts=parts))
-        run.tell(1, CheckpointPart(2, 0, Totals(), saved))
+        run.tell(1, CheckpointPart(2, 0, Totals(), parts=parts))
         assert run.refused.pop()[0] == "worker-1"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-import msgspec
 import pytest
 import torch
 from tests.support.checkpoints import METRICS, Keeper
@@ -21,10 +20,10 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
-    SentFile,
 )
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.saver import PartFiles, SavedPart
+from outpace.real.node.saving.saver import PartFiles
+from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.record.totals import Totals
@@ -79,7 +78,7 @@ class Run:
 
     def save(self, worker, number, iteration, value, at_start=False):
         """A worker sends its part."""
-        files, saved = PartFiles(""), SavedPart(iteration, 0, iteration)
+        files, saved = PartFiles(""), CheckpointPart(number, 0, Totals(), iteration, 0, iteration)
         if at_start and worker == 0:
             saved.shard = files.add_shard(common_state({0: 0}, 0, 0, torch.ones(3), {}), "common")
         if not at_start:
@@ -87,14 +86,13 @@ class Run:
             saved.own = files.add_shard(state, f"worker-{worker}-model")
         kept = packed_tree({"kept": {"data": [(0, 4 * iteration)]}})
         files.add(f"worker-{worker}.safetensors", kept)
-        self.announce(worker, number, saved, files.sent)
+        self.announce(worker, saved, files.parts)
         self.hold(worker, number, files.contents)
         self.deliver()
 
-    def announce(self, worker, number, saved, files):
-        encoded = msgspec.msgpack.encode(saved)
-        message = CheckpointPart(number, 0, Totals(), encoded, files)
-        assert self.checkpoints.take(worker_name(worker), message)
+    def announce(self, worker, part, files):
+        part.parts = list(files)
+        assert self.checkpoints.take(worker_name(worker), part)
 
     def hold(self, worker, number, contents):
         """Have the worker answer requests for these files."""
@@ -160,7 +158,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
         ((name, offer, _),) = run.told
         run.told.clear()
         assert (name, offer.number) == (f"worker-{worker}", 2)
-        assert [file.name for file in offer.files] == [
+        assert [file.file for file in offer.files] == [
             "index.json",
             "common.safetensors",
             f"worker-{worker}-model.safetensors",
@@ -171,15 +169,15 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
             ((_, piece, data),) = run.told
             run.told.clear()
             assert piece == FilePiece(2, place, 0, head_of(data))
-            assert data.numpy().tobytes() == (newest.path / file.name).read_bytes()
+            assert data.numpy().tobytes() == (newest.path / file.file).read_bytes()
     assert not run.refused
 
 
 @pytest.mark.parametrize(
     "request_",
-    [FilePiece(2, 1, 0), FilePiece(1, 0, 0), FilePiece(2, 0, 1), FilePiece(2, 9, 0)],
+    [FilePiece(2, 0, 1 << 30), FilePiece(1, 0, 0), FilePiece(2, 0, 1), FilePiece(2, 9, 0)],
 )
-def test_a_piece_that_is_not_due_is_not_given(run, request_):
+def test_a_piece_that_was_not_offered_is_not_given(run, request_):
     given = GivenFiles(run.experiment, run, do_now, print)
     run.save(0, 2, 4, 0.5)
     run.save(1, 2, 5, 1.5)
@@ -190,7 +188,7 @@ def test_a_piece_that_is_not_due_is_not_given(run, request_):
     given.offer("worker-0", run.keeper.files.newest().path)
     assert given.take("worker-0", request_)
     ((name, why),) = run.refused
-    assert (name, "which is not due" in why) == ("worker-0", True)
+    assert (name, "was not offered" in why) == ("worker-0", True)
     assert [type(message) for _, message, _ in run.told] == [CheckpointFiles]
 
 
@@ -203,7 +201,7 @@ def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(
     given = GivenFiles(replace(run.experiment, workers=3), run, do_now, print)
     for worker in range(3):
         given.offer(f"worker-{worker}", newest.path)
-    files = [[file.name for file in offer.files[2:]] for _, offer, _ in run.told]
+    files = [[file.file for file in offer.files[2:]] for _, offer, _ in run.told]
     of_first = ["worker-0-model.safetensors", "worker-0.safetensors"]
     of_second = ["worker-1-model.safetensors", "worker-1.safetensors"]
     assert files == [of_first, of_second, of_first]
@@ -223,8 +221,8 @@ def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(
 )
 def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names, sizes, why):
     before = set(run.folder.rglob("*"))
-    files = [SentFile(name, size) for name, size in zip(names, sizes, strict=True)]
-    run.announce(0, 2, SavedPart(4, 0, 4), files)
+    files = [Part(name, size, 0) for name, size in zip(names, sizes, strict=True)]
+    run.announce(0, CheckpointPart(2, 0, Totals(), 4, 0, 4), files)
     ((name, text),) = run.refused
     assert name == "worker-0"
     assert why in text
@@ -233,31 +231,31 @@ def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names
 
 
 def test_a_part_without_what_the_script_keeps_is_refused(run):
-    files, saved = PartFiles(""), SavedPart(4, 0, 4)
+    files, saved = PartFiles(""), CheckpointPart(2, 0, Totals(), 4, 0, 4)
     state = state_of_worker(0, 4, {}, parameters=torch.ones(3))
     saved.own = files.add_shard(state, "worker-0-model")
-    run.announce(0, 2, saved, files.sent)
+    run.announce(0, saved, files.parts)
     run.hold(0, 2, files.contents)
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0.safetensors")]
 
 
 def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
-    files, saved = PartFiles(""), SavedPart(4, 0, 4)
+    files, saved = PartFiles(""), CheckpointPart(2, 0, Totals(), 4, 0, 4)
     saved.own = PartFiles("").add_shard(
         state_of_worker(0, 4, {}, parameters=torch.ones(3)), "worker-0-model"
     )
     files.add("worker-0.safetensors", {"kept": torch.ones(1)})
-    run.announce(0, 2, saved, files.sent)
+    run.announce(0, saved, files.parts)
     run.hold(0, 2, files.contents)
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0-model.safetensors")]
 
 
 def test_a_part_that_is_announced_twice_is_refused(run):
-    files = [SentFile("worker-0.safetensors", 3)]
+    files = [Part("worker-0.safetensors", 3, 0)]
     for _ in range(2):
-        run.announce(0, 2, SavedPart(4, 0, 4), files)
+        run.announce(0, CheckpointPart(2, 0, Totals(), 4, 0, 4), files)
     assert run.refused == [("worker-0", "it has saved its part before")]
     assert len(run.requests) == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 import torch
 
@@ -17,7 +16,6 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.saving.saver import SavedPart
 from outpace.real.node.script.keeping import Keeping
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.checkpoints.trees import packed_tree, read_tree, tree_of
@@ -106,9 +104,8 @@ def test_a_script_is_saved_at_the_first_forward_pass_of_the_iteration(tmp_path, 
     (message,) = worker.iterate(iteration)
     assert isinstance(message, CheckpointPart)
     assert (message.number, message.now, message.totals.applied) == (1, 7, 3)
-    saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
-    assert (saved.iteration, saved.is_complete, saved.kept_at) == (iteration, True, 7)
-    (part,) = saved.parts
+    assert (message.iteration, message.is_complete, message.kept_at) == (iteration, True, 7)
+    (part,) = message.parts
     tree = read_tree(tmp_path / part.file)
     assert (part.file, tree["iteration"]) == ("worker-0.safetensors", iteration)
     assert worker.iterate(iteration + 1) == []
@@ -144,7 +141,7 @@ def test_a_worker_that_does_not_see_the_folder_holds_the_file_until_it_is_fetche
     worker = Worker()
     worker.keeping.take(TakeCheckpoint(1, None))
     (message,) = worker.iterate(0)
-    assert [file.name for file in message.files] == ["worker-0.safetensors"]
+    assert [file.file for file in message.parts] == ["worker-0.safetensors"]
     worker.keeping.take(FilePiece(1, 0, 0))
     ((_, block),) = worker.told
     assert tree_of(from_bytes(block))["seen"].tolist() == [5.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 import torch
 from tests.support.checkpoints import same
@@ -23,7 +22,7 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready, TakeSnapshot
 from outpace.real.node.saving import saver
-from outpace.real.node.saving.saver import SavedPart, ShardSaver
+from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.versions import AwaitedVersions
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
@@ -74,10 +73,9 @@ def server():
 
 def saved_in(folder, message):
     """Return the state that a CheckpointPart is about."""
-    saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
-    (part,) = saved.parts
+    (part,) = message.parts
     assert part.bytes == (folder / part.file).stat().st_size
-    return read_shard(folder, saved.shard)
+    return read_shard(folder, message.shard)
 
 
 def test_a_shard_is_saved_at_once(server, tmp_path):
@@ -196,12 +194,12 @@ def test_each_snapshot_is_sent_once_when_there_is_its_version(server):
 def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(server):
     server.saver.take(TakeCheckpoint(4, None))
     (message,) = server.hear(1)
-    assert [file.name for file in message.files] == ["server-0.safetensors"]
-    with pytest.raises(RunError, match="which is not due"):
+    assert [file.file for file in message.parts] == ["server-0.safetensors"]
+    with pytest.raises(RunError, match="which it was not offered"):
         server.saver.take(FilePiece(3, 0, 0))
     server.saver.take(FilePiece(4, 0, 0))
     assert isinstance(server.told[-1], FilePiece)
-    assert server.told[-1].block.elements == message.files[0].bytes
+    assert server.told[-1].block.elements == message.parts[0].bytes
     assert server.saver._contents == []
     with pytest.raises(RunError, match="does not have"):
         server.saver.take(FilePiece(4, 0, 0))

@@ -8,10 +8,11 @@ import msgspec
 
 from outpace.blocks.packing import BlockHead
 from outpace.real.net.messages import Text
+from outpace.record.checkpoints.shards import ShardRecord
+from outpace.record.checkpoints.tensors import Part
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage
 
-Encoded: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 21)]
 # Clocks and versions that processes report. What is asked for a little later is within Count.
 MOST_CLOCK: Final = 1 << 53
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
@@ -19,13 +20,6 @@ MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
 _LONGEST: Final = 1000  # characters of an error
 MOST_COPIES: Final = 16  # of the parameters in a part that is sent: model, state, pending sums
-
-
-class SentFile(msgspec.Struct, frozen=True):
-    """A file of a checkpoint that is sent. name: in the folder of the checkpoint."""
-
-    name: Text
-    bytes: Count
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
@@ -54,24 +48,34 @@ class VersionReached(WireMessage, tag="version reached"):
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
-    """A server, or a worker that is saved, to the coordinator: its part is on the disk.
+    """A process that is saved, to the coordinator: its part is on the disk, or can be fetched.
 
-    now: time of the run at which the state was taken. totals: of the process at that time.
-    saved: what is to be in the index, encoded (`SavedPart`). files: of a process
-    that does not see the folder, which has their content until the coordinator has fetched it.
+    number: of the checkpoint. now: time of the run at which the state was taken. totals: of the
+    process at that time. iteration: that a worker begins next, or its script has begun. clock: of
+    the shard of a server; of a worker, the results of all-reduces that it has. updates: versions of
+    the model that a worker evaluates. parts: the files, which the process has on the disk, or in
+    memory until the coordinator has fetched them. shard: of a server; without servers the model
+    that all workers have, if it was asked for. own: what a worker has beside that model, if
+    anything. is_complete: False if the script of a worker gives `outpace.attach` nothing to keep
+    and reads no data with `outpace.sampler`, so that it begins anew when the run is resumed.
+    kept_at: the time of the run at which the script of a worker was saved, if it has one.
     """
 
     number: Count
     now: Count
     totals: Totals
-    saved: Encoded
-    files: Annotated[list[SentFile], msgspec.Meta(max_length=3)] = msgspec.field(
-        default_factory=list
-    )
+    iteration: Clock = 0
+    clock: Clock = 0
+    updates: Clock = 0
+    parts: Annotated[list[Part], msgspec.Meta(max_length=3)] = msgspec.field(default_factory=list)
+    shard: ShardRecord | None = None
+    own: ShardRecord | None = None
+    is_complete: bool = True
+    kept_at: Count | None = None
 
 
 class CheckpointFiles(WireMessage, tag="checkpoint files"):
-    """The coordinator to a process that goes on, and does not see the folder.
+    """The coordinator to a process that is resumed, and does not see the folder.
 
     The process answers with the same message, without files, when it has them: then the next
     process can fetch its own.
@@ -80,14 +84,14 @@ class CheckpointFiles(WireMessage, tag="checkpoint files"):
     """
 
     number: Count
-    files: list[SentFile]
+    files: list[Part]
 
 
 class FilePiece(WireMessage, tag="piece"):
     """Asks for a piece of a file that the receiver has announced; with a block it is the answer.
 
     The coordinator asks for files of CheckpointPart, a process for those of CheckpointFiles: in the
-    order of the list and of the content, and for each piece once (`Fetch`). The block is
+    order of the list and of the content, and for each piece once (`real.copying`). The block is
     PIECE_BYTES long, or to the end of the file.
 
     number: of the checkpoint. file: its number in the list. offset: of the first byte.
@@ -122,7 +126,7 @@ class ScriptState(WireMessage, tag="script state"):
     """The state of a worker's script, as the bytes of a safetensors file.
 
     A worker sends it for a process that may take its place; the coordinator sends it to a worker
-    that goes on from there.
+    that is resumed from there.
 
     done: from a worker, the iteration that it begins; to a worker, how many iterations the servers
     have of the process that was here before; it computes those from the state on again, without a

@@ -18,6 +18,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.packing import BlockHead
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
+from outpace.real.copying import OwnFiles
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, ProcessDone, Ready, Refused, StopRun
 from outpace.real.net.report_messages import (
@@ -30,7 +31,6 @@ from outpace.real.net.report_messages import (
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.real.node.saving.copying import OwnFiles
 from outpace.real.node.timing import TimingRows
 from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder

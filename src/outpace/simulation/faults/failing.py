@@ -21,7 +21,6 @@ from outpace.errors import OutpaceError
 from outpace.kernel import Future
 from outpace.record.event_log import EventLog
 from outpace.record.sinks import NoSink
-from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import count_until
 from outpace.simulation.faults.costs import Costs
@@ -254,8 +253,7 @@ class Failures(Life):
     def _take_back(self, kept: Kept) -> None:
         """Put the records back to a checkpoint."""
         self._run.settle(wait=True)
-        totals = Totals()
-        totals.add(kept.totals)
+        totals = kept.totals.copy()
         for ended in self._held.go_back(kept.first):
             totals.add_times(*ended)
         self._run.take_up(totals, kept.metrics)
@@ -282,8 +280,7 @@ class Failures(Life):
     ) -> Kept:
         run, experiment = self._run, self.experiment
         run.settle(wait=True)  # the evaluations until now
-        totals = Totals()
-        totals.add(run.totals)
+        totals = run.totals.copy()
         if experiment.cut_off is not None:
             states = aligned(states)
         workers = range(experiment.workers)

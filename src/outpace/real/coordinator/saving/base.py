@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.open import Open, SavedRun, require_possible
+from outpace.real.copying import FetchedFiles, Offer
 from outpace.real.net.checkpoint_messages import (
     MOST_COPIES,
     MOST_KEPT,
@@ -27,9 +26,7 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.messages import Plan, TakeSnapshot
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.real.node.saving.copying import FetchedFiles
-from outpace.real.node.saving.saver import SavedPart
-from outpace.record.checkpoints import Part, Taken
+from outpace.record.checkpoints import Taken
 from outpace.record.totals import Totals
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
@@ -142,8 +139,8 @@ class Checkpoints(ABC):
     def close(self) -> None:
         """Remove what is not complete; the processes have ended, or are about to."""
         self._is_over = True
-        self._fetched.give_up()
         if self._open is not None:
+            self._fetched.give_up(self._open.number)
             self._keeper.abandon(self._open.number)
             self._open = None
 
@@ -177,7 +174,7 @@ class Checkpoints(ABC):
         """Return the names that the files of a process may have."""
 
     @abstractmethod
-    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
+    def _require(self, present: Open, process: int, part: CheckpointPart) -> None:
         """Raise ProtocolError unless a process has saved what it was asked for."""
 
     @abstractmethod
@@ -213,7 +210,7 @@ class Checkpoints(ABC):
                 self._fetched.take(name, message, block)
             else:
                 return False
-        except (ProtocolError, msgspec.DecodeError) as error:
+        except ProtocolError as error:
             self._listener.refuse(name, str(error))
         return True
 
@@ -240,7 +237,7 @@ class Checkpoints(ABC):
             self._order([each for each in orders if isinstance(each, Order)])
         elif isinstance(message, NotSaved):
             self._fail(present, message.why)
-        elif message.files and not self._sees_folder(process):
+        elif message.parts and not self._sees_folder(process):
             self._fetch(present, process, message)
         else:
             self._take_part(present, process, message)
@@ -249,53 +246,45 @@ class Checkpoints(ABC):
         """Have the files written that a process has announced; then take its part."""
         if not self._planner.awaits(message.number, process):
             raise ProtocolError("it has saved its part before, or was not asked to")
-        names = [file.name for file in message.files]
+        names = [part.file for part in message.parts]
         if len(set(names)) < len(names) or not set(names) <= set(self._files(present, process)):
             raise ProtocolError(f"it announces the files {sorted(names)} for a checkpoint")
         most = MOST_KEPT + MOST_COPIES * 8 * sum(self._plan.layers if self._plan else ())
-        if sum(file.bytes for file in message.files) > most:
+        if sum(part.bytes for part in message.parts) > most:
             raise ProtocolError(f"it announces files of more than {most:,} bytes")
         done = partial(self._has_fetched, present, process, message)
-        self._fetched.add(self._name(process), message.number, message.files, present.folder, done)
+        offer = Offer(message.number, message.parts)
+        self._fetched.add(self._name(process), offer, present.folder, done)
         self._watch(present)
 
     def _has_fetched(
-        self, present: Open, process: int, message: CheckpointPart, files: list[Part] | OSError
+        self, present: Open, process: int, message: CheckpointPart, error: OSError | None
     ) -> None:
-        if isinstance(files, OSError):
-            self._fail(present, str(files))
+        if error is not None:
+            self._fail(present, str(error))
             return
-        present.fetched[process] = files
         try:
             self._take_part(present, process, message)
-        except (ProtocolError, msgspec.DecodeError) as error:
+        except ProtocolError as error:
             self._listener.refuse(self._name(process), str(error))
 
-    def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
-        saved = self._saved_of(present, process, message)
-        is_whole = self._planner.saved(message.number, process, saved.clock)
-        present.parts[process] = message, saved
-        if saved.kept_at is not None and saved.is_complete:
+    def _take_part(self, present: Open, process: int, part: CheckpointPart) -> None:
+        self._require(present, process, part)
+        require_possible(part)
+        if not {each.file for each in part.parts} <= set(self._files(present, process)):
+            raise ProtocolError("it saved files that are not of its part")
+        is_whole = self._planner.saved(part.number, process, part.clock)
+        present.parts[process] = part
+        if part.kept_at is not None and part.is_complete:
             self.unrepeatable.discard(process % SCRIPTS)
-        elif saved.kept_at is not None:
+        elif part.kept_at is not None:
             self.unrepeatable.add(process % SCRIPTS)
         self._watch(present)
         if is_whole:
             self._has_all_parts(present)
 
-    def _saved_of(self, present: Open, process: int, message: CheckpointPart) -> SavedPart:
-        """Return what a process has encoded. Raises ProtocolError and DecodeError."""
-        saved = msgspec.msgpack.decode(message.saved, type=SavedPart)
-        if not self._sees_folder(process):
-            saved.parts = present.fetched.get(process, [])
-        self._require(present, process, saved)
-        require_possible(saved)
-        if not {part.file for part in saved.parts} <= set(self._files(present, process)):
-            raise ProtocolError("it saved files that are not of its part")
-        return saved
-
     def _has_all_parts(self, present: Open) -> None:
-        now, last = self._kernel.now, max(part.now for part, _ in present.parts.values())
+        now, last = self._kernel.now, max(part.now for part in present.parts.values())
         self._kernel.call_at(
             now if present.at_start else max(now, last + REPORTED), self._finish, present
         )
@@ -350,7 +339,7 @@ class Checkpoints(ABC):
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
             self._tell(order.shard, NotSaved(order.number))
-        self._fetched.give_up()
+        self._fetched.give_up(present.number)
         self._keeper.abandon(present.number, why)
         self._open = None
 
@@ -370,7 +359,7 @@ class Checkpoints(ABC):
         if self._open is not present:  # the run has ended meanwhile
             return
         self._open = None
-        taken, saved = self._taken(present), [(n, part) for n, (_, part) in present.parts.items()]
+        taken, saved = self._taken(present), present.parts.items()
         times = {n % SCRIPTS: part.kept_at for n, part in saved if part.kept_at is not None}
         self._version = max(self._version, taken.updates)
         try:
@@ -394,7 +383,7 @@ class Checkpoints(ABC):
         """Return the sums of a process at a checkpoint. reported: what it has reported last."""
         number = self._names.get(name)
         part = None if number is None else present.parts.get(number)
-        return reported if part is None else part[0].totals
+        return reported if part is None else part.totals
 
     def _tell(self, process: int, message: WireMessage) -> None:
         self._listener.send(self._name(process), message)

@@ -1,6 +1,6 @@
-"""Gives processes that do not see the folder of the run the files with which they go on.
+"""Gives processes that do not see the folder of the run the files with which they are resumed.
 
-A process fetches them piece by piece (`real.net.fetch`), each of which a thread reads when it is
+A process fetches them piece by piece (`real.copying`), each of which a thread reads when it is
 asked for. So no file is in memory.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,34 +16,25 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.errors import ProtocolError
 from outpace.real.background import Beside
+from outpace.real.copying import Offer
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     FilePiece,
-    SentFile,
 )
-from outpace.real.net.fetch import Pieces
 from outpace.real.net.transport import Listener
 from outpace.record.checkpoints import Checkpoint
-from outpace.record.checkpoints.committed import Damaged
+from outpace.record.checkpoints.committed import INDEX, Damaged
+from outpace.record.checkpoints.tensors import checked
 from outpace.support.regular_files import inside
 from outpace.sync.messages import WireMessage, server_name, worker_name
-
-
-@dataclass(eq=False)
-class _Offer:
-    """Files of a checkpoint in this folder that a process fetches."""
-
-    folder: Path
-    files: list[SentFile]
-    pieces: Pieces
 
 
 class GivenFiles:
     """The files of checkpoints that processes fetch.
 
     Args:
-        experiment: of the run that goes on.
+        experiment: of the run that is resumed.
         beside: reads the files.
         failed: called with a process, and why the files that it needs cannot be read.
     """
@@ -60,20 +50,22 @@ class GivenFiles:
         self._failed = failed
         self._servers = {server_name(n): n for n in range(experiment.servers_in_run)}
         self._workers = {worker_name(n): n for n in range(experiment.workers)}
-        self._offers: dict[str, _Offer] = {}  # by process
+        # By process: the folder of a checkpoint, and its files that the process fetches.
+        self._offers: dict[str, tuple[Path, Offer]] = {}
         self._sent: Counter[str] = Counter()  # pieces, by process
 
     def offer(self, name: str, folder: Path) -> None:
         """Tell a process which files of the checkpoint in a folder it needs; it fetches them."""
         try:
             checkpoint = Checkpoint(folder)
-            names = self._names(name, checkpoint)
-            files = [SentFile(file, (folder / file).stat().st_size) for file in names]
+            known = {part.file: part for part in checkpoint.index.parts}
+            known[INDEX] = checked(folder / INDEX)
+            files = [known[file] for file in self._names(name, checkpoint)]
         except (OSError, Damaged) as error:
             self._failed(name, f"cannot read its checkpoint: {error}")
             return
         number = checkpoint.index.number
-        self._offers[name] = _Offer(folder, files, Pieces(number, files))
+        self._offers[name] = folder, Offer(number, files)
         self._listener.send(name, CheckpointFiles(number, files))
 
     def _names(self, name: str, checkpoint: Checkpoint) -> list[str]:
@@ -88,22 +80,20 @@ class GivenFiles:
         if not isinstance(message, FilePiece) or message.block is not None:
             return False
         try:
-            offer = self._offers.get(name)
-            if offer is None:
-                raise ProtocolError("it asks for files that were not offered to it")
-            size = offer.pieces.size(message)
+            folder, offer = self._offers.get(name, (Path(), Offer(0, ())))
+            size = offer.piece_bytes(message)
         except ProtocolError as error:
             self._listener.refuse(name, str(error))
             return True
-        path = offer.folder / offer.files[message.file].name
+        path = folder / offer.files[message.file].file
         read = partial(_read, path, message.offset, size)
         self._beside(read, partial(self._send, name, offer, message))
         return True
 
     def _send(
-        self, name: str, offer: _Offer, request: FilePiece, data: torch.Tensor | OSError
+        self, name: str, offer: Offer, request: FilePiece, data: torch.Tensor | OSError
     ) -> None:
-        if self._offers.get(name) is not offer:
+        if self._offers[name][1] is not offer:
             return  # another process has its name now
         if isinstance(data, OSError):
             self._failed(name, f"cannot read its checkpoint: {data}")

@@ -38,7 +38,6 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
     VersionReached,
 )
-from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.checkpoints.shards import SUFFIX
 from outpace.record.totals import Totals
@@ -115,13 +114,13 @@ class CheckpointsOfServers(Checkpoints):
     def _sees_folder(self, process: int) -> bool:
         return super()._sees_folder(process) and not (process >= SCRIPTS and self._is_elsewhere)
 
-    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
-        record, files = saved.shard, [part.file for part in saved.parts]
+    def _require(self, present: Open, process: int, part: CheckpointPart) -> None:
+        record, files = part.shard, [each.file for each in part.parts]
         if process >= SCRIPTS:
-            if files != [kept_in(process - SCRIPTS)] or record or saved.own:
+            if files != [kept_in(process - SCRIPTS)] or record or part.own:
                 raise ProtocolError("it did not save what its script keeps, or more than that")
             return
-        if record is None or record.shard != process or files != [record.file] or saved.kept_at:
+        if record is None or record.shard != process or files != [record.file] or part.kept_at:
             raise ProtocolError(f"it saved another shard than {process}, or sent no file of it")
         if len(record.watermarks) != len(self._others):
             raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
@@ -199,9 +198,9 @@ class CheckpointsOfServers(Checkpoints):
         super()._take_part(present, process, message)
         if self._open is not present:
             return  # it is taken again
-        _, saved = present.parts[process]
-        if process >= SCRIPTS and saved.is_complete and self._kept is not None:
-            self._kept.saved(process - SCRIPTS, saved.iteration)
+        part = present.parts[process]
+        if process >= SCRIPTS and part.is_complete and self._kept is not None:
+            self._kept.saved(process - SCRIPTS, part.iteration)
         if len(shards_in(present)) == len(self._servers):
             for worker in self._scripts.orders.keys() - self._scripts.told:
                 self._tell_worker(worker)
@@ -303,9 +302,9 @@ class CheckpointsOfServers(Checkpoints):
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
         return Taken(
             number=present.number,
-            now=0 if present.at_start else max(part.now for part, _ in servers),
+            now=0 if present.at_start else max(part.now for part in servers),
             updates=records[0].version,
-            parts=tuple(part for _, saved in parts for part in saved.parts),
+            parts=tuple(file for part in parts for file in part.parts),
             shards=records,
             totals=totals,
             bounds=tuple(self._plan.bounds),
@@ -324,4 +323,4 @@ class CheckpointsOfServers(Checkpoints):
 def shards_in(present: Open) -> tuple[ShardRecord, ...]:
     """Return the records of the servers' shards that are saved."""
     parts = sorted(present.parts.items())
-    return tuple(saved.shard for _, (_, saved) in parts if saved.shard is not None)
+    return tuple(part.shard for _, part in parts if part.shard is not None)

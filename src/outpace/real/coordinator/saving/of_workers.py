@@ -21,9 +21,8 @@ from outpace.engine.resuming import kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.open import Open, SavedRun
-from outpace.real.net.checkpoint_messages import MOST_CLOCK, TakeCheckpoint
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
 from outpace.real.node.saving.of_worker import COMMON
-from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
 from outpace.sync.checkpoint.planner import CutPlanner, Order
@@ -128,17 +127,17 @@ class CheckpointsOfWorkers(Checkpoints):
         where = self._named(folder, order.shard)
         self._tell(order.shard, TakeCheckpoint(order.number, clock, where, common))
 
-    def _require(self, present: Open, process: int, saved: SavedPart) -> None:
-        if saved.own is not None and saved.own.shard != process:
-            raise ProtocolError(f"it saved worker {saved.own.shard}")
-        if (saved.shard is not None) != self._saves_common(present, process):
+    def _require(self, present: Open, process: int, part: CheckpointPart) -> None:
+        if part.own is not None and part.own.shard != process:
+            raise ProtocolError(f"it saved worker {part.own.shard}")
+        if (part.shard is not None) != self._saves_common(present, process):
             raise ProtocolError("it saved the common model unasked, or did not save it")
-        if self._apart and saved.own is None and not present.at_start:
+        if self._apart and part.own is None and not present.at_start:
             raise ProtocolError("it did not save its model, of which the mean is saved")
-        names = {part.file for part in saved.parts}
+        names = {each.file for each in part.parts}
         if self._is_script and kept_in(process) not in names:
             raise ProtocolError(f"it did not send the file {kept_in(process)}")
-        for record, name in ((saved.shard, _COMMON), (saved.own, self._own_file(process))):
+        for record, name in ((part.shard, _COMMON), (part.own, self._own_file(process))):
             if record is not None and (record.file != name or name not in names):
                 raise ProtocolError(f"it did not send the file {record.file}")
 
@@ -164,7 +163,7 @@ class CheckpointsOfWorkers(Checkpoints):
         if not self._lacks_mean(present):
             super()._has_all_parts(present)
             return
-        own = [saved.own for _, (_, saved) in sorted(present.parts.items()) if saved.own]
+        own = [part.own for _, part in sorted(present.parts.items()) if part.own]
         sizes = [record.phantom_bytes for record in own]
         phantom = next((Phantom(size) for size in sizes if size is not None), None)
         write = partial(_mean_of, present.folder, [record.file for record in own], phantom)
@@ -189,7 +188,7 @@ class CheckpointsOfWorkers(Checkpoints):
 
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
-        saved = {worker: each for worker, (_, each) in present.parts.items()}
+        saved = present.parts
         files = [part for worker in sorted(saved) for part in saved[worker].parts]
         common = next((each.shard for each in saved.values() if each.shard is not None), None)
         if present.mean is not None:
@@ -201,7 +200,7 @@ class CheckpointsOfWorkers(Checkpoints):
         return Taken(
             number=present.number,
             # No worker has ended a later iteration than its checkpoint's by then.
-            now=0 if present.at_start else min(part.now for part, _ in present.parts.values()),
+            now=0 if present.at_start else min(part.now for part in saved.values()),
             updates=max(updates) if self._has_common else sum(updates) // self._workers,
             parts=tuple(files),
             shards=(self._with_all_workers(common, saved),),
@@ -212,7 +211,9 @@ class CheckpointsOfWorkers(Checkpoints):
             layers=tuple(self._plan.layers),
         )
 
-    def _with_all_workers(self, common: ShardRecord, saved: Mapping[int, SavedPart]) -> ShardRecord:
+    def _with_all_workers(
+        self, common: ShardRecord, saved: Mapping[int, CheckpointPart]
+    ) -> ShardRecord:
         """Return the record of the common model with the progress of all workers.
 
         A worker that was lost begins with the others again, if the run goes on from here.

@@ -14,7 +14,6 @@ from outpace.kernel import Kernel
 from outpace.real.background import Beside, do_now
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.net.transport import Listener
-from outpace.real.node.saving.saver import SavedPart
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -56,27 +55,24 @@ class SavedRun:
 class Open:
     """A checkpoint that is being taken.
 
-    at_start: before the time of the run began. parts: what each process has sent and encoded, by
-    its number. fetched: the files of those that do not see the folder, which are on the disk. mean:
-    of models that differ, once it is written. is_watched: it is given up if the parts that are
-    missing do not come.
+    at_start: before the time of the run began. parts: what each process has said of its part, whose
+    files are on the disk, by its number. mean: of models that differ, once it is written.
+    is_watched: it is given up if the parts that are missing do not come.
     """
 
     number: int
     folder: Path
     at_start: bool
-    parts: dict[int, tuple[CheckpointPart, SavedPart]] = field(default_factory=dict)
-    fetched: dict[int, list[Part]] = field(default_factory=dict)
+    parts: dict[int, CheckpointPart] = field(default_factory=dict)
     mean: tuple[ShardRecord, Part] | None = None
     is_watched: bool = False
 
 
-def require_possible(saved: SavedPart) -> None:
+def require_possible(part: CheckpointPart) -> None:
     """Raise ProtocolError if what a process says of its part cannot be in the index of a run."""
-    numbers = [saved.iteration, saved.clock, saved.updates, saved.kept_at or 0]
-    for record in (saved.shard, saved.own):
+    for record in (part.shard, part.own):
         if record is not None:
-            numbers += (record.clock, record.version, record.pushes)
-            numbers += (1 + n for n in record.watermarks)
-    if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
-        raise ProtocolError("it saved numbers that cannot be")
+            marks = (1 + n for n in record.watermarks)
+            numbers = [record.clock, record.version, record.pushes, *marks]
+            if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
+                raise ProtocolError("it saved numbers that cannot be")

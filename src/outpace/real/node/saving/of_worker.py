@@ -12,7 +12,7 @@ iteration, without what averages have changed since it was asked. So the mean of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,8 +24,8 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import kept_in, model_of, own_state_of, state_of
 from outpace.engine.scripts.redividing import Redivided
 from outpace.optim import OptimizerState
-from outpace.real.net.checkpoint_messages import NotSaved, TakeCheckpoint
-from outpace.real.node.saving.saver import PartFiles, SavedPart, Saver
+from outpace.real.net.checkpoint_messages import CheckpointPart, NotSaved
+from outpace.real.node.saving.saver import PartFiles, Saver
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.trees import Unfit
 from outpace.record.totals import Totals
@@ -96,26 +96,6 @@ class SavedModels(Protocol):
             state: of the model that all workers have.
             own: what the worker had beside it, if anything.
         """
-
-
-@dataclass(slots=True)
-class _Taken:
-    """The state of a worker's program in a checkpoint.
-
-    Attributes:
-        now: the time of the run.
-        totals: the sums of this worker until then.
-        saved: the worker's part of the checkpoint, without files.
-        common: the model that all workers have, if it is asked for.
-        own: what the worker has beside it and its script, if anything.
-    """
-
-    order: TakeCheckpoint
-    now: Time
-    totals: Totals
-    saved: SavedPart
-    common: ShardState | None
-    own: ShardState | None
 
 
 class WorkerSaver(Saver):
@@ -216,42 +196,50 @@ class WorkerSaver(Saver):
         order, process = self._asked[number], self._process
         common = self.common_state() if order.common else None
         own = None if order.clock == 0 else self._own_state(changes)  # 0: the run begins
-        saved = SavedPart(self._begins, process.results, process.version)
-        taken = _Taken(order, self._now(), self._totals(), saved, common, own)
+        counts = self._begins, process.results, process.version
+        part = CheckpointPart(number, self._now(), self._totals(), *counts)
+        add = partial(_add_models, process.worker, common, own)
         if self._script is None:
-            self._save(taken, {})
+            del self._asked[number]
+            self._write(part, order.folder, partial(add, {}))
         else:
-            self._script.forward.call(partial(self._save_script, taken, self._script))
+            has_model = own is not None and own.parameters.nbytes > 0
+            save = partial(self._save_script, part, add, self._script, has_model=has_model)
+            self._script.forward.call(save)
 
-    def _save_script(self, taken: _Taken, script: ScriptPart) -> None:
-        """Add what the script keeps, at the first forward pass of the iteration."""
-        number = taken.order.number
-        if number not in self._asked:
+    def _save_script(
+        self,
+        part: CheckpointPart,
+        add: Callable[..., None],
+        script: ScriptPart,
+        *,
+        has_model: bool,
+    ) -> None:
+        """Add what the script keeps, at the first forward pass of the iteration.
+
+        Args:
+            add: see `_add_models`, whose last arguments it takes.
+            has_model: the parameters of its model are in another file.
+        """
+        order = self._asked.pop(part.number, None)
+        if order is None:
             return  # it was given up
         try:
-            has_model = taken.own is not None and taken.own.parameters.nbytes > 0
             kept = script.copy(has_model=has_model)
         except Unfit as error:
-            del self._asked[number]
-            self._send(NotSaved.because(number, error))
+            self._send(NotSaved.because(part.number, error))
             return
         self._process.flush()  # before the message that the script is saved, which may complete it
-        taken.saved.is_complete, taken.saved.kept_at = script.is_complete, self._now()
-        self._save(taken, kept)
-
-    def _save(self, taken: _Taken, kept: Mapping[str, torch.Tensor]) -> None:
-        """Have a part of a checkpoint written. kept: what the script keeps."""
-        del self._asked[taken.order.number]
-        write = partial(_write, taken, self._process.worker, kept)
-        self._write(taken.order, taken.now, taken.totals, write)
+        part.is_complete, part.kept_at = script.is_complete, self._now()
+        self._write(part, order.folder, partial(add, kept))
 
     def _now(self) -> Time:
         return max(0, self._process.clock.now)
 
     def _totals(self) -> Totals:
         """Return the sums of this worker until now; a copy."""
-        process, totals = self._process, Totals()
-        totals.add(process.recorder.totals)
+        process = self._process
+        totals = process.recorder.totals.copy()
         # What is computed now is computed again after a resume.
         computed = totals.iterations.get(process.worker, 0)
         totals.iterations[process.worker] = min(computed, self._begins - self._first)
@@ -277,18 +265,24 @@ class WorkerSaver(Saver):
         return state_of_worker(process.worker, self._begins, optimizer, held, parameters, steps)
 
 
-def _write(
-    taken: _Taken, worker: int, kept: Mapping[str, torch.Tensor], files: PartFiles
-) -> SavedPart:
-    """Write what there is of a worker; return its part of the checkpoint.
+def _add_models(
+    worker: int,
+    common: ShardState | None,
+    own: ShardState | None,
+    kept: Mapping[str, torch.Tensor],
+    part: CheckpointPart,
+    files: PartFiles,
+) -> None:
+    """Add what there is of a worker to its part of a checkpoint.
 
-    kept: what its script keeps; empty: it is of a task.
+    Args:
+        common: the model that all workers have, if it is asked for.
+        own: what the worker has beside it and its script, if anything.
+        kept: what its script keeps; empty: it is of a task.
     """
-    saved = taken.saved
-    if taken.common is not None:
-        saved.shard = files.add_shard(taken.common, COMMON)
-    if taken.own is not None:
-        saved.own = files.add_shard(taken.own, model_of(worker) if kept else worker_name(worker))
+    if common is not None:
+        part.shard = files.add_shard(common, COMMON)
+    if own is not None:
+        part.own = files.add_shard(own, model_of(worker) if kept else worker_name(worker))
     if kept:
         files.add(kept_in(worker), kept)
-    return saved

@@ -8,31 +8,28 @@ coordinator has fetched them.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
 import torch
 
 from outpace.errors import OutpaceError, ProtocolError, RunError
 from outpace.real.background import BackgroundThread, Beside, do_now
+from outpace.real.copying import Offer
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
     NotSaved,
-    SentFile,
     TakeCheckpoint,
 )
-from outpace.real.net.fetch import Pieces
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.checkpoints.tensors import to_bytes
-from outpace.record.totals import Totals
-from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
@@ -46,31 +43,6 @@ if TYPE_CHECKING:
 NOT_SAVED: Final = (OSError, OutpaceError, RuntimeError, MemoryError)
 
 
-class SavedPart(msgspec.Struct):
-    """The encoded content of a process's CheckpointPart.
-
-    Attributes:
-        iteration: that a worker begins next, or its script has begun.
-        clock: of the shard of a server; of a worker, the results of all-reduces that it has.
-        updates: versions of the model that a worker evaluates.
-        parts: the files that the process wrote; empty if they are fetched.
-        shard: of a server; without servers the model that all workers have, if it was asked for.
-        own: what a worker has beside that model, if anything.
-        is_complete: False if the script of a worker gives `outpace.attach` nothing to keep and
-            reads no data with `outpace.sampler`, so that it begins anew when the run goes on.
-        kept_at: the time of the run at which the script of a worker was saved, if it has one.
-    """
-
-    iteration: int = 0
-    clock: int = 0
-    updates: int = 0
-    parts: list[Part] = msgspec.field(default_factory=list)
-    shard: ShardRecord | None = None
-    own: ShardRecord | None = None
-    is_complete: bool = True
-    kept_at: Time | None = None
-
-
 class PartFiles:
     """The files of one process.
 
@@ -78,14 +50,13 @@ class PartFiles:
         folder: of the checkpoint; empty: it is not seen here, and the files are fetched.
 
     Attributes:
-        parts: those that were written.
-        sent: those that are to be fetched, and their contents.
+        parts: those that were added.
+        contents: of files that are to be fetched, in this order.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
         self.parts: list[Part] = []
-        self.sent: list[SentFile] = []
         self.contents: list[torch.Tensor] = []
 
     def add(self, file: str, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -94,7 +65,7 @@ class PartFiles:
             self.parts.append(write_tensors(self._folder / file, tensors))
             return
         data = to_bytes(tensors)
-        self.sent.append(SentFile(file, data.numel()))
+        self.parts.append(Part(file, data.numel(), zlib.crc32(data.numpy().data)))
         self.contents.append(data)
 
     def add_shard(self, state: ShardState, name: str) -> ShardRecord:
@@ -107,7 +78,8 @@ class PartFiles:
         return record
 
 
-Write: TypeAlias = Callable[[PartFiles], SavedPart]  # raises `NOT_SAVED`
+# Adds the files of a part of a checkpoint, and what is to be in the index. Raises `NOT_SAVED`.
+Write: TypeAlias = Callable[[CheckpointPart, PartFiles], None]
 
 
 class Saver(ABC):
@@ -122,7 +94,7 @@ class Saver(ABC):
         self._asked: dict[int, TakeCheckpoint] = {}  # by number of the checkpoint
         self._thread = BackgroundThread(process.clock)
         # The newest part, until the coordinator has fetched it.
-        self._pieces, self._contents = Pieces(0, ()), list[torch.Tensor]()
+        self._offer, self._contents = Offer(0, ()), list[torch.Tensor]()
         self._given_up = 0  # the last checkpoint that was
 
     @abstractmethod
@@ -157,27 +129,23 @@ class Saver(ABC):
     # -- files -------------------------------------------------------------------------
 
     def _write(
-        self,
-        order: TakeCheckpoint,
-        now: Time,
-        totals: Totals,
-        write: Write,
-        *,
-        at_once: bool = False,
+        self, part: CheckpointPart, folder: str, write: Write, *, at_once: bool = False
     ) -> None:
-        """Have the state that was taken at this time written, or held until it is fetched.
+        """Have a state that was taken written, or held until it is fetched.
 
         Args:
-            write: writes its files, and returns what is to be in the index.
-            at_once: write them in this thread, since they are small.
+            part: what is known of it now.
+            folder: of the order.
+            at_once: write the files in this thread, since they are small.
         """
         beside: Beside = do_now if at_once else self._thread.do
-        beside(partial(_written, order, now, totals, write), self._answer)
+        beside(partial(_written, part, folder, write), self._answer)
 
-    def _answer(self, answer: tuple[CheckpointPart | NotSaved, PartFiles]) -> None:
-        message, files = answer
-        if message.number > self._given_up:  # it may have been while the thread wrote
-            self._pieces, self._contents = Pieces(message.number, files.sent), files.contents
+    def _answer(self, answer: tuple[CheckpointPart | NotSaved, list[torch.Tensor]]) -> None:
+        message, contents = answer
+        # It may have been given up while the thread wrote.
+        if isinstance(message, CheckpointPart) and message.number > self._given_up:
+            self._offer, self._contents = Offer(message.number, message.parts), contents
         self._send(message)
 
     def _send_piece(self, request: FilePiece) -> None:
@@ -185,28 +153,29 @@ class Saver(ABC):
         try:
             if not self._contents:
                 raise ProtocolError("it asks for files that this process does not have")
-            size = self._pieces.size(request)
+            size = self._offer.piece_bytes(request)
         except ProtocolError as error:
             raise RunError(f"the coordinator is refused: {error}") from error
-        piece = self._contents[request.file][request.offset : request.offset + size]
-        if self._pieces.is_done:
+        content = self._contents[request.file]
+        piece = content[request.offset : request.offset + size]
+        is_last = request.offset + size == content.numel()
+        if is_last and request.file == len(self._contents) - 1:
             self._contents = []
         head = head_of(piece)
         self._send(FilePiece(request.number, request.file, request.offset, head), piece)
 
 
 def _written(
-    order: TakeCheckpoint, now: Time, totals: Totals, write: Write
-) -> tuple[CheckpointPart | NotSaved, PartFiles]:
-    """Write files; return what to tell the coordinator, and the files."""
-    files = PartFiles(order.folder)
+    part: CheckpointPart, folder: str, write: Write
+) -> tuple[CheckpointPart | NotSaved, list[torch.Tensor]]:
+    """Write files; return what to tell the coordinator, and contents that it is to fetch."""
+    files = PartFiles(folder)
     try:
-        saved = write(files)
+        write(part, files)
     except NOT_SAVED as error:
-        return NotSaved.because(order.number, error), PartFiles("")
-    saved.parts = files.parts
-    encoded = msgspec.msgpack.encode(saved)
-    return CheckpointPart(order.number, now, totals, encoded, files.sent), files
+        return NotSaved.because(part.number, error), []
+    part.parts = files.parts
+    return part, files.contents
 
 
 class ShardSaver(Saver):
@@ -225,11 +194,11 @@ class ShardSaver(Saver):
         self._part, self.look = part, cuts.look
 
     def _take(self, number: int) -> None:
-        totals, process = Totals(), self._process
-        totals.add(process.recorder.totals)
-        write = partial(_write_shard, self._part.shard.state())
-        self._write(self._asked.pop(number), process.clock.now, totals, write)
+        order, process, state = self._asked.pop(number), self._process, self._part.shard.state()
+        totals = process.recorder.totals.copy()
+        part = CheckpointPart(number, process.clock.now, totals, clock=state.clock)
+        self._write(part, order.folder, partial(_add_shard, state))
 
 
-def _write_shard(state: ShardState, files: PartFiles) -> SavedPart:
-    return SavedPart(clock=state.clock, shard=files.add_shard(state, server_name(state.shard)))
+def _add_shard(state: ShardState, part: CheckpointPart, files: PartFiles) -> None:
+    part.shard = files.add_shard(state, server_name(state.shard))

@@ -25,14 +25,18 @@ from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
 from outpace.real.background import Beside, do_now
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import MOST_REPORTED, NotSaved, ScriptState
+from outpace.real.net.checkpoint_messages import (
+    MOST_REPORTED,
+    CheckpointPart,
+    NotSaved,
+    ScriptState,
+)
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.real.node.saving.saver import PartFiles, SavedPart, Saver
+from outpace.real.node.saving.saver import PartFiles, Saver
 from outpace.real.node.script.saving import NextForward, packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.checkpoints.trees import Unfit, tree_of
-from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import WorkerCuts
@@ -231,12 +235,13 @@ class Keeping(Saver):
         if self._pace.reports and is_complete:
             beside: Beside = do_now if size <= _SMALL else self._thread.do
             beside(partial(to_bytes, copy), partial(self._report, self._began))
-        totals = Totals()
-        totals.add(process.recorder.totals)
-        saved = SavedPart(self._began, is_complete=is_complete, kept_at=process.now)
-        write = partial(_write, saved, kept_in(process.worker), copy)
+        totals, now = process.recorder.totals.copy(), process.now
+        write = partial(_add_kept, kept_in(process.worker), copy)
         for order in orders:
-            self._write(order, process.now, totals, write, at_once=size <= _SMALL)
+            part = CheckpointPart(
+                order.number, now, totals, self._began, is_complete=is_complete, kept_at=now
+            )
+            self._write(part, order.folder, write, at_once=size <= _SMALL)
 
     def _report(self, iteration: int, data: torch.Tensor) -> None:
         self._send(ScriptState(head_of(data), iteration), data)
@@ -248,8 +253,7 @@ class Keeping(Saver):
         self._thread.settle()
 
 
-def _write(
-    saved: SavedPart, name: str, kept: dict[str, torch.Tensor], files: PartFiles
-) -> SavedPart:
+def _add_kept(
+    name: str, kept: dict[str, torch.Tensor], _: CheckpointPart, files: PartFiles
+) -> None:
     files.add(name, kept)
-    return saved
