@@ -30,7 +30,7 @@ def per_iteration_s(workers: int, iterations: int = 2000, repeats: int = 5) -> l
         tables = list(_tables(workers, iterations, seed))
         begun = time.process_time()
         for table in tables:
-            slow.traced(table)
+            slow.take("trace", table)
             slow.line()
         found.append((time.process_time() - begun) / iterations)
     return found

@@ -22,6 +22,7 @@ from tests.support.fluentps import behind_barrier
 from outpace.blocks.block import Phantom
 from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.config.reading import experiment_from
+from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
@@ -60,6 +61,8 @@ from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLo
 from outpace.real.net.transport import FIRST, Handlers
 from outpace.record.checkpoints import Part, ShardRecord
 from outpace.record.checkpoints.shards import shard_file
+from outpace.record.event_log import EventLog
+from outpace.record.recovery import Recovery
 from outpace.record.sinks import NoSink
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
@@ -264,6 +267,7 @@ class FuzzedCoordinator:
         self._experiment = experiment = _EXPERIMENTS[kind]
         self._now = 0
         files = NoFiles()
+        trace = Trace(NoSink())
         rule = Fixed(Wait(count=2)) if kind == "cutoff" else None
         with (
             mock.patch.multiple(
@@ -279,7 +283,8 @@ class FuzzedCoordinator:
                     lease_s=10.0,
                     insecure=True,
                     on_output=lambda *_: None,
-                    trace=Trace(NoSink()),
+                    interruptions=Interruptions(trace, EventLog(), Recovery()),
+                    trace=trace,
                     evaluate=lambda *_: None,
                     log=lambda _: None,
                     rule=rule,

@@ -151,13 +151,13 @@ def test_slow_workers_are_named_while_the_run_goes_on():
         assert slow.line() == "" or iteration > 3
         table[:, 3], table[:, 4] = iteration, iteration * 10**9
         table[:, 6] = table[:, 4] + np.array([100, 130, 100, 100]) * 10**6
-        slow.traced(table)
+        slow.take("trace", table)
     assert slow.line() == "worker 1: 1.3 times as slow as the others, costs about 0.6 s"
     assert "slow: worker 1" in text_of(picture(experiment(), LATE, EARLY, slow.line()))
     survived = "checkpoint 12, 3 s old"
     assert survived in text_of(picture(experiment(), LATE, EARLY, "", survived)).splitlines()
     asynchronous = SlowWorkers(experiment(4))
-    asynchronous.traced(table)
+    asynchronous.take("trace", table)
     assert asynchronous.line() == ""
 
 

@@ -64,8 +64,8 @@ def iteration_of(
             arrived_s = free_s + both_s / 2 * rng.uniform(0.95, 1.05)
             times = {"sent": start_s, "arrived": arrived_s}
             of_workers.append(half(worker, server, iteration, **times))
-        slow.timed(np.array(of_server))
-        slow.timed(np.array(of_workers))
+        slow.take("timing", np.array(of_server))
+        slow.take("timing", np.array(of_workers))
 
 
 def cost_of(line: str) -> float:

@@ -14,6 +14,7 @@ from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
+from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.engine.output import print_line
 from outpace.experiment.sources import as_experiment
@@ -28,6 +29,8 @@ from outpace.real.node.worker import ServedWorker
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
+from outpace.record.event_log import EventLog
+from outpace.record.recovery import Recovery
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.sync.membership import Membership
@@ -144,6 +147,7 @@ def whole(
         }
     )
     rules = rules_about_losses(experiment, 120.0, can_start=False, can_begin_again=False)
+    trace = Trace(MemorySink())
     coordinator = Coordinator(
         Setting(
             experiment=experiment,
@@ -152,7 +156,8 @@ def whole(
             lease_s=LEASE_S,
             insecure=not keys,
             on_output=print_line,
-            trace=Trace(MemorySink()),
+            interruptions=Interruptions(trace, EventLog(), Recovery()),
+            trace=trace,
             evaluate=lambda *_: None,
             log=lambda text: print(text, file=sys.stderr),
         ),

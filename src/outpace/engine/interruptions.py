@@ -1,11 +1,11 @@
-"""Notes which processes a run lost, and when it went on, in every runtime."""
+"""Notes which processes a run lost, and when it was resumed, in every runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from outpace.record.event_log import EventLog
+from outpace.record.event_log import EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time, seconds
@@ -14,7 +14,7 @@ from outpace.sync.messages import worker_name
 
 
 class Stored(Protocol):
-    """A checkpoint from which a run goes on.
+    """A checkpoint from which a run is resumed.
 
     number: of the checkpoint. now: its time (ns). first: the first iteration of each worker.
     """
@@ -65,14 +65,19 @@ class Interruptions:
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
         self._group: _Group | None = None
 
+    def note(self, event: str, name: str, level: Level = "info", **fields: Any) -> None:
+        """Add an event of the present process of this name to the log."""
+        generation = self.generations.get(name, 0)
+        self._events.add(event, level, role=name, generation=generation, **fields)
+
     def lost(self, loss: Loss, worker: int, at: Time) -> None:
-        """A worker is lost, and the run goes on."""
+        """A worker is lost, and the others continue."""
         self._lost[worker] = at
-        generation = self.generations.get(loss.name, 0)
-        self._events.add("lost", "warning", role=loss.name, generation=generation, why=str(loss))
+        self.note("lost", loss.name, "warning", why=str(loss))
 
     def removed(self, order: Removed, now: Time) -> None:
-        """The run goes on without this worker."""
+        """The run continues without this worker."""
+        self._recovery.without.append(order.worker)
         self._recovery.updates_lost += order.lost
         at = self._lost.pop(order.worker, now)
         self._add(LOSS, order.worker, NONE, NONE, at, at)
@@ -82,15 +87,14 @@ class Interruptions:
         self._recovery.restarts += 1
         self._recovery.updates_lost += order.lost
         self._first[order.worker] = order.first
-        name, generation = worker_name(order.worker), order.generation
-        self.generations[name] = generation
-        self._events.add(
-            "restarted",
-            role=name,
-            generation=generation,
-            first=order.first,
-            updates_lost=order.lost,
-        )
+        name = worker_name(order.worker)
+        self.generations[name] = order.generation
+        self.note("restarted", name, first=order.first, updates_lost=order.lost)
+
+    def not_restarted(self, worker: int) -> None:
+        """There was no room for the other process of this worker: it never ran."""
+        self._recovery.restarts -= 1
+        self.note("not-restarted", worker_name(worker))
 
     def began(self, worker: int, now: Time) -> None:
         """The new process of this worker begins with its work."""
@@ -135,7 +139,7 @@ class Interruptions:
         )
 
     def began_again(self, now: Time) -> None:
-        """The training begins, or goes on after a loss for which all processes begin again."""
+        """The training begins, perhaps again after a loss for which all processes begin again."""
         loss, self._group, self._began = self._group, None, now
         if loss is not None:
             lost = [(NONE, server) for server in loss.servers]

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from outpace.blocks.block import Phantom
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.anew import unrepeated
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import without_tensors
@@ -111,7 +110,8 @@ class ResumePoint:
             done: by worker, the iterations that it had completed.
         """
         index = self.checkpoint.index
-        return unrepeated(index.anew, index.totals.iterations, done)
+        before = index.totals.iterations
+        return sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in index.anew)
 
     def require_same_model(self, layers: Sequence[int]) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint.
@@ -190,6 +190,32 @@ def own_state_of(checkpoint: Checkpoint, experiment: Experiment, worker: int) ->
         return state
     has_its_own = state.shard == worker and experiment.workers >= checkpoint.index.workers
     return state if has_its_own else replace(state, parameters=Phantom(0))
+
+
+class LostSince:
+    """Counts the iterations since a checkpoint that scripts which begin anew have not done again.
+
+    Args:
+        resume: where the run is resumed; None: it begins.
+    """
+
+    def __init__(self, resume: ResumePoint | None) -> None:
+        self._number = self._lost = 0
+        if resume is not None:  # with those that a session before has lost since the checkpoint
+            known = ResumePoint.of(resume.checkpoint, resume.experiment).recovery.updates_lost
+            self._number, self._lost = resume.number, resume.recovery.updates_lost - known
+
+    def go_back(self, point: ResumePoint, done: Mapping[int, int]) -> int:
+        """Return all that is lost since a checkpoint when all go back to it once more.
+
+        Args:
+            done: by worker, the iterations that it has completed.
+        """
+        if not point.checkpoint.index.anew:
+            return 0
+        earlier = self._lost if point.number == self._number else 0
+        self._number, self._lost = point.number, point.unrepeated(done) + earlier
+        return self._lost
 
 
 def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState]:

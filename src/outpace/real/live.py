@@ -61,8 +61,7 @@ def watch(run: RealRun, console: Console | None = None) -> None:
         )
         live.start()
         slow = SlowWorkers(run.coordinator.experiment), SlowServers(run.coordinator.experiment)
-        for each in slow:
-            each.attach(run.coordinator)
+        run.coordinator.reports.on_rows += [each.take for each in slow]
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 

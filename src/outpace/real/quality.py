@@ -16,7 +16,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.real.background import BackgroundThread
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
@@ -28,7 +27,7 @@ from outpace.support.units import Time, seconds
 from outpace.tasks import Evaluation
 
 
-class Quality(RunObserver):
+class Quality:
     """Evaluates consistent snapshots, and takes what scripts log, for all attempts of a run.
 
     Ends the run at its target accuracy.
@@ -49,7 +48,8 @@ class Quality(RunObserver):
         self._evaluations: BackgroundThread | None = None
 
     def attach(self, coordinator: Coordinator) -> None:
-        super().attach(coordinator)
+        """Evaluate the snapshots of this attempt from now on."""
+        self._coordinator = coordinator
         if self._evaluations is None:
             threads = torch.get_num_threads()
             self._evaluations = BackgroundThread(coordinator.clock, "evaluation", threads)
@@ -98,7 +98,8 @@ class Quality(RunObserver):
         if self._evaluations is not None:
             self._evaluations.close(limit_s)
 
-    def logged(self, worker: int, message: ScriptLog) -> None:
+    def log(self, worker: int, message: ScriptLog) -> None:
+        """Take the values that the script of a worker has logged."""
         known = self._coordinator.state.totals_of.values()  # as reported last
         gradients = sum(totals.applied for totals in known)
         for point in message.points:

@@ -17,10 +17,12 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
+from outpace.engine.interruptions import Interruptions
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import cost_of_a_loss, rules_about_losses
 from outpace.engine.output import OneTraceback, print_line
-from outpace.engine.resuming import ResumePoint
+from outpace.engine.resuming import LostSince, ResumePoint
+from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
@@ -28,7 +30,6 @@ from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
-from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.survival import GroupLost
 from outpace.real.coordinator.roles import machines_of
 from outpace.real.coordinator.saving.open import Saving
@@ -38,14 +39,13 @@ from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.noting import Noting, Unrepeated
 from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher, suspended_together
 from outpace.real.process.local import LocalLauncher
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
-from outpace.record.event_log import EventLog
+from outpace.record.event_log import LAUNCHER, EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
@@ -126,21 +126,23 @@ class RealRun:
         self._present = experiment  # with the numbers of workers and servers that there are now
         self._most_workers = experiment.workers  # at any time
         self._asked: tuple[BeginWith, Experiment] | None = None  # not trained with yet; before
+        # Before it was scaled, and when (ns of the monotonic clock); None: it trains.
+        self._scaled_from: tuple[Experiment, int] | None = None
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
-        self._noting = Noting(self.events, trace, self._recovery)
+        self._interruptions = Interruptions(trace, self.events, self._recovery)
         self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events, status)
         self._status = (
             None
             if status is None
-            else StatusOfRun(status, self._recovery, self._noting.generations, self.nodes)
+            else StatusOfRun(status, self._recovery, self._interruptions.generations, self.nodes)
         )
         self._requests = None if status is None else ScaleRequests(status.folder)
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
         self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
-        self._unrepeated = Unrepeated(log, resume)
+        self._lost_since = LostSince(resume)
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
@@ -164,6 +166,9 @@ class RealRun:
             lease_s=lease_s,
             insecure=insecure,
             on_output=self._output,
+            interruptions=self._interruptions,
+            on_start=self._has_begun,
+            on_log=self._quality.log,
             address=address,
             warn=warn,
             timing=self._timing,
@@ -193,11 +198,8 @@ class RealRun:
         setting = replace(self._setting, experiment=experiment, resume=self._resume, join_s=join_s)
         attempt = Attempt(setting, self._training, self._outside, self._files, self._origin)
         coordinator = attempt.coordinator
-        for observer in (self._noting, self._quality, self._unrepeated):
-            observer.attach(coordinator)
-        if self._control is not None:
-            control = RealControl(experiment, coordinator, self._acted_until)
-            coordinator.observers.append(AtStart(partial(control.begin, self._control)))
+        self._quality.attach(coordinator)
+        self._scaled_from = None
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt
@@ -273,7 +275,7 @@ class RealRun:
             self._attempt.start()
             started = [*self.coordinator.servers]
             started += self.coordinator.workers if self._outside is None else []
-            self._noting.launched(len(started))
+            self.events.add("launched", role=LAUNCHER, processes=len(started))
             if self._status is not None:
                 self._status.attach(self.coordinator)
             if self._requests is not None:
@@ -301,7 +303,8 @@ class RealRun:
 
         With `continue`, lost workers or servers do not begin again.
         """
-        self._noting.group_lost(loss)
+        for name in loss.names:
+            self._interruptions.note("lost", name, "warning", why=str(loss))
         order, coordinator, before = loss.order, self.coordinator, self._present
         if order is None:
             raise loss
@@ -322,12 +325,21 @@ class RealRun:
                 - coordinator.roles.lost_for(loss.names, coordinator.kernel.now)
             )
         point, unrepeated = self._go_back(left, f"all processes to begin again: {loss}")
-        self._noting.goes_back(loss, lost_at, point, unrepeated)
+        self._interruptions.group_lost(
+            str(loss),
+            [n for n, name in enumerate(coordinator.servers) if name in loss.names],
+            [n for n, name in enumerate(coordinator.workers) if name in loss.names],
+            lost_at,
+            point,
+            point.recovery.updates_lost + unrepeated,
+            len(point.checkpoint.index.anew),
+        )
         self._log(
             f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})"
             f"{self._numbers_if_others(before)}"
         )
-        self._unrepeated.say_since(point)
+        if scripts := point.checkpoint.index.anew:
+            self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")
         self._attempt = self._new_attempt()
 
     def _numbers_if_others(self, before: Experiment) -> str:
@@ -344,7 +356,9 @@ class RealRun:
         if self._status is not None:
             self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
         self._end_attempt(self._present)
-        self._noting.begins_anew(loss)
+        self._recovery.restarts += 1
+        restarts = self._recovery.restarts
+        self.events.add("begin-anew", "warning", cause=str(loss), restarts=restarts)
         self._log(f"{loss}; nothing was trained yet, so all processes are started again")
         self._attempt = self._new_attempt()
 
@@ -375,13 +389,13 @@ class RealRun:
         workers, servers = asked.workers or before.workers, asked.servers or before.servers
         self._go_over(replace(before, workers=workers, servers=servers), asked.without)
         since = coordinator.kernel.now - asked.since
-        begun = time.monotonic_ns() - since
-        self.coordinator.observers.append(AtStart(partial(self._has_gone_over, before, begun)))
+        self._scaled_from = before, time.monotonic_ns() - since
 
     def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
         """Go on from the last checkpoint with these numbers. without: see `_end_attempt`."""
         why = "all processes to begin again with other numbers"
-        self._noting.goes_over(*self._go_back(present, why, without))
+        point, unrepeated = self._go_back(present, why, without)
+        self._recovery.updates_lost = point.recovery.updates_lost + unrepeated
         self._attempt = self._new_attempt()
 
     def _go_back(
@@ -402,7 +416,7 @@ class RealRun:
             self._origin = coordinator.clock.origin
         if self._status is not None:
             self._status.restarting(coordinator, why)
-        self._noting.generations.clear()
+        self._interruptions.generations.clear()
         self._end_attempt(present, without)
         self._timing.forget()
         if coordinator.started or before is None:
@@ -413,14 +427,33 @@ class RealRun:
         point = ResumePoint.of(checkpoint, present)
         self._present, self._resume = present, point
         self._quality.goes_back(point)
-        return point, self._unrepeated.since(point, done)
+        return point, self._lost_since.go_back(point, done)
 
-    def _has_gone_over(self, before: Experiment, begun: int) -> None:
+    def _has_begun(self) -> None:
+        """The time of the run has begun, and the processes are told to train."""
+        coordinator, now = self.coordinator, self.coordinator.clock.now
+        self.events.add("training", time_s=seconds(now))
+        self._interruptions.began_again(now)
+        if self._control is not None:
+            RealControl(self._present, coordinator, self._acted_until).begin(self._control)
+        if self._scaled_from is not None:
+            self._note_scaled(*self._scaled_from)
+            self._scaled_from = None
+
+    def _note_scaled(self, before: Experiment, begun: int) -> None:
         """The run trains with other numbers of processes than before, which were asked for."""
         asked, self._asked = self._asked, None
         present, took_s = self._present, seconds(time.monotonic_ns() - begun)
         self._most_workers = max(self._most_workers, present.workers)
-        self._noting.scaled(before, present, took_s)
+        self._recovery.scalings.append((present.workers, present.servers_in_run))
+        self.events.add(
+            "scaled",
+            workers=present.workers,
+            servers=present.servers_in_run,
+            workers_before=before.workers,
+            servers_before=before.servers_in_run,
+            took_s=took_s,
+        )
         has = self._numbers_if_others(before) or " with as many processes as before"
         said = f"the run goes on{has}, after {took_s:.2f} s"
         self._log(said)

@@ -16,7 +16,6 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import is_exact
 from outpace.predict.slow import FAMILY_ERROR, Detector, SlowPeriod
-from outpace.real.coordinator.observers import RunObserver
 from outpace.record.timing import PULL, PUSH, SCHEMA, Timing
 from outpace.record.trace import Table
 from outpace.report.explaining.charging import Floats, shared
@@ -43,7 +42,7 @@ class _Row(NamedTuple):
     requests: Requests
 
 
-class SlowServers(RunObserver):
+class SlowServers:
     """Takes the times of requests as they come, and says which servers or links are slow.
 
     Nothing is named with a single server, since there is none to compare it with.
@@ -67,8 +66,11 @@ class SlowServers(RunObserver):
         self._times, self._excess, self._lost = (np.zeros((2, servers)) for _ in range(3))
         self._slow = np.zeros((2, servers), np.int64)  # number of these iterations
 
-    def timed(self, rows: Table) -> None:
-        # Servers and workers that have joined are not compared: they have no times from before.
+    def take(self, name: str, rows: Table) -> None:
+        """Take rows of the table of this name, if it is that of the times of messages."""
+        if name == "trace":
+            return
+        # A process may have written anything into its rows.
         fits = (rows[:, _SERVER] < len(self._slow[0])) & (rows[:, _WORKER] < self._workers)
         self._timing.add(rows[fits])
 

@@ -9,7 +9,6 @@ import numpy as np
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import is_exact
 from outpace.predict.slow import Detector, Rows, SlowPeriod
-from outpace.real.coordinator.observers import RunObserver
 from outpace.record.trace import ITERATION, NONE, SCHEMA, Table
 from outpace.report.explaining.charging import shared
 
@@ -20,7 +19,7 @@ _EVENT, _WORKER, _ITERATION, _STARTED, _COMPUTED, _WOULD_END = (
 _MOST: Final = 3  # workers that are named
 
 
-class SlowWorkers(RunObserver):
+class SlowWorkers:
     """Takes the rows of the trace as they come, and says which workers are slow.
 
     It costs some 100 microseconds per iteration of all workers, in the coordinator's process.
@@ -34,8 +33,10 @@ class SlowWorkers(RunObserver):
         self._lost_s = np.zeros(workers)
         self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about
 
-    def traced(self, table: Table) -> None:
-        """Take rows of `outpace.record.trace`."""
+    def take(self, name: str, table: Table) -> None:
+        """Take rows of the table of this name, if it is the trace."""
+        if name != "trace":
+            return
         # A worker may have written anything into its rows.
         fits = (table[:, _WORKER] < len(self._lost_s)) & (table[:, _ITERATION] >= 0)
         mine = table[(table[:, _EVENT] == ITERATION) & (table[:, _WORKER] >= 0) & fits]

@@ -14,7 +14,6 @@ from tests.support.script_runs import without_costs
 from outpace.errors import ConfigError, DivergenceError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
-from outpace.real.coordinator.observers import AtStart
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 pytestmark = pytest.mark.slow
@@ -33,14 +32,20 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def launch(
-    script: str, *arguments: object, log: Any = lambda _: None, watch: Any = None, **changes: Any
+    script: str,
+    *arguments: object,
+    log: Any = lambda _: None,
+    watch: Any = None,
+    control: Any = None,
+    **changes: Any,
 ) -> Result:
     task = {
         "kind": "script",
         "path": str(SCRIPTS / script),
         "arguments": [str(a) for a in arguments],
     }
-    return run({"workers": 2, "sync": SSGD, "task": task, **changes}, log=log, watch=watch)
+    config = {"workers": 2, "sync": SSGD, "task": task, **changes}
+    return run(config, log=log, watch=watch, control=control)
 
 
 def farthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -208,18 +213,16 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
             taken(message, block)
 
         coordinator.snapshots.add = add
-        coordinator.observers.append(
-            AtStart(
-                lambda: [
-                    coordinator.listener.send(name, TakeSnapshot(1000 + version, version))
-                    for name in coordinator.workers
-                    for version in range(1, 6)
-                ]
-            )
-        )
+
+    def ask(control: Any) -> None:
+        coordinator = control._coordinator
+        for name in coordinator.workers:
+            for version in range(1, 6):
+                coordinator.listener.send(name, TakeSnapshot(1000 + version, version))
 
     pace = {"kind": "lognormal", "mean_s": 0.02, "cv": 0.5, "worker_cv": 1.0}
-    launch("peers.py", "uneven", tmp_path, workers=3, sync=KINDS[kind], compute=pace, watch=watch)
+    options = {"sync": KINDS[kind], "compute": pace, "watch": watch, "control": ask}
+    launch("peers.py", "uneven", tmp_path, workers=3, **options)
     complete = [list(found.values()) for found in versions.values() if len(found) == 3]
     assert len(complete) >= 2
     for first, *others in complete:

@@ -13,9 +13,9 @@ from tests.support.saved_runs import give_up
 from tests.support.shared_out import require_shared_out
 
 import outpace
+from outpace.engine.resuming import LostSince
 from outpace.errors import OutpaceWarning, RunError
 from outpace.experiment.resuming.point import resumption
-from outpace.real.noting import Unrepeated
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.status import ProcessStatus, Status, write_status
 
@@ -259,8 +259,8 @@ def test_a_script_that_keeps_nothing_is_said_to_begin_anew_and_what_it_did_is_lo
     resumed.lock.release()
     assert resumed.point.recovery.updates_lost == 2
     # In a real run that loses a server 5 iterations later, before the next checkpoint.
-    unrepeated = Unrepeated(said.append, resumed.point)
-    assert unrepeated.since(resumed.point, {0: newest.index.totals.iterations[0] + 5}) == 2 + 5
+    lost = LostSince(resumed.point)
+    assert lost.go_back(resumed.point, {0: newest.index.totals.iterations[0] + 5}) == 2 + 5
     assert len(said) == 1
     with pytest.warns(OutpaceWarning, match="the script of worker-0 begins anew, with the param"):
         found = outpace.simulate(resume=run)

@@ -58,7 +58,6 @@ class Coordinator:
         self.scaling, self.survival = parts.scaling, parts.survival
         self.reports, self.launcher, self.links = parts.reports, run.launcher, parts.links
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
-        self.observers = run.observers
         self.over = False
         self._resume, self._origin = setting.resume, origin
 
@@ -144,8 +143,7 @@ class Coordinator:
         self._parts.architecture.start()
         for name in self.servers + self.workers:
             self.listener.send(name, self.state.go())
-        for each in self.observers:
-            each.started()
+        self.state.setting.on_start()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
             at = max(begin, nanoseconds(limit_s))
             self.kernel.call_at(at, lambda _: self.end("its time is over"))

@@ -16,7 +16,6 @@ from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.sameness import SameGradients, differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
-from outpace.real.coordinator.observers import Told
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.roles import RunState
@@ -43,8 +42,9 @@ from outpace.real.net.report_messages import (
     RowsReport,
     ScriptLog,
 )
+from outpace.record.event_log import Level
 from outpace.record.timing import WIDTH, require_own
-from outpace.record.trace import SCHEMA
+from outpace.record.trace import SCHEMA, Table
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
@@ -78,12 +78,14 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
+        self.on_rows: list[Callable[[str, Table], None]] = []  # called with a table's name and rows
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
         self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
         self._listener, self._architecture, self._losses = run.listener, architecture, losses
         self._survival, self._first_gradients = survival, first_gradients
         self._checkpoints, self._announce = checkpoints, announce
         self._trace, self._timing = run.setting.trace, run.setting.timing
+        self._notes = run.setting.interruptions
         self._warned: set[str] = set()
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
@@ -156,7 +158,8 @@ class Reports:
         elif isinstance(message, Notice):
             self._run.log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
-            self._tell(name, message)
+            level: Level = "warning" if message.lost else "error"
+            self._notes.note("failed", name, level, text=message.text, kind=message.kind)
             self._losses.process_failed(name, message)
         elif isinstance(message, Compared) and message.what == "gradient":
             self._first_gradients.add(name, message.iteration, message.text)
@@ -165,8 +168,7 @@ class Reports:
         elif isinstance(message, ScriptLog):
             if message.files:
                 self.files_written[self._numbers[name]] = message.files
-            for each in self._run.observers:
-                each.logged(self._numbers[name], message)
+            self._run.setting.on_log(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
             pass
         elif not self._architecture.take(name, message, block):
@@ -200,7 +202,7 @@ class Reports:
                 self._checkpoints.left(name, ended=message.ended, pushed=message.pushed)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
-            self._tell(name, message)
+            self._notes.note("finished", name)
             self._losses.process_finished(name)
             self._listener.send(name, message)
         elif isinstance(message, Snapshot):
@@ -222,11 +224,7 @@ class Reports:
             raise ConfigError(text)
         else:
             self._roles.joined[name] = message
-            self._tell(name, message)
-
-    def _tell(self, name: str, told: Told) -> None:
-        for each in self._run.observers:
-            each.told(name, told)
+            self._notes.note("joined", name, process=message.pid)
 
     def _add_rows(self, name: str, message: RowsReport, block: Block | None) -> None:
         is_trace = message.table == "trace"
@@ -238,8 +236,8 @@ class Reports:
                 if not is_trace:
                     require_own(table, name)
                 (self._trace if is_trace else self._timing).add(table)
-                for each in self._run.observers:
-                    each.traced(table) if is_trace else each.timed(table)
+                for each in self.on_rows:
+                    each(message.table, table)
         except ValueError as error:
             what = "trace" if is_trace else "times"
             self._listener.refuse(name, f"its {what} cannot be read: {error}")

@@ -11,7 +11,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut
-from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.setting import Setting
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, Plan, StopRun
@@ -173,7 +172,6 @@ class RunState:
         self.members = setting.members
         self.members.begin(experiment.workers, self.roles.servers)
         self.announced = Announcements(kernel)
-        self.observers: list[RunObserver] = []
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
         self.plan: Plan | None = None
         self.buffers: Block | None = None

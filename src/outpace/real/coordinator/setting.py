@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from outpace.config.experiment import Experiment
+from outpace.engine.interruptions import Interruptions
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.addresses import LOOPBACK
+from outpace.real.net.report_messages import ScriptLog
 from outpace.real.net.sparse_log import Log
 from outpace.real.process.launcher import MakeLauncher
 from outpace.record.timing import Timing
@@ -34,6 +37,9 @@ class Setting:
             `Coordinator.end`.
         lease_s: seconds of silence after which a connection counts as lost.
         on_output: takes what processes print.
+        interruptions: notes what happens to the processes.
+        on_start: called when the time of the run has begun, and the processes are told to train.
+        on_log: called with the number of a worker and the values that its script has logged.
         insecure: True if messages are neither encrypted nor authenticated.
         join_s: seconds for the processes to come through each phase before the training.
         address: of this machine, at which the processes reach it.
@@ -54,6 +60,9 @@ class Setting:
     log: Log
     lease_s: float
     on_output: OnOutput
+    interruptions: Interruptions
+    on_start: Callable[[], object] = lambda: None
+    on_log: Callable[[int, ScriptLog], object] = lambda *_: None
     insecure: bool = False
     join_s: float = JOIN_S
     address: str = LOOPBACK

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from outpace.engine.losses import not_restarted
+from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError, ProtocolError, RunError
@@ -83,7 +84,7 @@ class Survival:
         self._members, self._kernel, self._listener = run.members, run.kernel, run.listener
         self._launcher, self._architecture, self._kept = run.launcher, architecture, kept
         self._checkpoints, self._first_gradients = checkpoints, first_gradients
-        self._start_worker = start_worker
+        self._start_worker, self._notes = start_worker, run.setting.interruptions
         self._alarm: Alarm | None = None  # for the next deadline of a replacement
         self._losses: dict[str, Loss] = {}  # of workers that come back, the last ones
         self._first = [0] * len(self._numbers)  # iterations with which new processes begin
@@ -126,6 +127,8 @@ class Survival:
             case [EndRun(reason, names)]:
                 raise GroupLost(reason, names) if names else RunError(reason)
         for loss in losses:
+            at = max(0, run.clock.now - roles.lost_for([loss.name], self._kernel.now))
+            self._notes.lost(loss, self._numbers[loss.name], at)
             if members.is_coming_back(self._numbers[loss.name]):
                 self._losses[loss.name] = loss
                 roles.comes_back(loss.name)
@@ -137,8 +140,6 @@ class Survival:
                 run.log(f"{loss}; the others go on without it{why}")
             self._go_on_without(loss.name)
         self._do(orders)
-        for each in run.observers:
-            each.survived(losses)
 
     @property
     def coming_back(self) -> list[str]:
@@ -161,8 +162,7 @@ class Survival:
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
         if was_restarted:
-            for each in self._run.observers:
-                each.not_restarted(worker)
+            self._notes.not_restarted(worker)
         self._go_on_without(name)
         self._launcher.release(name)
         self._do(orders)
@@ -204,8 +204,7 @@ class Survival:
             self._listener.send(name, self._run.go())
             if self._checkpoints is not None:
                 self._checkpoints.began(worker)
-            for each in self._run.observers:
-                each.began(worker)
+            self._notes.began(worker, self._run.clock.now)
             if (stop := self._run.stop()) is not None:
                 self._listener.send(name, stop)
             return True
@@ -249,7 +248,7 @@ class Survival:
                     self._start(order)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._roles.finished:
-                        self._tell(order)
+                        self._notes.removed(order, self._run.clock.now)
                 case EndRun(reason):
                     why = self._launcher.no_room(self.coming_back)
                     raise RunError(with_room(reason, why, is_saved=False))
@@ -286,7 +285,9 @@ class Survival:
             f"(generation {order.generation})"
         )
         self._keep_sums(name, order)
-        self._tell(order)
+        self._notes.restarted(order)
+        if self._checkpoints is not None and order.worker in self._checkpoints.unrepeatable:
+            self._run.log(f"{begin_anew([order.worker], 'that the servers have')}: {REMEDY}")
         self._start_worker(order.worker, order.generation)
 
     def _keep_sums(self, name: str, order: Start) -> None:
@@ -313,7 +314,3 @@ class Survival:
             self._checkpoints.left(name, ended=False)
         self._first_gradients.has_left(name)
         self._run.announced.add(name, TrainingDone())
-
-    def _tell(self, order: Start | Removed) -> None:
-        for each in self._run.observers:
-            each.recovered(order)
