@@ -32,10 +32,9 @@ class Store:
     def __init__(self) -> None:
         self._values, self._lock = KeyValues(), threading.RLock()
 
-    def ask(self, limit_s, operation, keys=(), values=(), amount=0):
+    def ask(self, limit_s, operation, keys, value=b"", amount=0):
         with self._lock:
-            ask = AskStore(0, operation, list(keys), list(values), amount)
-            return self._values.answer("worker-0", ask)
+            return self._values.answer(AskStore(0, operation, list(keys), value, amount))
 
 
 class Observer:

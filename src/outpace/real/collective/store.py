@@ -58,8 +58,8 @@ class StoreConnection:
         self,
         limit_s: float,
         operation: StoreOperation,
-        keys: Sequence[str] = (),
-        values: Sequence[bytes] = (),
+        keys: Sequence[str],
+        value: bytes = b"",
         amount: int = 0,
     ) -> StoreAnswer | None:
         """Return the answer to a request; None if it does not come in time.
@@ -71,7 +71,7 @@ class StoreConnection:
             RuntimeError: the connection cannot be made, or has ended.
         """
         with self._lock:
-            request = AskStore(next(self._numbers), operation, list(keys), list(values), amount)
+            request = AskStore(next(self._numbers), operation, list(keys), value, amount)
             try:
                 return self._answer_to(request, limit_s)
             except Exception as error:
@@ -136,7 +136,7 @@ class GroupStore(Store):
         self._limit_s = timeout.total_seconds()
 
     def set(self, key: str, value: bytes | str) -> None:
-        self._ask("set", [key], [_as_bytes(value)])
+        self._ask("set", [key], value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
         return self._once_there([key]).value
@@ -148,19 +148,13 @@ class GroupStore(Store):
     def add(self, key: str, amount: int) -> int:
         return self._ask("add", [key], amount=amount).amount
 
-    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
-        return self._ask("compare", [key], [_as_bytes(expected), _as_bytes(desired)]).value
-
     def check(self, keys: list[str]) -> bool:
         return self._ask("get", keys).amount == len(keys)
 
     def delete_key(self, key: str) -> bool:
         return self._ask("delete", [key]).amount == 1
 
-    def num_keys(self) -> int:
-        return self._ask("count", []).amount
-
-    deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815  # the names that torch looks for
+    deleteKey = delete_key  # noqa: N815  # the name that torch looks for
 
     def clone(self) -> Store:
         return self  # any thread may use it
@@ -178,13 +172,9 @@ class GroupStore(Store):
         return answer
 
     def _ask(
-        self,
-        operation: StoreOperation,
-        keys: list[str],
-        values: Sequence[bytes] = (),
-        amount: int = 0,
+        self, operation: StoreOperation, keys: list[str], value: bytes = b"", amount: int = 0
     ) -> StoreAnswer:
-        answer = self._connection.ask(self._limit_s, operation, keys, values, amount)
+        answer = self._connection.ask(self._limit_s, operation, keys, value, amount)
         if answer is None:
             raise _nothing_at(keys, self._limit_s)
         return answer
@@ -193,7 +183,3 @@ class GroupStore(Store):
 def _nothing_at(keys: Sequence[str], limit_s: float) -> RuntimeError:
     names = ", ".join(keys[:3])
     return RuntimeError(f"the other workers did not come within {limit_s:g} s: nothing at {names}")
-
-
-def _as_bytes(value: bytes | str) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)

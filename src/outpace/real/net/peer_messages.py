@@ -10,9 +10,8 @@ from outpace.real.net.messages import Text
 from outpace.sync.messages import Count, Index, WireMessage
 
 Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-StoreOperation: TypeAlias = Literal["set", "get", "add", "compare", "delete", "count"]
+StoreOperation: TypeAlias = Literal["set", "get", "add", "delete"]
 StoreValue: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
-StoreValues: TypeAlias = Annotated[list[StoreValue], msgspec.Meta(max_length=2)]
 StoreKeys: TypeAlias = Annotated[
     list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1024)
 ]
@@ -57,15 +56,15 @@ class EndMeeting(WireMessage, tag="all here"):
 
 
 class AskStore(WireMessage, tag="ask"):
-    """A worker to the store through which workers form groups (`coordinator/hosted_store`).
+    """A worker to the store through which workers form groups (`averaging/hosted_store`).
 
     number: of this request; the StoreAnswer repeats it.
     """
 
     number: Count
     operation: StoreOperation
-    keys: StoreKeys = msgspec.field(default_factory=list)
-    values: StoreValues = msgspec.field(default_factory=list)
+    keys: StoreKeys  # exactly one, except of `get`
+    value: StoreValue = b""  # that `set` stores
     amount: Amount = 0  # that `add` adds
 
 
