@@ -26,7 +26,7 @@ from outpace.real.net.waker import Waker
 HOST = "127.0.0.1"
 
 
-ENTRIES = 2 * 5 * 8  # numbers of those of two workers
+ENTRIES = 2 * 5 * 8  # bytes of those of two workers
 
 
 class Team:
@@ -166,7 +166,7 @@ def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
     for mean, sent in found:
         assert mean.dtype == torch.float32
         assert mean.tolist() == [1.0, 256.0, 1 + 2**-12]
-        assert sent == 2 * 2 + 4 * (1 + ENTRIES)  # 2·(N − 1)/N of the buffers
+        assert sent == 2 * 2 + 4 * 1 + ENTRIES  # 2·(N − 1)/N of the buffers
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -206,18 +206,33 @@ def test_finite_values_may_have_a_sum_that_is_not(team):
     assert found == [([2.0, float("inf"), 4.0], True)] * 2
 
 
-def test_phantoms_travel_as_bytes(team):
-    two = team(2, like=None, elements=1000)
+def test_all_bytes_of_phantoms_travel(team, monkeypatch):
+    size, pieces = (1 << 21) + 1000, []
+    all_reduce = Group.all_reduce
+    monkeypatch.setattr(
+        Group, "all_reduce", lambda self, given: all_reduce(self, noted(given, pieces))
+    )
+    two = team(2, like=None, elements=size)
     found = []
 
     async def work(me: int) -> None:
-        part = two.workers[me].begin(Phantom(1000), 1)
+        part = two.workers[me].begin(Phantom(size) if me else None, 1)
         found.append((await part.result(), part.bytes_sent))
 
     two.run(work(0), work(1))
     for reduced, sent in found:
-        assert reduced.mean == Phantom(1000)
-        assert sent == 1000 + ENTRIES
+        assert reduced.mean == Phantom(size)
+        assert reduced.members == 1
+        assert sent == size + ENTRIES
+    assert sum(pieces) == 2 * (size + ENTRIES)
+
+
+def noted(tensors, sizes: list[int]):
+    """Yield the tensors of an all-reduce of values, and note how many bytes they have."""
+    for tensor in tensors:
+        if tensor.numel() > 2:  # else how far the workers have come
+            sizes.append(tensor.nbytes)
+        yield tensor
 
 
 def test_the_first_ones_values_are_for_all(team):
@@ -331,15 +346,15 @@ class _InMemory:
         return memory.operations[key]
 
 
-# Of a new group the first operation tells who has come how far; then one who has a result gives
-# it to those who have not, if there are any; then comes what is pending.
-EVENED = 1
+# Of a new group the first operation tells who has come how far. Then one who has a result gives its
+# values and its table to those who have not, or those of all are added up: the last one fails.
+BEFORE_TABLE = 2
 
 
 @pytest.fixture
 def memory(monkeypatch):
     """Only worker 0 has the result of the first all-reduce; then nothing fails."""
-    found = Memory({(0, 1): EVENED, (0, 2): EVENED})
+    found = Memory({(0, 1): BEFORE_TABLE, (0, 2): BEFORE_TABLE})
     monkeypatch.setattr(reductions, "Group", found.group)
     return found
 
@@ -393,7 +408,7 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
     team, memory, monkeypatch
 ):
-    memory.fails[1, 2] = EVENED  # worker 0 gives it to worker 1; then it is gone
+    memory.fails[1, 2] = BEFORE_TABLE  # worker 0 gives it to worker 1; then it is gone
     wakers = []
     monkeypatch.setattr(
         reductions, "Waker", lambda clock: wakers.append(CountedWaker(clock)) or wakers[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 import torch
@@ -88,34 +87,24 @@ class AccumulatedInBuffer:
 
 
 class WireBuffer:
-    """The values that a worker sends, followed by the entries of all workers.
+    """The values that a worker sends, and a table with the entries of all workers.
 
-    Each worker has a row of the entries that no other worker writes, so that their sum is a table
-    of all entries. Their bytes are sent as numbers, which every type of the values represents
-    exactly (bfloat16 all whole numbers up to 256), and travel with the last piece of the values.
+    Each worker has a row of the table that no other worker writes, so that the sum of all tables
+    has all entries.
 
     Args:
-        buffers: of one or two dtypes; the last one has `room` elements behind its values.
+        values: of one or two dtypes, one after the other.
     """
 
-    def __init__(self, buffers: Sequence[torch.Tensor], workers: int) -> None:
-        self.buffers = buffers
-        *before, last = buffers
-        rest = len(last) - self.room(workers)
-        self.values = [each for each in (*before, last[:rest]) if len(each)]
-        self._rows = torch.zeros((workers, _FIELDS), dtype=torch.int64, device="cpu")
-        self._bytes = last[rest:]  # of the rows, as numbers
+    def __init__(self, values: Sequence[torch.Tensor], workers: int) -> None:
+        self.values = [each for each in values if len(each)]
+        shape, device = (workers, _FIELDS), values[0].device
+        self._table = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.buffers = [*self.values, self._table]
         self.is_summed = False  # False: the buffers hold this worker's value
         self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
-        self._end = last[rest - len(self._pieces[-1]) :] if rest else self._bytes
-        self._alone = len(self._pieces) - bool(rest)  # pieces that are sent without the entries
         self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
-
-    @staticmethod
-    def room(workers: int) -> int:
-        """Return the number of elements of the entries of so many workers."""
-        return workers * _FIELDS * torch.int64.itemsize
 
     @property
     def is_intact(self) -> bool:
@@ -131,59 +120,45 @@ class WireBuffer:
     ) -> Iterator[torch.Tensor]:
         """Write what this worker gives; yield each piece once it is written.
 
-        `write_entry` returns the last one. Sets `is_finite`; values are checked while they travel.
+        Sets `is_finite`; values are checked while they travel.
 
         Args:
-            value: consecutive tensors, which are multiplied by `share`; None: the worker gives
-                nothing, which is written as zeros.
+            value: consecutive tensors, which are multiplied by `share`. None: the worker gives
+                nothing, which is written as zeros; so is a phantom.
             unchecked: number of elements at the end that need not be finite.
         """
         self.is_finite = True
-        if value is None:
+        given = deque() if value is None else deque(each.reshape(-1) for each in parts(value))
+        if not given:
             for each in self.values:
                 each.zero_()
-            yield from self._pieces[: self._alone]
+            yield from self._pieces
             return
-        whole = [each.reshape(-1) for each in parts(value)]
-        given = [part for each in self._cut(whole) for part in torch.split(each, _PIECE)]
         rest = sum(map(len, given)) - unchecked  # elements that are to be finite
-        pieces, written = deque(self._pieces[: self._alone]), 0
-        for place, part in zip(split_among(self.values, given), given, strict=True):
-            if share != 1 and part.device == place.device:
-                torch.mul(part, share, out=place)
-            else:
-                place.copy_(part)
-                if share != 1:
-                    place.mul_(share)
-            written += len(part)
-            while pieces and written >= len(pieces[0]):
-                written -= len(pieces[0])
-                yield pieces.popleft()
-            if rest > 0:
-                self.is_finite = self.is_finite and all_finite(part[:rest])
-            rest -= len(part)
-
-    def _cut(self, tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Yield the parts of consecutive tensors, each of which lies within one buffer."""
-        ends = list(accumulate(map(len, self.values)))
-        start = 0
-        for tensor in tensors:
-            cuts = [end - start for end in ends if 0 < end - start < len(tensor)]
-            yield from torch.tensor_split(tensor, cuts)
-            start += len(tensor)
+        for piece in self._pieces:
+            taken = _taken(given, len(piece))
+            for place, part in zip(torch.split(piece, [*map(len, taken)]), taken, strict=True):
+                if share != 1 and part.device == place.device:
+                    torch.mul(part, share, out=place)
+                else:
+                    place.copy_(part)
+                    if share != 1:
+                        place.mul_(share)
+            yield piece
+            for part in taken:
+                if rest > 0:
+                    self.is_finite = self.is_finite and all_finite(part[:rest])
+                rest -= len(part)
 
     def write_entry(self, worker: int, entry: Entry) -> torch.Tensor:
-        """Write this worker's entry; return the piece with the entries."""
+        """Write this worker's entry; return the table."""
         row = [entry.part, entry.weight, entry.joined, *entry.digests]
-        self._rows.zero_()[worker] = torch.tensor(row, device="cpu")
-        self._bytes.copy_(self._rows.view(torch.uint8).reshape(-1))
-        return self._end
+        self._table.zero_()[worker] = torch.tensor(row, device="cpu")
+        return self._table
 
     def entries(self) -> dict[int, Entry]:
         """Return the entries of the workers that took part, by worker."""
-        found = self._bytes.to("cpu", torch.uint8, copy=True)  # which begins at a multiple of 8
-        found = found.view(torch.int64).view(self._rows.shape)
-        rows: list[list[int]] = found.tolist()
+        rows: list[list[int]] = self._table.tolist()
         return {
             worker: Entry(Contribution(part), weight, joined, Digests(*digests))
             for worker, (part, weight, joined, *digests) in enumerate(rows)
@@ -195,9 +170,22 @@ class WireBuffer:
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
         first, tail = self.values
-        if tail.dtype == dtype or not len(tail):
-            return torch.cat([first.to(dtype), tail.to(dtype)])
+        if tail.dtype == dtype:
+            return torch.cat([first.to(dtype), tail])
         return Pieces([first.to(dtype, copy=True), tail.clone()])
+
+
+def _taken(tensors: deque[torch.Tensor], elements: int) -> list[torch.Tensor]:
+    """Take so many elements from the beginning of consecutive flat tensors."""
+    found = []
+    while elements:
+        first = tensors.popleft()
+        if len(first) > elements:
+            tensors.appendleft(first[elements:])
+            first = first[:elements]
+        found.append(first)
+        elements -= len(first)
+    return found
 
 
 class WireSum(BlockSum):

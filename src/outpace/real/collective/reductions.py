@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value
-from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import (
     AccumulatedInBuffer,
@@ -78,11 +77,11 @@ class Reductions:
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
-        self._like, self._elements, self._exact = like, elements, exact
-        self._wire = wire
-        self._tail = tail or (wire if like is None else like.dtype)
-        self._rounds = like is not None and like.dtype != wire
-        self._share = 1 / workers if averages and not self._rounds else 1.0
+        self._elements, self._exact = elements, exact
+        self._dtype = wire if like is None else like.dtype
+        self._device = None if like is None else like.device  # None: of phantoms
+        self._wire, self._tail = wire, tail or self._dtype
+        self._share = 1 / workers if averages and self._dtype == wire else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
         self._threads: list[CommunicationThread] = []  # the last one is that of the present group
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
@@ -113,10 +112,10 @@ class Reductions:
 
     def new_sum(self) -> AccumulatedInPlace | AccumulatedInBuffer:
         """Return an empty sum of gradients, which an all-reduce takes as it is."""
-        if self._like is None:
+        if self._device is None:
             return AccumulatedInPlace()
-        sizes = [(self._elements - self._exact, self._like.dtype), (self._exact, self._tail)]
-        return AccumulatedInBuffer(sizes, self._like.device)
+        sizes = [(self._elements - self._exact, self._dtype), (self._exact, self._tail)]
+        return AccumulatedInBuffer(sizes, self._device)
 
     def share(self, values: torch.Tensor) -> Future[None]:
         """Replace `values` by those of worker 0; the future is set when they arrive."""
@@ -168,19 +167,15 @@ class Reductions:
         return part
 
     def _new_wire(self) -> WireBuffer:
-        room = WireBuffer.room(self._workers)
-        sizes = [(self._elements + room, self._wire)]
-        if self._wire != self._tail:
-            first = self._elements - self._exact
-            sizes = [(first, self._wire)] if first else []
-            sizes.append((self._exact + room, self._tail))
+        first = self._elements - self._exact
+        sizes = [(first, self._wire), (self._exact, self._tail)]
+        if self._wire == self._tail:
+            sizes = [(self._elements, self._wire)]
         return WireBuffer([self._new(*size) for size in sizes], self._workers)
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized buffer on the device of the values."""
-        return torch.empty(
-            elements, dtype=dtype, device=None if self._like is None else self._like.device
-        )
+        return torch.empty(elements, dtype=dtype, device=self._device)
 
     def leave(self) -> None:
         """Take part in no more all-reduces."""
@@ -238,9 +233,11 @@ class Reductions:
         while not wire.is_summed:
             wire.is_summed = self._add_up(part, wire, group)
         wire.is_summed = False  # for the next use of the buffer
-        total = None
-        if self._like is not None and self._share == 1 and not part.awaited:
-            total = wire.total(self._like.dtype)  # copy it before the training waits for it
+        total: Value | None = None
+        if self._device is None:
+            total = Phantom(self._elements)
+        elif self._share == 1 and not part.awaited:
+            total = wire.total(self._dtype)  # copy it before the training waits for it
         span = begun, self._clock.now
         return partial(self._finish, part, wire.entries(), total, span)
 
@@ -286,15 +283,7 @@ class Reductions:
             self._end(part, given, total)
 
     def _end(self, part: PendingReduction, given: list[int], total: Value | None) -> None:
-        values: BlockSum
-        if self._like is None:
-            values = ArrivalSum()
-            for worker in range(len(given)):
-                values.add(worker, Phantom(self._elements))
-        else:
-            values = WireSum(
-                part.wire, part.value, total, self._like.dtype, len(given), self._share
-            )
+        values = WireSum(part.wire, part.value, total, self._dtype, len(given), self._share)
         self._on_ended(part)
         part.value = None
         part.arrived.set(Reduced(values, sum(given)))
