@@ -11,7 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.sync import Policy
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.programs.context import AbortableContext, WorkerProgram
+from outpace.sync.programs.context import AbortableContext
 from outpace.sync.programs.cutoff import CutOffWorker
 from outpace.sync.programs.narrowing import NarrowingWorker, Restored
 from outpace.sync.programs.overlapping import overlapping_worker
@@ -21,7 +21,7 @@ from outpace.sync.programs.parameter_server import (
     parameter_server_worker,
 )
 from outpace.sync.programs.partial_pull import PartialPull
-from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
+from outpace.sync.programs.skipping import SkippingWorker
 from outpace.sync.shard import Shard
 
 AbortableProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
@@ -30,44 +30,34 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
-    program = _worker_program(experiment)
-    if not is_narrow(experiment):
-        return program
-    restored = Restored()
-    return lambda me: program(NarrowingWorker(me, restored))
+    strategy, skip = experiment.policies.strategy, experiment.skip
+    pull = experiment.pull or PartialPull(quorum_percent=100)
+    optimizer = None if experiment.has_script else experiment.optimizer
+    program: AbortableProgram | None = strategy.worker_program(experiment.workers, optimizer)
+    if experiment.overlap != "none":
+        program = partial(overlapping_worker, pull=pull)
+    elif program is None:
+        skipped = None if skip is None else skip.pull
+        program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
+    contexts: list[Callable[[AbortableContext], AbortableContext]] = []  # innermost first
+    if is_narrow(experiment):
+        contexts.append(partial(NarrowingWorker, restored=Restored()))
+    if strategy.cut_off is not None:
+        contexts.append(CutOffWorker)
+    if skip is not None and skip.push is not None:
+        contexts.append(partial(SkippingWorker, skip=skip.push, seed=experiment.seed))
+
+    def in_contexts(me: AbortableContext) -> Coroutine[Any, Any, None]:
+        for context in contexts:
+            me = context(me)
+        return program(me)
+
+    return in_contexts
 
 
 def is_narrow(experiment: Experiment) -> bool:
     """True if gradients and parameters travel in bfloat16 (`sync.wire`)."""
     return experiment.policies.strategy.wire == "bf16"
-
-
-def _worker_program(experiment: Experiment) -> AbortableProgram:
-    """Return the program of the workers, for messages in full precision."""
-    strategy, skip = experiment.policies.strategy, experiment.skip
-    optimizer = None if experiment.has_script else experiment.optimizer
-    program = strategy.worker_program(experiment.workers, optimizer)
-    if experiment.overlap != "none":
-        return partial(overlapping_worker, pull=_pull_of(experiment))
-    if program is None:
-        skipped = None if skip is None else skip.pull
-        pull = _pull_of(experiment)
-        program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
-    if skip is not None and skip.push is not None:
-        program = _skipping(program, skip.push, experiment.seed)
-    return program if strategy.cut_off is None else _cut_off(program)
-
-
-def _skipping(program: WorkerProgram, skip: SkippedPush, seed: int) -> WorkerProgram:
-    return lambda me: program(SkippingWorker(me, skip, seed))
-
-
-def _cut_off(program: WorkerProgram) -> AbortableProgram:
-    return lambda me: program(CutOffWorker(me))
-
-
-def _pull_of(experiment: Experiment) -> PartialPull:
-    return experiment.pull or PartialPull(quorum_percent=100)
 
 
 def server_program(

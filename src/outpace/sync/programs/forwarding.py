@@ -1,19 +1,22 @@
-"""The common part of the contexts that stand between a worker's program and its context."""
+"""Contexts that stand between a worker's program and its context, and change what passes.
+
+A class of this form changes a worker's messages, its gradients, or when its computation ends:
+`skipping`, `cutoff`, `narrowing`. They can be put one on another, and any program runs in them.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message
-from outpace.sync.programs.context import AbortableContext, SendPart
+from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
 
 
-class ForwardingContext(ABC):
-    """Passes messages on to a worker's program; some are for a subclass alone.
+class ForwardingContext:
+    """Passes everything on; subclasses override what they change. Implements `AbortableContext`.
 
     me: the context behind it.
     """
@@ -26,13 +29,16 @@ class ForwardingContext(ABC):
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
         self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
 
-    @abstractmethod
     def _take(self, message: Message) -> None:
-        """Add a message to those for the program, or handle it."""
+        """Add a message to those for the program; or handle it, if it is for a subclass alone."""
+        self._read.append(message)
 
     @property
     def now(self) -> Time:
         return self._me.now
+
+    def send(self, to: str, *messages: Message) -> None:
+        self._me.send(to, *messages)
 
     async def recv(self) -> Message:
         while not self._read:
@@ -55,6 +61,14 @@ class ForwardingContext(ABC):
         while not self._read and (message := self._me.recv_nowait()):
             self._take(message)
         return self._read.popleft() if self._read else None
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        return await self._me.execute(parameters, iteration)
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        return await self._me.execute_until(parameters, iteration, ends_it)
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart

@@ -48,7 +48,6 @@ class NarrowingWorker(ForwardingContext):
         super().__init__(me)
         self._restored = restored
         self._full = [Full.of(block) for block in me.initial_parameters()]
-        self.execute = me.execute
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:

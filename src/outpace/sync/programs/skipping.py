@@ -28,11 +28,11 @@ from outpace.errors import PolicyError
 from outpace.support.checks import require
 from outpace.support.paths import TARGET
 from outpace.support.randomness import RandomStream
-from outpace.support.units import Time
 from outpace.support.user_code import brief, load_target, require_target
 from outpace.sync.messages import Message, Push
 from outpace.sync.parameter_block import plus
-from outpace.sync.programs.context import WorkerContext
+from outpace.sync.programs.context import AbortableContext
+from outpace.sync.programs.forwarding import ForwardingContext
 
 _MOST: Final = 10**9
 
@@ -193,7 +193,7 @@ class Choice:
         raise PolicyError(f"{name} must answer true or false, not {answer!r} {where}")
 
 
-class SkippingWorker:
+class SkippingWorker(ForwardingContext):
     """The context of a worker's program in a run in which workers skip pushes.
 
     To the program, a skipped push is one whose gradient is None for every server. Pushes without
@@ -201,21 +201,12 @@ class SkippingWorker:
     not asked, and accumulated gradients wait for the next push.
     """
 
-    def __init__(self, me: WorkerContext, skip: SkippedPush, seed: int) -> None:
-        self._me, self._accumulates = me, skip.gradient == "accumulate"
+    def __init__(self, me: AbortableContext, skip: SkippedPush, seed: int) -> None:
+        super().__init__(me)
+        self._accumulates = skip.gradient == "accumulate"
         self._choice = Choice(skip, "push", seed, me.worker)
         self._skipped = -1  # the last iteration whose push is skipped
         self._kept: list[Value] = []  # what has been accumulated, by server
-        self.worker, self.servers = me.worker, me.servers
-        self.first_iteration = me.first_iteration
-        self.initial_parameters, self.coin = me.initial_parameters, me.coin
-        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
-        self.recv, self.recv_within, self.recv_nowait = me.recv, me.recv_within, me.recv_nowait
-        self.recv_several = me.recv_several
-
-    @property
-    def now(self) -> Time:
-        return self._me.now
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
