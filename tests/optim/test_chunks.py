@@ -8,16 +8,13 @@ import pytest
 import torch
 
 from outpace.blocks.block import Pieces, StepSettings, whole
-from outpace.optim import Adam, AdamW, Sgd, Updater, arithmetic
-from outpace.optim.arithmetic import TAKES, is_torchs
-from outpace.optim.chunks import CHUNK, LEAST
-from outpace.optim.torch_optimizers import KNOWN, TorchOptimizer, plain_settings
+from outpace.optim import Adam, AdamW, Sgd, Updater
+from outpace.optim.torch_optimizers import CHUNK, KNOWN, TorchOptimizer, plain_settings
 from outpace.sync.parameter_block import TensorBlock, parameter_block
 
 # Three tensors, of which one is longer than four chunks, and one ends in the middle of a chunk.
 SIZES = [1001, 4 * CHUNK + 77, CHUNK // 2 + 5]
 SIZE = sum(SIZES)
-assert SIZE > LEAST
 
 
 def random(seed: int, size: int = SIZE) -> torch.Tensor:
@@ -64,6 +61,14 @@ def test_a_large_block_takes_bitwise_the_steps_of_torch(
         ("SGD", {"momentum": 0.9, "nesterov": True, "maximize": True}),
         ("Adam", {"amsgrad": True, "weight_decay": 0.1}),
         ("AdamW", {"fused": True}),
+        ("RMSprop", {"momentum": 0.9, "centered": True}),
+        ("Adagrad", {"lr_decay": 0.1}),
+        ("Adadelta", {}),
+        ("Adamax", {}),
+        ("NAdam", {}),
+        ("RAdam", {}),
+        ("ASGD", {}),
+        ("Rprop", {}),
     ],
 )
 def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, settings):
@@ -139,20 +144,6 @@ def test_hooks_of_a_users_own_optimizer_are_called():
     block = TensorBlock(random(0), TorchOptimizer("mine", [[(0, 0, SIZE)]], [{}], make))
     block.update(random(1), 1, None, 0.0)
     assert calls == [1]
-
-
-@pytest.mark.parametrize("kind", TAKES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_arithmetic_of_chunks_is_that_of_the_torch_that_is_installed(kind, dtype):
-    assert is_torchs(kind, dtype)
-
-
-def test_another_arithmetic_than_torchs_is_noticed(monkeypatch):
-    def take(group, step, parameter, gradient, state, scratch):
-        parameter.add_(gradient, alpha=-group["lr"] * (1 + 1e-6))
-
-    monkeypatch.setattr(arithmetic, "TAKES", {torch.optim.SGD: take})
-    assert not is_torchs.__wrapped__(torch.optim.SGD, torch.float32)
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9), Adam()], ids=lambda each: each.kind)

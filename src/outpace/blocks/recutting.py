@@ -1,8 +1,8 @@
-"""Parameters in other blocks, and views of a block from its start."""
+"""Parameters in other blocks, and the parts of a block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -21,22 +21,23 @@ def recut(blocks: Sequence[Block], slices: Sequence[slice]) -> Sequence[Block]:
     return [flat[part] for part in slices]
 
 
-class Walk:
-    """Gives views of a block that has values, one after another from its start."""
+def consecutive(block: torch.Tensor | Pieces, lengths: Iterable[int]) -> Iterator[torch.Tensor]:
+    """Yield consecutive parts of a block from its start.
 
-    def __init__(self, block: torch.Tensor | Pieces) -> None:
-        self._parts = iter(parts(block))
-        self._part, self._start = next(self._parts), 0
+    They are views, but for copies of those that lie in several pieces.
 
-    def next(self, elements: int) -> list[torch.Tensor]:
-        """Return consecutive views of the next elements."""
+    Args:
+        lengths: of the parts, at most as long as the block together.
+    """
+    pieces = iter(parts(block))
+    piece = next(pieces)
+    for length in lengths:
         found = []
-        while elements > (left := self._part.numel() - self._start):
-            if left:
-                found.append(self._part[self._start :])
-            elements -= left
-            self._part, self._start = next(self._parts), 0
-        end = self._start + elements
-        found.append(self._part[self._start : end])
-        self._start = end
-        return found
+        while length > len(piece):
+            if len(piece):
+                found.append(piece)
+            length -= len(piece)
+            piece = next(pieces)
+        found.append(piece[:length])
+        piece = piece[length:]
+        yield found[0] if len(found) == 1 else torch.cat(found)

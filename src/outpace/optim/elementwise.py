@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from outpace.optim.step import Step, Updater
-from outpace.optim.torch_optimizers import TorchSteps
+from outpace.optim.torch_optimizers import TorchSteps, in_chunks
 from outpace.support.checks import positive, require
 
 
@@ -27,14 +27,13 @@ class _Elementwise(Updater):
     torch_class: ClassVar[Any]
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        variable = torch.nn.Parameter(parameters)  # shares the memory
+        variables = in_chunks(parameters)
         own = {"kind", "schedule", "reference_batch"}
         names = [entry.name for entry in fields(self) if entry.name not in own]
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         # With `foreach` given, torch does not choose a fused step either.
-        made = self.torch_class([variable], **settings, foreach=False)
-        pieces = {0: (variable, slice(0, parameters.numel()))}
-        return TorchSteps(made, parameters, pieces, rate=self.rate)
+        made = self.torch_class(variables, **settings, foreach=False)
+        return TorchSteps(made, {0: variables}, rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,14 @@
 `attach` sends its name, its parameter groups and their settings; a server makes the same
 optimizer for its part of the parameters. It must work element by element, as the listed ones
 do, because a server may own half of a tensor. The step is torch's default on a CPU: unfused and
-one tensor at a time, or in chunks (`optim.chunks`) with the same bits. In float32 and float64 it is
-bitwise that of a single process. With `fused=True` in the script the servers take torch's fused
-step on a CPU, which rounds differently, and rounds the last few elements of a tensor, or of a
-server's part of one, in another way. In bfloat16 and float16, all of torch's kernels do that.
+one tensor at a time. In float32 and float64 it is bitwise that of a single process. With
+`fused=True` in the script the servers take torch's fused step on a CPU, which rounds differently,
+and rounds the last few elements of a tensor, or of a server's part of one, in another way. In
+bfloat16 and float16, all of torch's kernels do that.
+
+torch's step of Adam goes through a tensor about ten times. On a tensor of 25 MB each pass reads and
+writes main memory. So an optimizer that torch has gets a long tensor as many parameters of `CHUNK`
+elements: on each of them the passes stay in a cache, and the bits are the same.
 """
 
 from __future__ import annotations
@@ -14,17 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 
 from outpace.blocks.block import StepSettings
+from outpace.blocks.recutting import consecutive
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.chunks import TorchStep
-from outpace.optim.step import OptimizerState, copied
+from outpace.optim.step import OptimizerState, copied, mean_of
 from outpace.optim.trial import require_elementwise
 
 KNOWN: Final = {
@@ -43,6 +49,11 @@ KNOWN: Final = {
         torch.optim.Rprop,
     )
 }
+# Elements of a parameter. Together with its gradient, what Adam remembers and a result between, it
+# takes 2.6 MB, twice a cache of the second level. The fixed costs of shorter ones weigh more. The
+# number is a multiple of the elements in a vector register: torch may round the last few of a
+# tensor, which do not fill a register, in another way.
+CHUNK: Final = 1 << 17
 _WRITTEN: Final = "group:"  # before the name of a setting that is kept with the state
 _FORCED: Final = {"foreach": False, "differentiable": False, "capturable": False}
 
@@ -189,34 +200,49 @@ class TorchOptimizer:
         return ""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> TorchSteps:
-        """Return what takes steps on these parameters (1-D, changed in place)."""
-        pieces: dict[int, tuple[torch.nn.Parameter, slice]] = {}
+        """Return what takes steps on these parameters (1-D, changed in place).
+
+        Raises ConfigError unless they are the pieces of the groups, one after another.
+        """
+        pieces = sorted(
+            (low, high, number) for ranges in self.groups for number, low, high in ranges
+        )
+        ends = [0, *(high for _, high, _ in pieces)]
+        if [low for low, _, _ in pieces] != ends[:-1] or ends[-1] != parameters.numel():
+            raise ConfigError(
+                f"the optimizer's pieces of parameters do not make up the {parameters.numel()} "
+                f"elements that the server has: {[(low, high) for low, high, _ in pieces]}"
+            )
+        # Hooks of a user's own optimizer may count its parameters.
+        variables_of = in_chunks if self._is_known else _in_one
+        variables = {number: variables_of(parameters[low:high]) for low, high, number in pieces}
         groups: list[dict[str, Any]] = []
         for ranges in self.groups:
-            members = []
-            for number, low, high in ranges:
-                variable = torch.nn.Parameter(parameters[low:high])
-                pieces[number] = variable, slice(low, high)
-                members.append(variable)
+            members = [variable for number, _, _ in ranges for variable in variables[number]]
             groups.append({"params": members} if members else _empty_group())
         made = self._made(groups)
-        return TorchSteps(
-            made,
-            parameters,
-            pieces,
-            in_chunks=self._is_known,
-            settings=self.settings,
-            written=self._written,
-        )
+        return TorchSteps(made, variables, settings=self.settings, written=self._written)
+
+
+def in_chunks(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
+    """Return parameters that share the memory of a 1-D tensor: one, or on a CPU one per chunk."""
+    return (
+        list(map(torch.nn.Parameter, torch.split(tensor, CHUNK)))
+        if tensor.is_cpu
+        else _in_one(tensor)
+    )
+
+
+def _in_one(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(tensor)]
 
 
 class TorchSteps:
-    """Takes the steps of a torch optimizer on the pieces of parameters in a block: a `Step`.
+    """Takes the steps of a torch optimizer on the parameters in a block: a `Step`.
 
     Args:
-        block: 1-D.
-        pieces: by number of the parameter, its piece and the place of that piece in the block.
-        in_chunks: see `TorchStep`.
+        variables: by number of the parameter, the parts of its piece of a block; in the order of
+            the block, of which they are all elements.
         settings: those that the script had when the optimizer was made, of each group.
         written: names of the settings that the optimizer changes in its own step.
         rate: returns the learning rate after so many iterations; None: settings have it.
@@ -225,18 +251,15 @@ class TorchSteps:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        block: torch.Tensor,
-        pieces: Mapping[int, tuple[torch.nn.Parameter, slice]],
+        variables: Mapping[int, Sequence[torch.nn.Parameter]],
         *,
-        in_chunks: bool = True,
         settings: Sequence[dict[str, Any]] = (),
         written: frozenset[str] = frozenset(),
         rate: Callable[[float], float] | None = None,
     ) -> None:
-        self._optimizer, self._pieces = optimizer, pieces
+        self._optimizer, self._variables = optimizer, variables
         self._settings, self._written, self._rate = settings, written, rate
-        in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
-        self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
+        self._lengths = [part.numel() for parts in variables.values() for part in parts]
 
     def __call__(
         self,
@@ -246,22 +269,6 @@ class TorchSteps:
         progress: float,
         factor: float,
     ) -> None:
-        for _ in self.each(gradient, divisor, settings, progress, factor):
-            pass
-
-    def each(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> Iterator[slice]:
-        """Take the step; yield the place of each chunk as soon as its parameters have changed.
-
-        The places follow each other from the start of the block to its end. The gradient of a
-        place is not needed any more when the place is yielded. For the arguments see `Step`.
-        """
         if self._rate is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = self._rate(progress)
@@ -269,8 +276,16 @@ class TorchSteps:
             _set(self._optimizer, settings.groups, self._settings)
             self._settings = settings.groups
         unused = settings.unused if settings is not None else ()
+        gradients = consecutive(gradient, self._lengths)
+        for number, variables in self._variables.items():
+            for variable in variables:
+                part = next(gradients)
+                variable.grad = None if number in unused else mean_of(part, divisor)
         with _scaled_rates(self._optimizer, factor):
-            yield from self._step.each(gradient, divisor, unused)
+            self._optimizer.step()
+        for variables in self._variables.values():
+            for variable in variables:
+                variable.grad = None  # its memory may be used for something else
 
     def state(self) -> dict[int, State]:
         """Return a copy of the optimizer's state, by number of the parameter.
@@ -279,16 +294,20 @@ class TorchSteps:
         """
         known = self._optimizer.state
         return {
-            number: copied({**known[variable], **self._written_of(variable)})
-            for number, (variable, _) in self._pieces.items()
-            if variable in known
+            number: {
+                **_joined([known[variable] for variable in variables]),
+                **self._written_of(variables[0]),
+            }
+            for number, variables in self._variables.items()
+            if variables[0] in known
         }
 
     def _written_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
         if not self._written:
             return {}
         group = self._group_of(variable)
-        return {_WRITTEN + key: group[key] for key in sorted(self._written & group.keys())}
+        names = sorted(self._written & group.keys())
+        return copied({_WRITTEN + name: group[name] for name in names})
 
     def _group_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
         groups = self._optimizer.param_groups
@@ -299,19 +318,40 @@ class TorchSteps:
         known = self._optimizer.state
         known.clear()
         for number, values in state.items():
-            variable, own = self._pieces[number][0], copied(values)
+            variables = self._variables[number]
+            group = self._group_of(variables[0])
+            own = dict(values)
             for name in [name for name in own if name.startswith(_WRITTEN)]:
-                self._group_of(variable)[name.removeprefix(_WRITTEN)] = own.pop(name)
-            known[variable] = {
-                name: value.to(variable.device)
-                if isinstance(value, torch.Tensor) and (value.ndim or self._is_fused(variable))
-                else value
-                for name, value in own.items()
-            }
+                group[name.removeprefix(_WRITTEN)] = own.pop(name)
+            is_fused = bool(group.get("fused"))
+            ends = accumulate(variable.numel() for variable in variables)
+            for variable, end in zip(variables, ends, strict=True):
+                place = slice(end - variable.numel(), end)
+                known[variable] = {
+                    name: _part(value, place, variable.device, is_fused=is_fused)
+                    for name, value in own.items()
+                }
 
-    def _is_fused(self, variable: torch.nn.Parameter) -> bool:
-        """True if its count of steps must be where it is."""
-        return bool(self._group_of(variable).get("fused"))
+
+def _joined(parts: Sequence[State]) -> State:
+    """Return a copy of the state of a parameter from the states of its consecutive parts."""
+    return {
+        name: torch.cat([part[name] for part in parts])
+        if isinstance(value, torch.Tensor) and value.ndim
+        else deepcopy(value)
+        for name, value in parts[0].items()
+    }
+
+
+def _part(value: Any, place: slice, device: torch.device, *, is_fused: bool) -> Any:
+    """Return a copy of a value of a parameter's state for the elements in a place of it.
+
+    is_fused: True if the count of steps must be on the device of the parameter, too.
+    """
+    if not isinstance(value, torch.Tensor):
+        return deepcopy(value)
+    part = (value[place] if value.ndim else value).clone()
+    return part.to(device) if value.ndim or is_fused else part
 
 
 @contextmanager

@@ -9,11 +9,8 @@ import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
-from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
-from outpace.optim.chunks import LEAST
-from outpace.optim.torch_optimizers import TorchSteps
 
 # Returns memory for so many elements in which others can read a block; None: there is none.
 NewMemory: TypeAlias = Callable[[int, torch.dtype], torch.Tensor | None]
@@ -138,27 +135,9 @@ class TensorBlock(_RealBlock):
         count: int = 1,
     ) -> bool:
         assert not isinstance(gradient, Phantom)
-        if self._elements <= LEAST or not isinstance(self.take_step, TorchSteps):
-            self.take_step(_mean(gradient, count), divisor, settings, progress, factor)
-            self._copy = None
-            return all_finite(self._parameters)
-        if divisor == 1:  # then the step divides, one chunk at a time
-            divisor = count
-        else:
-            gradient = _mean(gradient, count)
-        # Check and copy each chunk while it is in a cache.
-        copy: Gradient | None = self._new_memory(self._elements, self._dtype)
-        if copy is None:
-            copy = _memory_of(gradient)
-        finite, walk = True, Walk(copy)
-        for place in self.take_step.each(gradient, divisor, settings, progress, factor):
-            chunk = self._parameters[place]
-            finite = finite and all_finite(chunk)
-            for part in walk.next(chunk.numel()):
-                part.copy_(chunk[: part.numel()])
-                chunk = chunk[part.numel() :]
-        self._copy = copy
-        return finite
+        self.take_step(_mean(gradient, count), divisor, settings, progress, factor)
+        self._copy = None
+        return all_finite(self._parameters)
 
     def read(self) -> Gradient:
         if self._copy is None:
