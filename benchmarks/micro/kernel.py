@@ -11,6 +11,7 @@ from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
 
 from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Kernel, Mailbox
+from outpace.simulation.network.links import Node, Parcel
 from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.support.units import SECOND
 
@@ -156,21 +157,21 @@ def our_network(rounds: int) -> int:
     kernel = Kernel()
     network = SerialisedNetwork(kernel, NetworkLaw(LATENCY_S, BANDWIDTH))
 
-    async def play(me: str, other: str, mine: Mailbox[int], serves: bool) -> None:
+    async def play(me: Node, other: str, serves: bool) -> None:
         if serves:
-            network.send(me, other, 0, SIZE_BYTES)
+            network.send(me, other, Parcel(0, SIZE_BYTES))
         for _ in range(rounds):
-            ball = await mine.get()
-            network.send(me, other, ball, SIZE_BYTES)
+            ball = await me.mailbox.get()
+            network.send(me, other, ball)
 
     async def settle() -> None:  # until the last ball has arrived
         await kernel.sleep((2 * rounds + 1) * (LATENCY_NS + TRANSFER_NS) / SECOND)
 
     for k in range(PAIRS):
         a, b = f"a-{k}", f"b-{k}"
-        boxes = network.add(a), network.add(b)
-        kernel.spawn(play(a, b, boxes[0], True))
-        kernel.spawn(play(b, a, boxes[1], False))
+        nodes = network.join(a), network.join(b)
+        kernel.spawn(play(nodes[0], b, True))
+        kernel.spawn(play(nodes[1], a, False))
     kernel.spawn(settle())
     return kernel.run()
 

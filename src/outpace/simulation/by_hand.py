@@ -30,9 +30,9 @@ import torch
 
 from outpace.cluster.network import NetworkLaw
 from outpace.errors import ConfigError, did_you_mean
-from outpace.kernel import Kernel, Mailbox, Walker
+from outpace.kernel import Kernel, Walker
 from outpace.simulation.network import network_of
-from outpace.simulation.network.links import Transfer
+from outpace.simulation.network.links import Node, Parcel, Transfer
 from outpace.support.units import nanoseconds, seconds
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Worker:
     name: str
     state: State = State.INITIAL
     _simulator: Simulator
-    _mailbox: Mailbox[Any]
+    _node: Node
 
     async def run(self) -> Any:
         """Do this worker's work; the return value is kept in `Simulator.results`."""
@@ -104,16 +104,17 @@ class Worker:
                 if a delay is given in a network with `fair` contention, where transfers share
                 both ends.
         """
-        self._simulator._send(self.name, to, data, delay)
+        self._simulator._send(self._node, to, data, delay)
 
     async def recv(self) -> Any:
         """Return the data of the next message; wait until there is one."""
         with self._blocked(State.WAITING):
-            return await self._mailbox.get()
+            return (await self._node.mailbox.get()).content
 
     def recv_nowait(self, default: Any = None) -> Any:
         """Return the data of the next message if one has arrived, else `default`."""
-        return self._mailbox.get_nowait() if len(self._mailbox) else default
+        parcel = self._node.mailbox.get_nowait()
+        return default if parcel is None else parcel.content
 
     async def execute(
         self, function: Callable[..., T], *args: Any, duration: float | None = None, **kwargs: Any
@@ -241,7 +242,7 @@ class Simulator:
             raise ConfigError(f"worker {name!r}: {kind!r} is not a subclass of outpace.Worker")
         worker = kind.__new__(kind)
         worker.name, worker._simulator = name, self
-        worker._mailbox = self._network.add(name)
+        worker._node = self._network.join(name)
         worker.__init__(*args, **kwargs)  # type: ignore[misc]
         self._workers[name], self._not_started[name] = worker, daemon
         return worker
@@ -286,21 +287,22 @@ class Simulator:
             hint = did_you_mean(name, list(self._workers))
             raise ConfigError(f"{did} {name!r}, which does not exist.{hint}")
 
-    def _send(self, sender: str, to: str, data: Any, delay: float | None) -> None:
-        self._require_worker(to, f"worker {sender!r} sent to")
+    def _send(self, sender: Node, to: str, data: Any, delay: float | None) -> None:
+        self._require_worker(to, f"worker {sender.name!r} sent to")
         if delay is None:
-            self._network.send(sender, to, data, size_of(data))
+            self._network.send(sender, to, Parcel(data, size_of(data)))
             return
-        _require_time("delay", sender, delay)
+        _require_time("delay", sender.name, delay)
         if self._shares_bandwidth:
             raise ConfigError(
-                f"{sender}: a message with a given delay occupies both ends, and with "
+                f"{sender.name}: a message with a given delay occupies both ends, and with "
                 "contention: fair they are shared; send data of that many bytes, or use serialised"
             )
-        self._network.send(sender, to, data, 0, nanoseconds(delay))
+        self._network.send(sender, to, Parcel(data, 0), duration=nanoseconds(delay))
 
     def _delivered(self, transfer: Transfer) -> None:
         assert self._log is not None
+        assert isinstance(transfer.message, Parcel)
         self._log(
             Delivered(
                 transfer.sender.name,
@@ -308,7 +310,7 @@ class Simulator:
                 seconds(transfer.requested),
                 seconds(transfer.started),
                 seconds(transfer.delivered),
-                transfer.message,
+                transfer.message.content,
             )
         )
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.predict.interface import Wait
 from outpace.simulation.in_parts import Parts
+from outpace.simulation.life import Send
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, seconds
-from outpace.sync.messages import SCHEDULER, Message, WireMessage, worker_name
+from outpace.sync.messages import SCHEDULER, Message, worker_name
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.sync.shard import Shard
 
@@ -21,26 +23,20 @@ class VirtualNode:
     """The common part of the contexts of servers, workers and the scheduler."""
 
     def __init__(self, run: VirtualRun, name: str) -> None:
-        self._network, self.name = run.network, name
-        self._kernel = self.clock = run.kernel
+        self.name, self._kernel = name, run.kernel
+        self.clock = run.kernel
         self._process = process = run.life.process(name)
-        self.mailbox = mailbox = run.network.join(name)
-        self._links = run.network.links_of(name)
+        node = run.network.join(name)
+        self.mailbox = mailbox = node.mailbox
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = process.receiving(mailbox.get)
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = process.receiving(mailbox.get_within)
-        self.send = process.sending(self._send)
+        self._post: Send = partial(run.network.send, node)  # as `send`, whatever happens to it
+        self.send = process.sending(self._post)
 
     @property
     def now(self) -> Time:
         return self._kernel.now
-
-    def _send(self, to: str, message: WireMessage, *others: WireMessage) -> None:
-        """See `Context.send`. Only the first message may have a block; the others leave with it."""
-        network = self._network
-        network.carry(self._links[to], message, message.nbytes, followers=others)
-        if not message.is_counted:
-            network.messages -= 1
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         raise error
@@ -97,7 +93,7 @@ class WorkerNode(VirtualNode):
         self.computation = computation = run.body.computation(run, worker, process)
         self.execute, self.must_stop = computation.execute, computation.must_stop
         self.iteration_finished = computation.iteration_finished
-        self.send = process.sending(computation.sending(self._send))
+        self.send = process.sending(computation.sending(self._post))
         self.recv_nowait = self.mailbox.get_nowait
         self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
         self.recv_several = process.receiving(self.mailbox.get_several)

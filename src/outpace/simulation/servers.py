@@ -70,7 +70,7 @@ class Servers(Exchange[ServerSaving]):
         self._workers: dict[int, WorkerNode] = {}  # by worker: the context of its program
         self._tells_pauses = leaves_behind(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
-        mailboxes = [run.network.join(server) for server in self._servers]
+        mailboxes = [run.network.join(server).mailbox for server in self._servers]
         self.control = SimulationControl(run, mailboxes)
         self.shards = self._new_shards(initial)
         self._scheduler = scheduler_shard(experiment, run.recorder)

@@ -61,6 +61,7 @@ class TimedServerNode(ServerNode):
         self._version = shard.version  # whose update has had its time
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
+        self.send = self._process.sending(self._send)
         # The process stands still after the service, not before.
         self.recv = self._process.receiving(self._next)
         self.recv_within = self._process.receiving(self._next_within)
@@ -70,7 +71,7 @@ class TimedServerNode(ServerNode):
             if isinstance(message, Reply):
                 self._answer(to, message)
             else:
-                super()._send(to, message)
+                self._post(to, message)
 
     def _answer(self, to: str, reply: Reply) -> None:
         """Send the reply when it may leave: now, or at the end of its turn."""
@@ -84,9 +85,9 @@ class TimedServerNode(ServerNode):
         if not answers_current or self._judge_times is not None:
             self._free_at = max(now, self._free_at) + next(self._pull_times)
         if self._free_at <= now:
-            super()._send(to, reply)
+            self._post(to, reply)
         else:
-            self._kernel.call_at(self._free_at, partial(super()._send, to), reply)
+            self._kernel.call_at(self._free_at, partial(self._post, to), reply)
 
     def _take_time_for_updates(self) -> None:
         """Take the time of the updates since the last call."""

@@ -43,7 +43,11 @@ def test_arrivals_in_time_share_what_is_left():
     delivered = wire.run().delivered
     expected = {0: 10 * MS, 1: 8 * MS, 2: 7 * MS}
     assert all(abs(delivered[m] - time) <= ONE for m, time in expected.items())
-    assert [t.started for t in sorted(wire.log, key=lambda t: t.message)] == [0, 2 * MS, 3 * MS]
+    assert [t.started for t in sorted(wire.log, key=lambda t: t.message.content)] == [
+        0,
+        2 * MS,
+        3 * MS,
+    ]
 
 
 def test_a_pairs_own_limit_leaves_the_rest_to_others():
@@ -73,8 +77,8 @@ def test_a_pull_never_overtakes_the_push_before_it(tie_seed):
     wire = Wire(LAW, ["worker", "server"], tie_seed)
 
     def send(_):
-        wire.network.send("worker", "server", "push", MB)
-        wire.network.send("worker", "server", "pull", 0)
+        wire.send("worker", "server", "push", MB)
+        wire.send("worker", "server", "pull", 0)
 
     wire.kernel.call_at(0, send)
     wire.run()
@@ -265,7 +269,7 @@ def test_all_bytes_arrive_and_no_end_takes_more_than_it_can(law, traffic, tie_se
     for milliseconds, sender, receiver, size in traffic:
         wire.send_at(milliseconds * MS, sender, receiver, size)
     log = wire.run().log
-    assert sorted(t.message for t in log) == list(range(len(traffic)))
+    assert sorted(t.message.content for t in log) == list(range(len(traffic)))
     for node in NODES:
         for end in ("sender", "receiver"):
             mine = [t for t in log if getattr(t, end).name == node and t.size_bytes]

@@ -13,9 +13,7 @@ from tests.support.wire import Wire
 
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
-from outpace.kernel import Kernel
 from outpace.simulation import network as network_package
-from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=80)
@@ -59,10 +57,10 @@ def test_computing_does_not_hold_a_nodes_messages_up():
 
     async def busy():
         await wire.kernel.sleep(10)
-        seen.append(len(wire.boxes["c"]))
+        seen.append(len(wire.nodes["c"].mailbox))
 
     seen = []
-    wire.boxes["c"] = wire.network.add("c")
+    wire.nodes["c"] = wire.network.join("c")
     wire.send_at(0, "a", "c", MB)
     wire.kernel.spawn(busy())  # stands for c, which does not look at its mailbox
     wire.kernel.run()
@@ -81,7 +79,7 @@ def test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection()
     arrived = [(2, 0), (2, 1), (2, 2), (3, 4), (3, 5), (3, 6), (3, 7), (6, 8)]
     assert wire.arrivals["b"] == [(time * MS, message) for time, message in arrived]
     assert wire.arrivals["c"] == [(MS, 3)], "it waits for nothing that goes elsewhere"
-    started = {transfer.message: transfer.started for transfer in wire.log}
+    started = {transfer.message.content: transfer.started for transfer in wire.log}
     assert [started[message] for message in (1, 3, 6, 7, 8)] == [MS, 0, 2 * MS, 2 * MS, 5 * MS]
 
 
@@ -97,8 +95,8 @@ def test_a_message_of_no_bytes_does_not_wait_for_transfers_of_other_senders():
 def test_a_given_duration_of_zero_takes_its_turn():
     wire = Wire(LAW, "abc")
     wire.send_at(0, "a", "c", 10 * MB)
-    wire.kernel.call_at(1, lambda _: wire.network.send("b", "c", "turn", 0, 0))
-    wire.kernel.call_at(2, lambda _: wire.network.send("b", "c", "none", 0))
+    wire.kernel.call_at(1, lambda _: wire.send("b", "c", "turn", 0, 0))
+    wire.kernel.call_at(2, lambda _: wire.send("b", "c", "none", 0))
     assert wire.run().delivered == {0: 11 * MS, "turn": 11 * MS, "none": 11 * MS}
 
 
@@ -151,15 +149,6 @@ def test_the_network_counts_messages_and_bytes():
     assert (wire.network.messages, wire.network.bytes_sent) == (2, 7)
 
 
-def test_a_name_can_be_taken_once_and_must_be_known():
-    network = SerialisedNetwork(Kernel(), LAW)
-    network.add("a")
-    with pytest.raises(ValueError, match="there already is a node 'a'"):
-        network.add("a")
-    with pytest.raises(KeyError):
-        network.send("a", "b", None, 1)
-
-
 # -- invariants over random traffic ----------------------------------------------------
 
 NODES = "abcd"
@@ -207,7 +196,7 @@ def duration(law, transfer):
 @given(LAWS, TRAFFIC, TIE_SEEDS)
 def test_the_log_tells_requested_started_delivered_and_their_distances(law, traffic, tie_seed):
     for transfer in transport(law, traffic, tie_seed).log:
-        milliseconds, sender, receiver, size = traffic[transfer.message]
+        milliseconds, sender, receiver, size = traffic[transfer.message.content]
         assert transfer.requested == milliseconds * MS
         assert (transfer.sender.name, transfer.receiver.name) == (sender, receiver)
         assert transfer.size_bytes == size
@@ -247,9 +236,9 @@ def test_a_pull_never_overtakes_the_push_before_it():
     for tie_seed in range(8):
         wire = Wire(LAW, ["worker", "server"], tie_seed)
 
-        def send(_, network=wire.network):
-            network.send("worker", "server", "push", MB)
-            network.send("worker", "server", "pull", 0)
+        def send(_, wire=wire):
+            wire.send("worker", "server", "push", MB)
+            wire.send("worker", "server", "pull", 0)
 
         wire.kernel.call_at(0, send)
         wire.run()

@@ -13,7 +13,7 @@ from outpace.cluster.network import NetworkLaw
 from outpace.experiment.calibrating.measured import Measured
 from outpace.kernel import Kernel
 from outpace.simulation.network import network_of
-from outpace.simulation.network.links import Transfer
+from outpace.simulation.network.links import Parcel, Transfer
 from outpace.support.units import SECOND, nanoseconds
 from outpace.sync.messages import server_name, worker_name
 
@@ -88,19 +88,20 @@ def replay(law: NetworkLaw, messages: Messages) -> Floats:
     kernel = Kernel()
 
     def delivered(transfer: Transfer) -> None:
-        assert isinstance(transfer.message, int)
-        seconds[transfer.message] = (transfer.delivered - transfer.requested) / SECOND
+        assert isinstance(transfer.message, Parcel)
+        seconds[transfer.message.content] = (transfer.delivered - transfer.requested) / SECOND
 
     network = network_of(law, kernel, delivered)
     for name in sorted({name for ends in messages.ends for name in ends}):
-        network.add(name)
+        network.join(name)
 
     async def send() -> None:
         for place, (sender, receiver) in enumerate(messages.ends):
             wait = nanoseconds(float(messages.sent[place])) - kernel.now
             if wait > 0:
                 await kernel.sleep(wait / SECOND)
-            network.send(sender, receiver, place, messages.size_bytes[place])
+            parcel = Parcel(place, messages.size_bytes[place])
+            network.send(network.join(sender), receiver, parcel)
         await kernel.sleep(1e6)  # until all have arrived
 
     kernel.spawn(send(), "the replay")

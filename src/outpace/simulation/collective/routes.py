@@ -14,11 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from outpace.cluster.collective_rounds import Pattern, rounds_of
 from outpace.cluster.collectives import Costs
-from outpace.kernel import Future, Kernel, Mailbox, Walker
+from outpace.kernel import Future, Kernel, Walker
+from outpace.simulation.network.links import Node
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
@@ -30,7 +31,12 @@ Finished: TypeAlias = Callable[[int], None]  # a worker has the result
 class Chunk(Future[None]):
     """A message with a part of the value: done when the receiver has it."""
 
-    __slots__ = ()
+    __slots__ = ("nbytes",)
+    is_counted: ClassVar[bool] = True
+
+    def __init__(self, kernel: Kernel, name: str, nbytes: int) -> None:
+        super().__init__(kernel, name)
+        self.nbytes = nbytes
 
 
 class Formula:
@@ -38,7 +44,6 @@ class Formula:
 
     def __init__(self, kernel: Kernel, network: Network) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(network.paths)
-        self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
         self._under_way: dict[_Average, None] = {}
 
     def end(self) -> None:
@@ -87,12 +92,14 @@ class Formula:
         for member in members:
             self._network.join(worker_name(member))
         rounds, chunks = rounds_of(pattern, members)
+        size = -(-size_bytes // chunks)
+        chunk = Chunk(self._kernel, "a chunk that takes its time by the formula", size)
         now, begins = self._kernel.now, 0.0
 
         def arrived(what: tuple[int, int, Time]) -> None:
             sender, receiver, started = what
             names = worker_name(sender), worker_name(receiver)
-            self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
+            self._network.note(*names, chunk, started)
 
         for once in rounds:
             takes = self._costs.times(pattern, once, size_bytes / chunks)
@@ -132,9 +139,9 @@ class Messages:
         parts, chunks = _parts_of(pattern, tuple(members))
         size = -(-size_bytes // chunks)  # whole bytes
         for member, name in [(each, worker_name(each)) for each in members]:
-            mailbox = self._network.join(name)
+            node = self._network.join(name)
             walker = self._kernel.spawn(
-                self._take_part(member, mailbox, parts[member], size, finished),
+                self._take_part(member, node, parts[member], size, finished),
                 f"the messages of {name}",
                 daemon=True,
             )
@@ -143,18 +150,17 @@ class Messages:
     async def _take_part(
         self,
         member: int,
-        mailbox: Mailbox[Chunk],
+        node: Node,
         part: Sequence[_Turn],
         size: int,
         finished: Finished,
     ) -> None:
-        name = worker_name(member)
         for receivers, sent_to_it in part:
-            sent = [Chunk(self._kernel, f"a chunk of {name}") for _ in receivers]
+            sent = [Chunk(self._kernel, f"a chunk of {node.name}", size) for _ in receivers]
             for receiver, chunk in zip(receivers, sent, strict=True):
-                self._network.send(name, worker_name(receiver), chunk, size)
+                self._network.send(node, worker_name(receiver), chunk)
             for _ in range(sent_to_it):
-                (await mailbox.get()).set(None)
+                (await node.mailbox.get()).set(None)
             for chunk in sent:
                 await chunk
         finished(member)

@@ -66,7 +66,7 @@ class ServerFailures(Failures):
                 case Replace():
                     lost = Lost(order.worker, order.stays)
                     obeyed = partial(self._confirm, attempt, order)
-                    self._run.network.join(order.server).put(Order(lost, obeyed))
+                    self._run.network.join(order.server).mailbox.put(Order(lost, obeyed))
                 case Start():
                     self._replace(order)
                     ready = self.kernel.now + nanoseconds(self._repairs.worker_s)

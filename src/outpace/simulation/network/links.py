@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -15,11 +15,32 @@ from outpace.kernel import Mailbox
 from outpace.support.units import SECOND, Time
 
 
+class Message(Protocol):
+    """A message as the network sees it. Messages of strategies are such messages."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes on the network."""
+
+    @property
+    def is_counted(self) -> bool:
+        """True if it is among the messages of the run."""
+
+
+class Parcel(msgspec.Struct):
+    """Anything as a message of so many bytes."""
+
+    is_counted: ClassVar[bool] = True
+
+    content: Any
+    nbytes: int
+
+
 class Transfer(msgspec.Struct, eq=False):
     """One message on its way, with its times in nanoseconds."""
 
     link: NodePath
-    message: object
+    message: Message
     size_bytes: int
     requested: Time
     # For which it occupies both ends, in a serialised network; None: as its size says.
@@ -93,7 +114,7 @@ class Node:
     name: str
     mailbox: Mailbox[Any]
     nic: Nic
-    links: Links = field(init=False)
+    links: dict[str, NodePath] = field(default_factory=dict)  # on which it sends, by receiver
 
 
 @dataclass(slots=True, eq=False)
@@ -130,14 +151,3 @@ class NodePath:
         self.size = size_bytes
         self.duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
         return self.duration
-
-
-class Links(dict[str, NodePath]):
-    """The paths on which a node sends, by the name of the receiver, made when they are needed."""
-
-    def __init__(self, connect: Callable[[str], NodePath]) -> None:
-        self._connect = connect
-
-    def __missing__(self, receiver: str) -> NodePath:
-        link = self[receiver] = self._connect(receiver)
-        return link

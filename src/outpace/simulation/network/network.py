@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from outpace.cluster.delays import Lateness
@@ -14,7 +13,7 @@ from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
-from outpace.simulation.network.links import Links, Log, Nic, Node, NodePath, Transfer
+from outpace.simulation.network.links import Log, Message, Nic, Node, NodePath, Transfer
 from outpace.simulation.network.obstacles import Obstacles
 from outpace.support.units import Time, nanoseconds
 
@@ -64,64 +63,52 @@ class Network(ABC):
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
         self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
-        self._arrives = self._arrive  # kept: each `self._arrive` would make an object
 
-    def join(self, name: str) -> Mailbox[Any]:
-        """Add a node, or let another process take the place of one that was cut off."""
-        known = self._nodes.get(name)
-        return self.add(name) if known is None else known.mailbox
+    def join(self, name: str) -> Node:
+        """Return the node of this name, which is added if there is none.
 
-    def add(self, name: str) -> Mailbox[Any]:
-        """Add a node and return the mailbox in which its messages arrive.
-
-        Raises ValueError if there is a node of that name.
+        Another process may take the place of one that was cut off.
         """
-        if name in self._nodes:
-            raise ValueError(f"there already is a node {name!r}")
-        machine = self._machine_of.get(name, name)
-        if machine not in self._nics:
-            bandwidth = math.inf if self.paths is None else self.paths.bandwidth(name)
-            self._nics[machine] = Nic(bandwidth)
-        mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
-        node = self._nodes[name] = Node(name, mailbox, self._nics[machine])
-        node.links = Links(partial(self._connect, node))
-        return mailbox
-
-    def links_of(self, name: str) -> Links:
-        """Return the paths on which a node sends. Raises KeyError for an unknown node."""
-        return self._nodes[name].links
+        node = self._nodes.get(name)
+        if node is None:
+            machine = self._machine_of.get(name, name)
+            if machine not in self._nics:
+                bandwidth = math.inf if self.paths is None else self.paths.bandwidth(name)
+                self._nics[machine] = Nic(bandwidth)
+            mailbox = Mailbox[Any](self._kernel, f"the mailbox of {name}")
+            node = self._nodes[name] = Node(name, mailbox, self._nics[machine])
+        return node
 
     def send(
         self,
-        sender: str,
+        sender: Node,
         receiver: str,
-        message: object,
-        size_bytes: int,
+        message: Message,
+        *others: Message,
         duration: Time | None = None,
     ) -> None:
-        """Send a message; messages from one node to another stay in order.
+        """Send messages; those from one node to another stay in order.
 
-        `duration`: nanoseconds for which it occupies both ends, in a serialised network; by default
-        they follow from its size. Raises KeyError for an unknown node.
+        Args:
+            message: may have bytes.
+            others: leave with it, and have no bytes.
+            duration: nanoseconds for which the message occupies both ends, in a serialised network;
+                by default they follow from its bytes.
+
+        Raises:
+            KeyError: if there is no such receiver.
         """
-        self.carry(self._nodes[sender].links[receiver], message, size_bytes, duration)
-
-    def carry(
-        self,
-        link: NodePath,
-        message: object,
-        size_bytes: int,
-        duration: Time | None = None,
-        followers: Sequence[object] = (),
-    ) -> None:
-        """Send a message on a path; see `send`. followers: leave with it, and have no bytes."""
+        try:
+            link = sender.links[receiver]
+        except KeyError:
+            link = sender.links[receiver] = self._connect(sender, receiver)
         self._sent += 1
-        self.messages += 1
-        now = self._kernel.now
+        self.messages += message.is_counted
+        now, size_bytes = self._kernel.now, message.nbytes
         first = last = Transfer(link, message, size_bytes, now, duration, self._sent)
-        for follower in followers:
+        for other in others:
             self.messages += 1
-            last.after = last = Transfer(link, follower, 0, now)
+            last.after = last = Transfer(link, other, 0, now)
         if not link.local:
             self.bytes_sent += size_bytes
         self._queue(first)
@@ -171,13 +158,12 @@ class Network(ABC):
     def is_logged(self) -> bool:
         return self._log is not None
 
-    def note(
-        self, sender: str, receiver: str, message: object, size_bytes: int, started: Time
-    ) -> None:
+    def note(self, sender: str, receiver: str, message: Message, started: Time) -> None:
         """Log a message that arrives now although it was not sent: a formula gave its times."""
         if self._log is None:
             return
-        transfer = Transfer(self.links_of(sender)[receiver], message, size_bytes, started)
+        link = self._connect(self.join(sender), receiver)
+        transfer = Transfer(link, message, message.nbytes, started)
         transfer.started, transfer.delivered = started, self._kernel.now
         self._log(transfer)
 
@@ -207,7 +193,7 @@ class Network(ABC):
             link.last.after, link.last = first, last
         elif delay:
             link.last, link.arrival = last, arrival
-            kernel.call_after(delay, self._arrives, first)
+            kernel.call_after(delay, self._arrive, first)
         else:
             self._arrive(first)
 
@@ -240,5 +226,5 @@ class Network(ABC):
             self._log(transfer)
 
 
-def _nowhere(message: object) -> None:
+def _nowhere(message: Message) -> None:
     """Drop a message."""

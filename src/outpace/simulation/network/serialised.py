@@ -27,19 +27,12 @@ busy, so a message sent at that very moment cannot overtake those that wait.
 
 from __future__ import annotations
 
-from typing import Any
-
 from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.network import Network
 
 
 class SerialisedNetwork(Network):
     """A network in which each node sends one message and receives one message at a time."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Kept: each `self._send_next` would make an object, one for each event.
-        self._sender_is_free, self._receiver_is_free = self._send_next, self._wake_receiver
 
     def _queue(self, transfer: Transfer) -> None:
         link, now = transfer.link, transfer.requested
@@ -118,10 +111,10 @@ class SerialisedNetwork(Network):
             sender.sending_until = receiver.receiving_until = now + duration
             if receiver.waiting and not receiver.receive_wake:
                 receiver.receive_wake = True
-                kernel.call_after(duration, self._receiver_is_free, receiver)
+                kernel.call_after(duration, self._wake_receiver, receiver)
             if sender.queued and not sender.send_wake:
                 sender.send_wake = True
-                kernel.call_after(duration, self._sender_is_free, sender, True)
+                kernel.call_after(duration, self._send_next, sender, True)
         if link.unsent is transfer:
             link.unsent = None
         self._arrive_after(duration + link.latency, transfer)
@@ -131,11 +124,11 @@ class SerialisedNetwork(Network):
     def _wake_sender_later(self, sender: Nic) -> None:
         sender.send_wake = True
         # Late: receivers that become free at the same time serve earlier requests first.
-        self._kernel.call_at(sender.sending_until, self._sender_is_free, sender, late=True)
+        self._kernel.call_at(sender.sending_until, self._send_next, sender, late=True)
 
     def _wake_receiver_later(self, receiver: Nic) -> None:
         receiver.receive_wake = True
-        self._kernel.call_at(receiver.receiving_until, self._receiver_is_free, receiver)
+        self._kernel.call_at(receiver.receiving_until, self._wake_receiver, receiver)
 
     def _wake_receiver(self, receiver: Nic) -> None:
         """Serve requests, oldest first, until the receiver is busy again."""
