@@ -5,6 +5,7 @@ import math
 import pytest
 
 from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, WalkerError
+from outpace.support.units import SECOND
 
 
 def finish(kernel, body):
@@ -51,14 +52,6 @@ def test_a_deadlock_says_what_each_walker_waits_for():
     kernel.close()
 
 
-def test_only_a_walker_can_block():
-    kernel = Kernel()
-    with pytest.raises(RuntimeError, match="only a walker can block"):
-        kernel.sleep(1)
-    with pytest.raises(RuntimeError, match="only a walker can block"), kernel.timeout(1):
-        pass
-
-
 # -- sleep -------------------------------------------------------------------------
 
 
@@ -67,49 +60,12 @@ def test_a_sleep_that_is_negative_or_not_finite_is_refused(duration_s):
     kernel = Kernel()
 
     async def walk():
-        with pytest.raises(ValueError, match="walker cannot sleep for"):
-            kernel.sleep(duration_s)
+        with pytest.raises(ValueError, match="nothing can sleep for"):
+            await kernel.sleep(duration_s)
         await kernel.sleep(1)  # nothing was left behind
 
     kernel.spawn(walk(), "walker")
     assert kernel.run() == 1_000_000_000
-
-
-@pytest.mark.parametrize("then", ["sleep", "get", "wait", "future"])
-def test_a_sleep_that_is_not_awaited_is_detected_at_the_next_blocking_call(then):
-    kernel = Kernel()
-    box, future = Mailbox(kernel), Future(kernel)
-
-    async def walk():
-        kernel.sleep(1)
-        if then == "sleep":
-            await kernel.sleep(1)
-        elif then == "get":
-            await box.get()
-        elif then == "wait":
-            await kernel.wait()
-        else:
-            await future
-
-    kernel.spawn(walk(), "walker")
-    with pytest.raises(WalkerError, match="walker: a sleep was not awaited"):
-        kernel.run()
-
-
-def test_a_sleep_that_is_not_awaited_before_the_end_is_an_error_of_that_walker():
-    kernel = Kernel()
-
-    async def careless():
-        kernel.sleep(1)
-
-    async def other():
-        await kernel.sleep(2)
-
-    kernel.spawn(careless(), "careless")
-    kernel.spawn(other(), "other")
-    with pytest.raises(WalkerError, match="careless"):
-        kernel.run()
-    kernel.close()
 
 
 def test_awaiting_what_the_kernel_does_not_know_is_an_error_not_a_lost_walker():
@@ -298,3 +254,81 @@ def test_unwanted_messages_are_dropped_and_the_others_keep_their_order():
         box.put(number)
     box.drop(lambda number: number % 2 == 1)
     assert [box.get_nowait() for _ in range(4)] == [0, 2, 4, None]
+
+
+# -- several messages ----------------------------------------------------------------------
+
+
+def collected(times, count):
+    """When a walker had each of its lists of `count` messages, which arrive at these times."""
+    kernel = Kernel()
+    box, seen = Mailbox(kernel, "the box"), []
+
+    async def take():
+        for _ in range(len(times) // count):
+            messages = await box.get_several(count)
+            seen.append((kernel.now, messages))
+
+    kernel.spawn(take(), "the taker")
+    for number, time in enumerate(times):
+        kernel.call_at(time, box.put, number)
+    kernel.run()
+    return seen
+
+
+def test_several_messages_are_received_in_order_when_the_last_of_them_has_come():
+    assert collected([1, 2, 5, 5, 9, 12], 3) == [(5, [0, 1, 2]), (12, [3, 4, 5])]
+
+
+def test_several_messages_that_are_there_are_received_at_once():
+    kernel = Kernel()
+    box = Mailbox(kernel)
+    for number in range(3):
+        box.put(number)
+
+    async def take():
+        return [await box.get_several(2), len(box)]
+
+    found = []
+
+    async def check():
+        found.append(await take())
+
+    kernel.spawn(check())
+    kernel.run()
+    assert found == [[[0, 1], 1]]
+
+
+def test_a_walker_that_ends_while_it_waits_for_several_leaves_what_has_come():
+    kernel = Kernel()
+    box, seen = Mailbox(kernel), []
+
+    async def take():
+        await box.get_several(3)
+
+    async def other():
+        await kernel.sleep(2 / SECOND)
+        kernel.end(taker)
+        box.put("b")
+        seen.extend([await box.get(), await box.get()])
+
+    taker = kernel.spawn(take())
+    kernel.spawn(other())
+    kernel.call_at(1, box.put, "a")
+    kernel.run()
+    assert seen == ["a", "b"]
+
+
+def test_a_deadlock_says_since_when_the_next_of_several_messages_is_awaited():
+    kernel = Kernel()
+    box = Mailbox(kernel, "the box")
+
+    async def take():
+        await box.get_several(3)
+
+    kernel.spawn(take(), "the taker")
+    for time in (SECOND, 2 * SECOND):
+        kernel.call_at(time, box.put, time)
+    expected = r"the taker waits for a message in the box since 2\.000000 s"
+    with pytest.raises(DeadlockError, match=expected):
+        kernel.run()

@@ -9,7 +9,7 @@ Every runtime relies on these rules:
 2. Events fall due by (time, order of creation); those marked late, such as the end of
    `Mailbox.get_within`, come after all others of their time. `tie_seed` shuffles both orders
    among equals, so that tests find code that depends on them. How an event was made
-   (`call_at`, `call_after`, `set_alarm`, a sleep) does not matter for its place.
+   (`call_at`, `set_alarm`, a sleep) does not matter for its place.
 3. A walker that was given a value receives it, whatever else happens in the same instant:
    timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
    is lost.

@@ -1,13 +1,8 @@
 """The kernel: it drives walkers. Its rules are at the head of the package.
 
-Half of the time of such a kernel goes into its heap. So events are tuples, which compare in C.
-A sleep makes no generator (it awaits a constant), its walker is resumed straight from the
-heap, and its event stays on top meanwhile, *spent*: the next sleep replaces it, with one sift
-instead of two.
-
-Calls after equal delays are due in the order in which they are made, so a queue per delay, a
-*lane*, keeps them sorted without comparing them. Only the first event of each lane is in a heap,
-which stays small however many events there are.
+Events are tuples in one heap, which compare in C. A walker blocks by yielding: an integer is the
+time at which it is to be resumed, straight from the heap; anything else is something `Awaited`,
+among whose waiters it is until that makes it ready.
 """
 
 from __future__ import annotations
@@ -15,27 +10,23 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from itertools import count
 from types import coroutine
 from typing import Any, Final, NoReturn, TypeAlias
 
 from outpace.errors import RunError
-from outpace.kernel.waiting import LAST, LATE, PLAIN_WAIT, TimedOut, Walker
+from outpace.kernel.waiting import LAST, LATE, Awaited, Notification, TimedOut, Walker
 from outpace.support.units import Time, seconds
 
 Clock: TypeAlias = Callable[[Time | None], Time | None]
 # (due, order, function, argument), or (due, order, None, walker) for a sleep. Orders differ, so
 # functions are never compared.
 Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
-# (due, order, function, argument, lane)
-LaneEvent: TypeAlias = tuple[Time, int, Callable[[Any], None], Any, deque[Any]]
 
 _MANY_DEAD: Final = 100
-_MOST_LANES: Final = 1000
 
 
 def virtual_clock(next_event: Time | None) -> Time | None:
@@ -61,16 +52,6 @@ class _Strike(BaseException):
 
     `except Exception` in a program does not catch it.
     """
-
-
-class _Yield:
-    """Gives control to the kernel once when awaited: a `yield` without a generator."""
-
-    __slots__ = ()
-    __await__ = staticmethod(partial(iter, (None,)))
-
-
-_YIELD = _Yield()
 
 
 class Alarm:
@@ -106,12 +87,8 @@ class Kernel:
         self.now: Time = 0
         self._clock = clock
         self._events: list[Event] = []
-        self._lanes: dict[Time, deque[LaneEvent]] = {}  # by delay; + LATE: of late calls
-        self._heads: list[LaneEvent] = []  # a heap of the first events of lanes
-        self._spent = False  # the first event is that of the walker being resumed
         self._dead = 0  # approximate number of events that will not fall due
         self._limit: Alarm | None = None  # of this call of run()
-        self._stops = 0  # events that may end it
         self._ready: deque[Walker] = deque()
         self._walkers: dict[Walker, None] = {}  # that are not done, in order of spawning
         self._foreground = 0  # number of walkers that are not daemons
@@ -131,30 +108,20 @@ class Kernel:
         self._ready.append(walker)
         return walker
 
-    def sleep(self, duration_s: float) -> Awaitable[None]:
-        """Block for `duration_s` seconds; 0: until all ready walkers have run. Await it at once.
+    @coroutine
+    def sleep(self, duration_s: float) -> Generator[Time, None, None]:
+        """Block for `duration_s` seconds; 0: until all ready walkers have run.
 
         Raises ValueError if the duration is negative or not finite.
         """
-        walker = self._current or self._no_walker()
-        if walker._blocked_on is not None:
-            raise RuntimeError(f"{walker.name}: a sleep was not awaited")
         if not 0.0 <= duration_s < math.inf:
-            raise ValueError(f"{walker.name} cannot sleep for {duration_s} s")
-        due = self.now + math.floor(duration_s * 1e9 + 0.5)
-        event = walker._blocked_on = (due, next(self._orders), None, walker)
-        if self._spent:
-            self._spent = False
-            heapreplace(self._events, event)
-        else:
-            heappush(self._events, event)
-        return _YIELD
+            raise ValueError(f"nothing can sleep for {duration_s} s")
+        yield self.now + math.floor(duration_s * 1e9 + 0.5)
 
     @coroutine
-    def wait(self) -> Generator[None, Any, Any]:
+    def wait(self) -> Generator[Notification, Any, Any]:
         """Block until `notify` is called on this walker; return the value given there."""
-        self._block_on(PLAIN_WAIT)
-        return (yield)
+        return (yield Notification("a notification"))
 
     @contextmanager
     def timeout(self, duration_s: float, *, place: int = 0) -> Iterator[None]:
@@ -164,7 +131,9 @@ class Kernel:
         """
         if not 0.0 <= duration_s < math.inf:
             raise ValueError(f"a timeout cannot be {duration_s} s")
-        walker, strike = self._current or self._no_walker(), _Strike()
+        walker, strike = self._current, _Strike()
+        if walker is None:
+            raise RuntimeError("only a walker can have a timeout: use it in a coroutine of spawn()")
         due = self.now + math.floor(duration_s * 1e9 + 0.5)
         alarm = self.set_alarm(due, lambda: self._interrupt(walker, strike), place)
         try:
@@ -179,7 +148,7 @@ class Kernel:
     @property
     def nothing_due(self) -> bool:
         """True if, beside the caller, only limits of this run will fall due."""
-        return not (self._ready or self._heads) and all(
+        return not self._ready and all(
             self._is_dead(event)
             or event[2] == self._end
             or (event[2] is _ring and event[3] is self._limit)
@@ -199,24 +168,6 @@ class Kernel:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
         order = next(self._orders) + LATE if late else next(self._orders)
         heappush(self._events, (time, order, function, argument))
-
-    def call_after(
-        self, delay: Time, function: Callable[[Any], None], argument: Any = None, late: bool = False
-    ) -> None:
-        """Call `function(argument)` in `delay` ns, as `call_at` does; for delays that recur.
-
-        It takes less time than `call_at`, and the time does not grow with the number of events.
-        """
-        key = delay + LATE if late else delay
-        lane = self._lanes[key] if key in self._lanes else self._new_lane(delay, key)
-        if lane is None:
-            self.call_at(self.now + delay, function, argument, late)
-            return
-        order = next(self._orders) + LATE if late else next(self._orders)
-        event = self.now + delay, order, function, argument, lane
-        if not lane:
-            heappush(self._heads, event)
-        lane.append(event)
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
         """Call `function()` at `time` (ns) unless called off; `place` is added to its order.
@@ -248,12 +199,6 @@ class Kernel:
             moved = self._events[place] = (due + shift, order, function, argument)
             if function is None and argument._blocked_on is event:
                 argument._blocked_on = moved
-        for lane in self._lanes.values():
-            for _ in range(len(lane)):
-                at, order, call, given, _ = lane.popleft()
-                lane.append((at + shift, order, call, given, lane))
-        self._heads[:] = [lane[0] for lane in self._lanes.values() if lane]
-        heapify(self._heads)
         for walker in self._walkers:
             walker.waiting_since += shift
 
@@ -263,7 +208,6 @@ class Kernel:
         Args:
             if_idle: only if all walkers but daemons are done then.
         """
-        self._stops += 1
         heappush(self._events, (self.now, LAST + next(self._orders), self._end, if_idle))
 
     def run(self, until: Time | None = None) -> Time:
@@ -274,8 +218,7 @@ class Kernel:
         """
 
         def limit() -> None:
-            nothing = not self._heads and all(map(self._is_dead, self._events))
-            if self._clock is virtual_clock and nothing:
+            if self._clock is virtual_clock and all(map(self._is_dead, self._events)):
                 # Time has jumped to the limit: it ended when the last walker began to wait.
                 since = (walker.waiting_since for walker in self._walkers)
                 self.now = max(since, default=self.now)
@@ -292,87 +235,64 @@ class Kernel:
             return self.now
         finally:
             self._current = None
-            if self._spent:
-                self._spent = False
-                heappop(self._events)
             if self._limit is not None:
                 self.call_off(self._limit)
                 self._limit = None
-            if self._stops:  # it has ended otherwise
-                self._stops = 0
-                self._events[:] = [event for event in self._events if event[2] != self._end]
-                heapify(self._events)
+            self._events[:] = [event for event in self._events if event[2] != self._end]
+            heapify(self._events)
 
     def _run(self) -> NoReturn:
-        ready, events, heads, ties = self._ready, self._events, self._heads, self._ties
+        ready, events, ties = self._ready, self._events, self._ties
         virtual = self._clock is virtual_clock
         while True:
             if ready:
                 if ties is not None:
                     ready.rotate(-ties.randrange(len(ready)))
                 walker = ready.popleft()
-                value = walker._given
             else:
                 if not virtual and not self._wait_for_clock():
                     continue  # something arrived from outside: rule 1
-                if heads and (not events or heads[0] < events[0]):
-                    due, _, call, argument, lane = heads[0]
-                    lane.popleft()
-                    if lane:
-                        heapreplace(heads, lane[0])
-                    else:
-                        heappop(heads)
-                    self._current = None
-                    if virtual:
-                        self.now = due
-                    call(argument)
-                    continue
                 if not events:
                     raise self._deadlock()
-                due, _, function, walker = event = events[0]
-                if function is not None:
-                    heappop(events)
-                    if function is _ring and walker.dead:
+                event = heappop(events)
+                due, _, function, argument = event
+                if function is None:
+                    walker = argument
+                    if walker._blocked_on is not event:  # its sleep was interrupted
                         continue
-                    self._current = None
-                    if virtual:
-                        self.now = due
-                    function(walker)
-                    continue
-                if walker._blocked_on is not event:  # its sleep was interrupted
-                    heappop(events)
+                    walker._blocked_on = None
+                elif function is _ring and argument.dead:
                     continue
                 if virtual:
                     self.now = due
-                if ties is None:
-                    self._spent = True
-                else:  # new events may sort before it
-                    heappop(events)
-                walker._blocked_on = value = None
+                if function is not None:
+                    self._current = None
+                    function(argument)
+                    continue
             self._current = walker
             try:
-                walker._step(value)
+                awaited = walker._step(walker._given)
             except StopIteration:
                 self._finish(walker)
-                if walker._blocked_on is not None:
-                    raise self._careless(walker, "ended with a sleep not awaited") from None
+                continue
             except Exception as error:
                 self._finish(walker)
                 raise WalkerError(walker.name, self.now, error) from error
+            walker.waiting_since = self.now
+            if type(awaited) is int:
+                event = walker._blocked_on = (awaited, next(self._orders), None, walker)
+                heappush(events, event)
+            elif isinstance(awaited, Awaited):
+                awaited._waiters.append(walker)
+                walker._blocked_on = awaited
             else:
-                if walker._blocked_on is None:
-                    self._finish(walker)
-                    raise self._careless(walker, "awaited something that is not the kernel's")
-            if self._spent:
-                self._spent = False
-                heappop(events)
+                self._finish(walker)
+                stray = RuntimeError(f"it awaited {awaited!r}, which is not the kernel's")
+                raise WalkerError(walker.name, self.now, stray)
 
     def _wait_for_clock(self) -> bool:
         """Let a real clock run to the next event. True if it is due and nothing is ready."""
-        events, heads = self._events, self._heads
-        due = events[0][0] if events else None
-        if heads and (due is None or heads[0][0] < due):
-            due = heads[0][0]
+        due = self._events[0][0] if self._events else None
         now = self._clock(due)
         if now is None:
             raise self._deadlock()
@@ -383,39 +303,30 @@ class Kernel:
     def end(self, walker: Walker) -> None:
         """End one walker where it stands, as if its process were killed; nothing if it is done.
 
-        What it waited for goes to others; a message that it was given and has not read is lost. It
-        cleans up (`finally`), and a walker that awaits it goes on. The run ends if it was the last
-        walker that is no daemon. Raises RuntimeError if it is the walker that runs now.
+        What it waited for goes to others. It cleans up (`finally`), and a walker that awaits it
+        is resumed. The run ends if it was the last walker that is no daemon. Raises RuntimeError if
+        it is the walker that runs now.
         """
         if walker.done:
             return
         if walker is self._current:
             raise RuntimeError(f"{walker.name} cannot end itself: it returns instead")
-        blocked_on, walker._blocked_on = walker._blocked_on, None
-        if blocked_on is None:
+        if not self._unblock(walker):
             self._ready.remove(walker)
-        elif isinstance(blocked_on, tuple):
-            self._count_dead()
-        else:
-            blocked_on._forget(walker)
         walker._coroutine.close()
         self._finish(walker)
 
     def close(self) -> None:
         """End every walker where it stands and let it clean up, for a run that ends early."""
         for walker in list(self._walkers):
-            if walker._blocked_on is not None and not isinstance(walker._blocked_on, tuple):
-                # An exception of a signal handler may have come while the walker was being woken.
-                with suppress(ValueError):
-                    walker._blocked_on._forget(walker)  # so that a mailbox keeps its messages
-            walker._blocked_on = None
+            # An exception of a signal handler may have come while the walker was being woken.
+            with suppress(ValueError):
+                self._unblock(walker)  # so that no mailbox wakes it
             walker._coroutine.close()
             walker.set(None)
         self._walkers.clear()
         self._ready.clear()
         self._events.clear()
-        self._heads.clear()
-        self._lanes.clear()
         self._foreground = 0
 
     # -- inside ----------------------------------------------------------------
@@ -429,20 +340,7 @@ class Kernel:
                 # After everything that is due now: a last message may start new work.
                 self.stop(if_idle=True)
 
-    def _new_lane(self, delay: Time, key: Time) -> deque[LaneEvent] | None:
-        """Return the lane of a new delay; None: such calls go to the heap with the others.
-
-        Ties that are shuffled need a heap. Lanes beyond some hundreds bring nothing.
-        """
-        if delay < 0:
-            raise ValueError(f"a delay of {delay} ns is not possible")
-        if self._ties is not None or len(self._lanes) >= _MOST_LANES:
-            return None
-        lane = self._lanes[key] = deque()
-        return lane
-
     def _end(self, if_idle: bool) -> None:
-        self._stops -= 1
         if not (if_idle and self._foreground):
             raise _End
 
@@ -451,9 +349,8 @@ class Kernel:
         self._dead += 1
         events = self._events
         if self._dead > _MANY_DEAD and 2 * self._dead > len(events):
-            spent = events[:1] if self._spent else []
-            events[:] = spent + [event for event in events if not self._is_dead(event)]
-            heapify(events)  # the spent one stays first: events made since sort after it
+            events[:] = [event for event in events if not self._is_dead(event)]
+            heapify(events)
             self._dead = 0
 
     @staticmethod
@@ -463,39 +360,30 @@ class Kernel:
             return argument._blocked_on is not event
         return function is _ring and argument.dead
 
-    def _block_on(self, what: Any) -> Walker:
-        walker = self._current or self._no_walker()
-        if walker._blocked_on is not None:
-            raise RuntimeError(f"{walker.name}: a sleep was not awaited")
-        walker._blocked_on, walker.waiting_since = what, self.now
-        return walker
-
-    def _no_walker(self) -> NoReturn:
-        raise RuntimeError("only a walker can block: await this in a coroutine given to spawn()")
-
-    def _make_ready(self, walker: Walker, value: Any) -> None:
-        walker._blocked_on, walker._given = None, value
+    def _make_ready(self, walker: Walker) -> None:
+        walker._blocked_on = None
         self._ready.append(walker)
+
+    def _unblock(self, walker: Walker) -> bool:
+        """Let a walker wait no longer; False if it does not wait."""
+        blocked_on, walker._blocked_on = walker._blocked_on, None
+        if isinstance(blocked_on, tuple):  # the event of its sleep is dead now
+            self._count_dead()
+        elif blocked_on is not None:
+            blocked_on._waiters.remove(walker)
+        return blocked_on is not None
 
     def _interrupt(self, walker: Walker, error: BaseException) -> None:
         """Throw an exception into a walker if it is blocked."""
-        blocked_on = walker._blocked_on
-        if blocked_on is None:
+        if not self._unblock(walker):
             return
-        if isinstance(blocked_on, tuple):  # the event of its sleep is dead now
-            self._count_dead()
-        else:
-            blocked_on._forget(walker)
 
         def throw(_: Any) -> Any:
             walker._step = walker._coroutine.send
             return walker._coroutine.throw(error)
 
         walker._step = throw
-        self._make_ready(walker, None)
-
-    def _careless(self, walker: Walker, did: str) -> WalkerError:
-        return WalkerError(walker.name, self.now, RuntimeError(f"it {did}"))
+        self._make_ready(walker)
 
     def _deadlock(self) -> DeadlockError:
         waiting = "\n".join(

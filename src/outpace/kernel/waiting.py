@@ -1,6 +1,7 @@
 """The things that a walker can wait for.
 
-The value of a future, the end of another walker, a message, a call.
+The value of a future, the end of another walker, a message, a notification. To wait for one of
+them is to yield it to the kernel, which adds the walker to its waiters.
 
 For speed, these classes and the kernel use each other's private attributes.
 """
@@ -28,16 +29,34 @@ class TimedOut(TimeoutError):
     """The time of a `Kernel.timeout` block is over."""
 
 
-class Future(Generic[T]):
+class Awaited:
+    """Something that walkers can wait for."""
+
+    __slots__ = ("_waiters", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._waiters: deque[Walker] = deque()  # longest waiting first
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Notification(Awaited):
+    """A call of `Walker.notify`, which one walker waits for."""
+
+    __slots__ = ()
+
+
+class Future(Awaited, Generic[T]):
     """A value that is set later. Any number of walkers may await it."""
 
-    __slots__ = ("_kernel", "_value", "_waiters", "done", "name")
+    __slots__ = ("_kernel", "_value", "done")
 
     def __init__(self, kernel: Kernel, name: str = "a future") -> None:
-        self.name, self.done = name, False
-        self._kernel = kernel
+        super().__init__(name)
+        self._kernel, self.done = kernel, False
         self._value: Any = None
-        self._waiters: deque[Walker] = deque()
 
     def set(self, value: T) -> None:
         """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
@@ -45,20 +64,13 @@ class Future(Generic[T]):
             raise RuntimeError(f"{self.name} already has a value")
         self.done, self._value = True, value
         while self._waiters:
-            self._kernel._make_ready(self._waiters.popleft(), None)
+            self._kernel._make_ready(self._waiters.popleft())
 
-    def __await__(self) -> Generator[None, Any, T]:
+    def __await__(self) -> Generator[Future[T], Any, T]:
         if not self.done:
-            self._waiters.append(self._kernel._block_on(self))
-            yield
+            yield self
         value: T = self._value
         return value
-
-    def _forget(self, walker: Walker) -> None:
-        self._waiters.remove(walker)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Walker(Future[None]):
@@ -73,71 +85,65 @@ class Walker(Future[None]):
         self.daemon, self._coroutine = daemon, body
         self.waiting_since: Time = kernel.now
         self._step: Callable[[Any], Any] = body.send  # resumes it with _given
-        self._given: Any = None  # the return value of the blocking call
-        self._blocked_on: Any = None  # an Event, Future, Mailbox or PLAIN_WAIT
+        self._given: Any = None  # the value of its last notification
+        self._blocked_on: Any = None  # an Event or something Awaited; None: it is ready, or runs
 
     def notify(self, value: Any = None) -> bool:
         """End the walker's `Kernel.wait()`, which returns `value`. False if it is in none."""
-        if self._blocked_on is not PLAIN_WAIT:
+        if not isinstance(self._blocked_on, Notification):
             return False
-        self._kernel._make_ready(self, value)
+        self._given = value
+        self._kernel._make_ready(self)
         return True
 
     def __str__(self) -> str:
         return f"the end of {self.name}"
 
 
-class Mailbox(Generic[T]):
+class Mailbox(Awaited, Generic[T]):
     """A first-in, first-out queue of messages, each for one receiver."""
 
-    __slots__ = ("_collector", "_kernel", "_messages", "_ready", "_waiters", "_wanted", "name")
+    __slots__ = ("_kernel", "_messages", "_missing", "_ready")
 
     def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
-        self.name = name
+        super().__init__(name)
         self._kernel, self._ready = kernel, kernel._ready
         self._messages: deque[T] = deque()
-        self._waiters: deque[Walker] = deque()
-        self._collector: Walker | None = None  # waits for several messages: so many
-        self._wanted = 0
+        self._missing = 1  # so many more messages wake the receiver that waits
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def put(self, message: T) -> None:
-        """Hand the message to the receiver that has waited longest, or keep it for the next."""
+        """Add a message, and wake the receiver that has waited longest if it has enough now."""
+        self._messages.append(message)
         if self._waiters:
-            walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
-            walker._blocked_on, walker._given = None, message
-            self._ready.append(walker)
-        else:
-            self._messages.append(message)
-            collector = self._collector
-            if collector is not None:
-                if len(self._messages) < self._wanted:
-                    collector.waiting_since = self._kernel.now
-                else:
-                    self._collector = None
-                    self._kernel._make_ready(collector, None)
+            if self._missing > 1:
+                self._missing -= 1
+                self._waiters[0].waiting_since = self._kernel.now
+            else:
+                walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
+                walker._blocked_on = None
+                self._ready.append(walker)
 
     @coroutine
-    def get(self) -> Generator[None, Any, T]:
+    def get(self) -> Generator[Mailbox[T], Any, T]:
         """Return the next message; block until there is one."""
-        if self._messages:
-            return self._messages.popleft()
-        self._waiters.append(self._kernel._block_on(self))
-        message: T = yield
-        return message
+        while not self._messages:
+            self._missing = 1
+            yield self
+        return self._messages.popleft()
 
     @coroutine
-    def get_several(self, count: int) -> Generator[None, Any, list[T]]:
+    def get_several(self, count: int) -> Generator[Mailbox[T], Any, list[T]]:
         """Return the next `count` messages; block until there are so many.
 
         For a mailbox with one receiver, which is resumed once instead of for each message.
         """
         messages = self._messages
         while len(messages) < count:
-            self._collector, self._wanted = self._kernel._block_on(self), count
-            yield
+            self._missing = count - len(messages)
+            yield self
         return [messages.popleft() for _ in range(count)]
 
     def clear(self) -> None:
@@ -168,22 +174,5 @@ class Mailbox(Generic[T]):
         except TimedOut:
             return None
 
-    def _forget(self, walker: Walker) -> None:
-        if walker is self._collector:
-            self._collector = None
-        else:
-            self._waiters.remove(walker)
-
     def __str__(self) -> str:
         return f"a message in {self.name}"
-
-
-class _PlainWait:
-    def _forget(self, walker: Walker) -> None:
-        pass
-
-    def __str__(self) -> str:
-        return "a notification"
-
-
-PLAIN_WAIT = _PlainWait()

@@ -193,7 +193,7 @@ class Network(ABC):
             link.last.after, link.last = first, last
         elif delay:
             link.last, link.arrival = last, arrival
-            kernel.call_after(delay, self._arrive, first)
+            kernel.call_at(arrival, self._arrive, first)
         else:
             self._arrive(first)
 

@@ -111,10 +111,10 @@ class SerialisedNetwork(Network):
             sender.sending_until = receiver.receiving_until = now + duration
             if receiver.waiting and not receiver.receive_wake:
                 receiver.receive_wake = True
-                kernel.call_after(duration, self._wake_receiver, receiver)
+                kernel.call_at(now + duration, self._wake_receiver, receiver)
             if sender.queued and not sender.send_wake:
                 sender.send_wake = True
-                kernel.call_after(duration, self._send_next, sender, True)
+                kernel.call_at(now + duration, self._send_next, sender, late=True)
         if link.unsent is transfer:
             link.unsent = None
         self._arrive_after(duration + link.latency, transfer)
