@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final, TypeVar
 
 from outpace.kernel import Future
+from outpace.record.recorder import Average, Recorder
 from outpace.support.units import Time
+from outpace.sync.checkpoint.workers import Restored
+from outpace.sync.peers.context import AccumulatedGradient
+
+BEGINNING: Final = Restored()
+AccumulatedT = TypeVar("AccumulatedT", bound=AccumulatedGradient)
 
 
 @dataclass(slots=True, eq=False)
@@ -48,20 +54,30 @@ class PendingExchange(Pending):
     members: list[int] = field(init=False)
 
 
-class SinceJoining:
-    """What a worker has computed since it last joined an average.
+class PeerProgress:
+    """What a worker has computed since it last joined an average, and how long beside averages.
 
     Attributes:
+        restored: what the worker had beside its models at a checkpoint.
         versions: of the common model at which gradients were computed that no all-reduce has yet.
         iteration: the last one that was computed; -1: none was.
         joined_after: the iteration after which, or beside which, it joined an average.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worker: int, recorder: Recorder, restored: Restored = BEGINNING) -> None:
+        self._worker, self._recorder, self.restored = worker, recorder, restored
         self.versions: list[int] = []
         self.iteration = self.joined_after = -1
         self._spans: list[tuple[Time, Time]] | None = None  # of computation, during an average
         self._since: Time | None = None  # the computation that is under way
+
+    def accumulated(self, empty: AccumulatedT) -> AccumulatedT:
+        """Return this sum with the gradients that the worker had accumulated at a checkpoint."""
+        before = self.restored.accumulated
+        if before is not None:
+            empty.restore(before.parts, before.count)
+            self.versions = [version for _, version in before.pushes]
+        return empty
 
     def computes(self, now: Time) -> None:
         """The worker begins to compute."""
@@ -93,9 +109,11 @@ class SinceJoining:
         """The worker averages with another one, after or beside this iteration."""
         self._spans, self.joined_after = [], iteration
 
-    def computing_between(self, joined: Time, ended: Time) -> Time:
-        """Return how long the worker has computed within this span of an average, now over."""
+    def averaged(self, average: Average) -> None:
+        """Record an average that is over, and how long the worker has computed beside it."""
         spans, self._spans = self._spans or [], None
+        joined, ended = average.joined, average.ended
         if self._since is not None:
             spans.append((self._since, ended))
-        return sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
+        computing = sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
+        self._recorder.averaged(self._worker, self.joined_after, average, computing)

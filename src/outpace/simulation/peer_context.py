@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Block
-from outpace.engine.peers import Pending, PendingExchange, SinceJoining
+from outpace.engine.peers import PeerProgress, Pending, PendingExchange
 from outpace.kernel import Future
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.computing import WorkerLeft
@@ -31,13 +31,12 @@ class SimulatedPeer:
         self.worker, self.workers = worker, run.experiment.workers
         self.first_iteration = peers.first[worker]
         self._peers, self._models, self._kernel = peers, peers.models, run.kernel
-        self._restored = peers.models.restored[worker]
         process = run.life.process(worker_name(worker))
         computation = run.body.computation(run, worker, process)
         self._execute, self.must_stop = computation.execute, computation.must_stop
         self.iteration_finished = computation.iteration_finished
         self._common = peers.models.common(worker)
-        self.computed = SinceJoining()
+        self.progress = PeerProgress(worker, run.recorder, peers.models.restored[worker])
 
     @property
     def now(self) -> Time:
@@ -45,7 +44,7 @@ class SimulatedPeer:
 
     @property
     def unsent(self) -> Unsent:
-        return self._restored.unsent
+        return self.progress.restored.unsent
 
     def may_save(
         self,
@@ -54,50 +53,45 @@ class SimulatedPeer:
         unsent: Unsent | None = None,
     ) -> None:
         if self._peers.saving is not None:
-            kept = unfinished(self, iteration, accumulated, unsent, self.computed.versions)
+            kept = unfinished(self, iteration, accumulated, unsent, self.progress.versions)
             self._peers.may_save(self.worker, iteration, kept, differs=unsent is not None)
 
     def common(self) -> Common:
         return self._common
 
     def accumulated(self) -> AccumulatedInPlace:
-        found = AccumulatedInPlace()
-        before = self._restored.accumulated
-        if before is not None:
-            found.restore(before.parts, before.count)
-            self.computed.versions = [version for _, version in before.pushes]
-        return found
+        return self.progress.accumulated(AccumulatedInPlace())
 
     def own(self) -> Own:
         return self._models.own(self.worker)
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        self.computed.computes(self._kernel.now)
+        self.progress.computes(self._kernel.now)
         version = at.version if isinstance(at, Common | Replica) else None
         try:
             (gradient,) = await self._execute([at.read()], iteration)
         except WorkerLeft:
-            self.computed.stops()
+            self.progress.stops()
             return None
         # An all-reduce that ends at this instant has ended when the program looks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
         await over
         version = None if gradient is None else version
-        self.computed.has_computed(self._kernel.now, iteration, version)
+        self.progress.has_computed(self._kernel.now, iteration, version)
         return gradient
 
     @property
     def next_iteration(self) -> int:
         """The iteration after the last one that the worker has computed."""
-        return max(self.first_iteration, self.computed.iteration + 1)
+        return max(self.first_iteration, self.progress.iteration + 1)
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
-        versions = self.computed.joins_all_reduce()
+        versions = self.progress.joins_all_reduce()
         return self._peers.join(self.worker, value, weight, versions)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
-        self.computed.joins_exchange(iteration)
+        self.progress.joins_exchange(iteration)
         return self._peers.exchange(self.worker, iteration)
 
     def meet(self, *, last: bool = False) -> Pending:

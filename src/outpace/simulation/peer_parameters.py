@@ -7,11 +7,9 @@ models.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from outpace.blocks.block import Block, Value, value_of
-from outpace.blocks.slicing import layers_within
 from outpace.optim import Optimizer, OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import (
@@ -20,8 +18,15 @@ from outpace.sync.checkpoint.workers import (
     restore_own,
     state_of_worker,
 )
-from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
+from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.parameters import (
+    Common,
+    OptimizedBlocks,
+    Own,
+    Replicas,
+    SharedModel,
+    average,
+)
 from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
@@ -64,28 +69,15 @@ class PeerBlocks(Protocol):
         """Return the parameters in a value."""
 
 
-class TaskBlocks:
-    """Makes parameters whose steps the configured optimizer takes. Implements `PeerBlocks`."""
+class TaskBlocks(OptimizedBlocks):
+    """Makes the parameters of a task. Implements `PeerBlocks`."""
 
     exact = 0
 
     def __init__(self, workload: Workload, strategy: PeerStrategy, optimizer: Optimizer) -> None:
         (initial,) = workload.initial_parameters()
-        self.initial, self.size_bytes = value_of(initial), initial.nbytes
-        self._strategy, self._optimizer = strategy, optimizer
-        self._layers = layers_within(slice(0, workload.size), workload.layers)
-
-    def common(self) -> ParameterBlock:
-        return self._new(self._strategy.common_optimizer(self._optimizer))
-
-    def own(self, worker: int) -> ParameterBlock:
-        return self._new(self._optimizer)
-
-    def replicas(self) -> Replicas | None:
-        return replicas(self._strategy, self._optimizer, partial(self._new, self._optimizer))
-
-    def _new(self, optimizer: Optimizer) -> ParameterBlock:
-        return parameter_block(self.initial, optimizer, layers=self._layers)
+        super().__init__(value_of(initial), workload.layers, strategy, optimizer)
+        self.size_bytes = initial.nbytes
 
     def commons(self, models: PeerModels, before: Sequence[ShardState | None]) -> None:
         return None

@@ -194,7 +194,7 @@ class Peers(Exchange[PeerSaving]):
         return self._exchanges.begin(worker, iteration)
 
     def _leave(self, worker: int, after: int | None) -> None:
-        """Let the others go on without a worker. after: see `PeerSaving.leave`."""
+        """Let the others continue without a worker. after: see `PeerSaving.leave`."""
         if self.saving is not None:
             self.saving.leave(worker, after, self._all_reduces.ended)
         self.models.left.add(worker)
@@ -204,9 +204,7 @@ class Peers(Exchange[PeerSaving]):
         self._run.body.left(worker)
 
     def _averaged(self, worker: int, average: SimulatedReduction | PendingExchange) -> None:
-        computed = self.contexts[worker].computed
-        computing = computed.computing_between(average.joined, average.ended)
-        self._run.recorder.averaged(worker, computed.joined_after, average, computing)
+        self.contexts[worker].progress.averaged(average)
 
 
 def routes_of(run: VirtualRun, strategy: PeerStrategy) -> tuple[Route, Route]:
@@ -214,7 +212,7 @@ def routes_of(run: VirtualRun, strategy: PeerStrategy) -> tuple[Route, Route]:
     law = run.experiment.network
     is_fair = law is not None and law.contention == "fair"
     has_own_cost = law is not None and law.all_reduce is not None
-    # Exchanges that go on at once meet on the connection of a machine with several workers.
+    # Exchanges under way at the same time meet on the connection of a machine with several workers.
     meet = law is not None and strategy.exchanges and run.experiment.machines.share_workers
     formula: Route = Formula(run.kernel, run.network)
     route = Messages(run.kernel, run.network) if is_fair or meet else formula

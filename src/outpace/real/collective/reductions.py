@@ -142,25 +142,23 @@ class Reductions:
         self,
         value: Block | None,
         weight: int,
+        versions: Sequence[int] = (),
         digests: Digests = NOT_COMPARED,
     ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
-        digests: of this worker.
+        Args:
+            versions: of the common model at which the gradients in the value were computed.
+            digests: of this worker.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
         number = self.done
         arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
+        wire, joined = self._wires[number % 2], self._clock.now
         part = self._pending = PendingReduction(
-            number,
-            value,
-            weight,
-            self._wires[number % 2],
-            self._clock.now,
-            arrived,
-            digests,
+            number, value, weight, versions, digests, wire, joined, arrived
         )
         self._tell(TakePart("all-reduce", number))
         self._connected.do(partial(self._reduce, part, part.wire))
@@ -296,10 +294,11 @@ class PendingReduction:
     number: int
     value: Block | None  # until the result has arrived
     weight: int
+    versions: Sequence[int]
+    digests: Digests
     wire: WireBuffer
     joined: Time
     arrived: Future[Reduced]
-    digests: Digests = NOT_COMPARED
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)

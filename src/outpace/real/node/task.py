@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
 from outpace.blocks.block import Block, Phantom, StepSettings, Value, whole
-from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
-from outpace.optim import Optimizer, OptimizerState
+from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.block_frames import head_of
@@ -26,9 +24,9 @@ from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import restore_own
-from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.context import Parameters
-from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replicas
+from outpace.sync.peers.parameters import Common, OptimizedBlocks, Own, Replica, SharedModel
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.abort_points import AbortPoints
@@ -155,12 +153,13 @@ class TaskModels:
 
     def prepare(self) -> None:
         process, strategy = self._process, self._process.strategy
+        blocks = OptimizedBlocks(self._initial, self.trainer.layers, strategy, self._optimizer)
         if strategy.has_common:
-            block = self._block(strategy.common_optimizer(self._optimizer))
-            made = replicas(strategy, self._optimizer, partial(self._block, self._optimizer))
-            self.shared = SharedModel(block, process.workers, process.changed, made)
+            self.shared = SharedModel(
+                blocks.common(), process.workers, process.changed, blocks.replicas()
+            )
         if strategy.has_own:
-            self.own_block = self._block(self._optimizer)
+            self.own_block = blocks.own(process.worker)
             self._own = Own(self.own_block, process.worker, process.stepped)
 
     def common(self) -> Common:
@@ -221,13 +220,6 @@ class TaskModels:
     @contextmanager
     def computing_at(self, at: Parameters) -> Iterator[Sequence[Block]]:
         yield [at.read()]
-
-    def _block(self, optimizer: Optimizer) -> ParameterBlock:
-        """Return a block with the initial parameters."""
-        layers = self.trainer.layers
-        return parameter_block(
-            self._initial, optimizer, layers=layers_within(slice(0, sum(layers)), layers)
-        )
 
 
 def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None:

@@ -31,7 +31,7 @@ class PeerContext(Protocol):
 
     @property
     def first_iteration(self) -> int:
-        """The iteration to begin with; above 0 if a run goes on from a checkpoint."""
+        """The iteration to begin with; above 0 if a run is resumed from a checkpoint."""
 
     @property
     def unsent(self) -> Unsent:

@@ -41,7 +41,7 @@ class DiLoCo(AllReduceStrategy):
         every: n, steps from one outer gradient to the next.
         outer_lr: learning rate of the outer optimizer.
         outer_momentum: Nesterov momentum of the outer optimizer.
-        overlap: workers go on with steps of their own while the outer gradient is averaged.
+        overlap: workers take further steps of their own while the outer gradient is averaged.
 
     Raises:
         ValueError: for numbers out of range.

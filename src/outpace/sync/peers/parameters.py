@@ -14,10 +14,11 @@ from functools import partial
 from typing import TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
+from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import ArrivalSum, PartialSum
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer, OptimizerState, Sgd
-from outpace.sync.parameter_block import ParameterBlock, plus
+from outpace.sync.parameter_block import ParameterBlock, parameter_block, plus
 from outpace.sync.peers.strategy import PeerStrategy
 
 Rate: TypeAlias = Callable[[float], float]  # iteration -> learning rate
@@ -44,26 +45,12 @@ class Replicas:
     of: Callable[[Common], Replica]
 
 
-def replicas(
-    strategy: PeerStrategy, optimizer: Optimizer, new_block: Callable[[], ParameterBlock]
-) -> Replicas | None:
-    """Return how replicas take steps of the run's optimizer; None if the strategy has none.
-
-    new_block: returns a block with that optimizer and any parameters.
-    """
-    if not strategy.uses_replica:
-        return None
-    if isinstance(optimizer, Sgd):
-        return Replicas(False, partial(PlainReplica, rate=optimizer.rate))
-    return Replicas(True, lambda common: OptimizerReplica(common, new_block()))
-
-
 class SharedModel:
     """The common parameters and their versions.
 
     Args:
         changed: called with the number of gradients in each new version.
-        replicas: see `replicas`.
+        replicas: how replicas of the model take steps; None if the strategy has none.
     """
 
     def __init__(
@@ -296,3 +283,36 @@ def average(blocks: Sequence[ParameterBlock]) -> Value:
     for worker, block in enumerate(blocks):
         total.add(worker, block.read().clone())
     return total.mean()
+
+
+class OptimizedBlocks:
+    """Makes the parameters of models whose steps the optimizer of the run takes.
+
+    Args:
+        layers: number of elements of each trainable parameter.
+    """
+
+    def __init__(
+        self, initial: Value, layers: Sequence[int], strategy: PeerStrategy, optimizer: Optimizer
+    ) -> None:
+        self.initial, self._strategy, self._optimizer = initial, strategy, optimizer
+        self._layers = layers_within(slice(0, sum(layers)), layers)
+
+    def common(self) -> ParameterBlock:
+        """Return the parameters of a common model."""
+        return self._new(self._strategy.common_optimizer(self._optimizer))
+
+    def own(self, worker: int) -> ParameterBlock:
+        """Return the parameters of the model that this worker alone changes."""
+        return self._new(self._optimizer)
+
+    def replicas(self) -> Replicas | None:
+        """Return how replicas take steps; None if the strategy has none."""
+        if not self._strategy.uses_replica:
+            return None
+        if isinstance(self._optimizer, Sgd):
+            return Replicas(False, partial(PlainReplica, rate=self._optimizer.rate))
+        return Replicas(True, lambda common: OptimizerReplica(common, self._new(self._optimizer)))
+
+    def _new(self, optimizer: Optimizer) -> ParameterBlock:
+        return parameter_block(self.initial, optimizer, layers=self._layers)

@@ -46,7 +46,7 @@ class PeerStrategy(Strategy, ABC):
 
     @property
     def can_be_saved(self) -> bool:
-        """True if the program calls `me.may_save`, so that a run can go on from a checkpoint."""
+        """True if the program calls `me.may_save`, so that a run can be resumed."""
         return False
 
     @abstractmethod

@@ -11,7 +11,7 @@ from outpace.blocks.packing import BlockHead
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.engine.peers import Pending, PendingExchange
+from outpace.engine.peers import PeerProgress, Pending, PendingExchange
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges
 from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
@@ -28,14 +28,14 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.peer_messages import EndMeeting, Regroup, TakePart
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.versions import AwaitedVersions
 from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.timing import ALL_REDUCE, EXCHANGE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
-from outpace.sync.checkpoint.workers import Restored, unfinished
+from outpace.sync.checkpoint.workers import unfinished
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 
@@ -64,7 +64,6 @@ class PeerWorker(WorkerProcess):
         # Of scripts no checkpoint is taken once the first one has ended.
         is_saved = experiment.checkpoint is not None and not experiment.has_script
         self._is_saved_apart = is_saved and self.strategy.saved_apart
-        self._before = Restored()  # what a checkpoint had
         self.workers = experiment.workers
         self.models: PeerModels
         self._deterministic, law = experiment.deterministic, experiment.network
@@ -80,16 +79,9 @@ class PeerWorker(WorkerProcess):
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
-        self._averages = JoinedAverages(
-            worker,
-            self.clock,
-            self.recorder,
-            self.timing,
-            self.is_recorded,
-            has_common=self.strategy.has_common,
-        )
+        self._progress = PeerProgress(worker, self.recorder)
         self.version = self._applied = 0  # version of the parameters; gradients in them
-        self._versions = AwaitedVersions(self.coordinator.send, self._progress, self._send_snapshot)
+        self._versions = AwaitedVersions(self.coordinator.send, self._reached, self._send_snapshot)
         self._is_in_run = False  # True from the start of the run until this worker leaves
 
     # -- course of the run ------------------------------------------------------------
@@ -181,7 +173,7 @@ class PeerWorker(WorkerProcess):
             read=lambda: models.own().read(),
             change=models.change_own,
             tell=self.coordinator.send,
-            ended=self._averages.exchanged,
+            ended=self._exchanged,
         )
         await self._exchanges.connect()
 
@@ -196,7 +188,8 @@ class PeerWorker(WorkerProcess):
         self.first_iteration = plan.first[self.worker] if plan.first else 0
         if self.saver is None:
             return
-        before = self._before = await self.restored(plan, self.saver, self.first_iteration)
+        before = await self.restored(plan, self.saver, self.first_iteration)
+        self._progress.restored = before
         self.version = before.updates
         self.reductions.done = before.averages
 
@@ -250,19 +243,14 @@ class PeerWorker(WorkerProcess):
     # -- the context of the program ----------------------------------------------------
 
     def accumulated(self) -> AccumulatedGradient:
-        found = self.reductions.new_sum()
-        before = self._before.accumulated
-        if before is not None:
-            found.restore(before.parts, before.count)
-            self._averages.versions = [version for _, version in before.pushes]
-        return found
+        return self._progress.accumulated(self.reductions.new_sum())
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        self._averages.computes(self.clock.now)
+        self._progress.computes(self.clock.now)
         with self.models.computing_at(at) as parameters:
             (gradient,) = await self.execute(parameters, iteration, self._must_end)
         version = None if gradient is None else self.models.version_of(at)
-        self._averages.has_computed(self.clock.now, iteration, version)
+        self._progress.has_computed(self.clock.now, iteration, version)
         self.kernel.catch_up()  # handles messages that arrived during the computation
         if self.stopped is not None:
             await self.kernel.sleep(0)  # else a program that never waits would not end
@@ -270,7 +258,7 @@ class PeerWorker(WorkerProcess):
 
     @property
     def unsent(self) -> Unsent:
-        return self._before.unsent
+        return self._progress.restored.unsent
 
     def may_save(
         self,
@@ -279,19 +267,17 @@ class PeerWorker(WorkerProcess):
         unsent: Unsent | None = None,
     ) -> None:
         def pending() -> PendingIteration | None:
-            return unfinished(self, iteration, accumulated, unsent, self._averages.versions)
+            return unfinished(self, iteration, accumulated, unsent, self._progress.versions)
 
         if self.saver is not None:
             self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
-        self._averages.joins_all_reduce()
-        reductions = self.reductions
-        digests = self.models.digests(reductions.done)
-        return reductions.begin(value, weight, digests)
+        versions, reductions = self._progress.joins_all_reduce(), self.reductions
+        return reductions.begin(value, weight, versions, self.models.digests(reductions.done))
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
-        self._averages.joins_exchange(iteration)
+        self._progress.joins_exchange(iteration)
         assert self._exchanges is not None
         return self._exchanges.begin(iteration)
 
@@ -302,10 +288,30 @@ class PeerWorker(WorkerProcess):
         return part
 
     def _reduced(self, part: PendingReduction) -> None:
+        """Note an all-reduce whose result this worker has."""
         if not part.is_finite:
             self.models.refused()
         self.models.compare(part.number, part.compared)
-        self._averages.reduced(part)
+        if part.is_finite and self.strategy.has_common and part.value is not None:
+            # The result of all-reduce n is commit n.
+            stale = (part.number - version for version in part.versions)
+            self.recorder.gradients_applied(part.weight, stale)
+        self.recorder.totals.bytes_sent += part.bytes_sent
+        self._progress.averaged(part)
+        if self.is_recorded(iteration := self._progress.joined_after):
+            now = self.clock.now
+            self.span_of(ALL_REDUCE, iteration, part.joined, now, part.span, part.nbytes)
+
+    def _exchanged(self, pair: PendingExchange, nbytes: int, span: tuple[Time, Time]) -> None:
+        """Note an average with another worker; for the arguments see `PairwiseExchanges`."""
+        self.recorder.totals.messages += 2
+        self.recorder.totals.bytes_sent += 2 * nbytes
+        self._progress.averaged(pair)
+        if self.is_recorded(iteration := self._progress.joined_after):
+            when, partner = (pair.joined, self.clock.now, span), pair.members[1]
+            self.timing.span(
+                EXCHANGE, self.worker, iteration, *when, nbytes, nbytes, partner=partner
+            )
 
     # -- changes of the parameters -------------------------------------------------------
 
@@ -321,7 +327,7 @@ class PeerWorker(WorkerProcess):
             self.recorder.gradients_applied(1)
             self.changed(1)
 
-    def _progress(self) -> tuple[int, int]:
+    def _reached(self) -> tuple[int, int]:
         return self.version, self.results
 
     def _send_snapshot(self, request: int) -> None:
