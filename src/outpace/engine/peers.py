@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeVar
 
+from outpace.blocks.block import Block
 from outpace.kernel import Future
 from outpace.record.recorder import Average, Recorder
 from outpace.support.units import Time
@@ -34,6 +35,23 @@ class Pending:
         """Note that it is over."""
         self.ended = ended
         self.arrived.set(None)
+
+
+@dataclass(slots=True, eq=False)
+class PendingReduction(Pending):
+    """A worker's part in an all-reduce. Each runtime has its own, which implements `Reduction`.
+
+    Attributes:
+        value: what the worker gives, until it is added up; None: it gives nothing.
+        weight: number of iterations in the value.
+        began: when all had joined; known then, and so are the members.
+    """
+
+    number: int
+    value: Block | None
+    weight: int
+    began: Time = field(init=False)
+    members: list[int] = field(init=False)
 
 
 @dataclass(slots=True, eq=False)

@@ -481,18 +481,21 @@ class Lines:
             assert time.monotonic() < deadline
 
 
-def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
+def test_jobs_run_one_after_another_and_hand_their_results_over_in_this_thread():
     a_group = _InMemory(None, 0, [], 0)
     lines = Lines(lambda: a_group)
     here, threads = threading.current_thread(), set()
 
-    def job(number: int, group: object):
+    def job(number: int, group: object) -> int:
         assert group is a_group
         threads.add(threading.current_thread())
-        return lambda: lines.heard.append((number, threading.current_thread()))
+        return number
 
     for number in range(10):
-        lines.line.do(partial(job, number))
+        lines.line.do(
+            partial(job, number),
+            lambda found: lines.heard.append((found, threading.current_thread())),
+        )
     lines.hear(10)
     assert lines.heard == [(number, here) for number in range(10)]
     lines.line.abandon()
@@ -502,42 +505,36 @@ def test_a_line_does_one_thing_after_the_other_and_tells_in_this_thread():
     assert not thread.is_alive()
 
 
-def test_a_line_says_once_why_it_can_do_no_more():
-    def fails(group: object):
-        raise RuntimeError("no more")
+def failing(error: Exception):
+    def job(group: object) -> None:
+        raise error
 
+    return job
+
+
+def test_a_group_that_breaks_is_reported_once():
     lines = Lines(lambda: None)
-    lines.line.do(fails)
-    lines.line.do(fails)
+    for _ in range(2):
+        lines.line.do(failing(RuntimeError("no more")), lines.heard.append)
     lines.hear(1)
     assert lines.heard == ["no more"]
     assert not lines.waker.left
 
 
-def test_what_goes_wrong_in_a_line_for_another_reason_is_raised_in_this_thread():
-    def mistaken(group: object):
-        raise ValueError("a mistake")
-
+@pytest.mark.parametrize(
+    "error", [ValueError("a mistake"), torch.cuda.OutOfMemoryError("CUDA out of memory.")], ids=repr
+)
+def test_an_error_of_this_worker_is_raised_in_this_thread_and_breaks_no_group(error):
     lines = Lines(lambda: None)
-    lines.line.do(mistaken)
-    with pytest.raises(ValueError, match="a mistake"):
+    lines.line.do(failing(error), lines.heard.append)
+    with pytest.raises(type(error)):
         lines.hear(1)
 
 
-def test_an_error_of_a_gpu_is_this_workers_own_and_breaks_no_group():
-    def fail(group: Group) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-    lines = Lines(lambda: None)
-    lines.line.do(fail)
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        lines.hear(1)
-
-
-def test_an_abandoned_line_tells_nothing():
+def test_an_abandoned_thread_reports_nothing():
     goes_on = threading.Event()
     lines = Lines(lambda: None)
-    lines.line.do(lambda group: goes_on.wait() and (lambda: lines.heard.append("late")))
+    lines.line.do(lambda group: goes_on.wait(), lines.heard.append)
     lines.line.abandon()
     lines.waker.call(lambda: lines.heard.append("in time"))
     goes_on.set()

@@ -1,6 +1,6 @@
 """A thread that communicates while the training computes (P_s in HPSGD, section 3.1).
 
-The thread runs one job after another. A job may block; its result is reported in the training
+The thread runs one job after another. A job may block; its result is handed over in the training
 thread, which a `Waker` wakes if it is asleep. When a worker of the group is lost, the thread is
 abandoned: it ends when its current operation fails, and the training does not wait for that.
 """
@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -19,8 +19,8 @@ from outpace.real.collective.group import Group
 from outpace.real.net.waker import Waker
 from outpace.support.gpu_errors import is_gpu_error
 
-Done: TypeAlias = Callable[[], None]  # called in the training thread
-Job: TypeAlias = Callable[[Group], Done]
+_T = TypeVar("_T")
+_Job: TypeAlias = tuple[Callable[[Group], Any], Callable[[Any], object]]  # see `do`
 
 
 class CommunicationThread:
@@ -36,14 +36,14 @@ class CommunicationThread:
     ) -> None:
         self._waker, self._make_group, self._broken = waker, make_group, broken
         self._threads = torch.get_num_threads()  # a new thread would have one per core
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="communication", daemon=True)
         self._thread.start()
 
-    def do(self, job: Job) -> None:
-        """Run a job after the earlier ones."""
-        self._jobs.put(job)
+    def do(self, job: Callable[[Group], _T], done: Callable[[_T], object]) -> None:
+        """Run a job after the earlier ones; call `done` in the training thread with its result."""
+        self._jobs.put((job, done))
 
     def abandon(self) -> None:
         """Report no more results, and end after the jobs that are queued."""
@@ -61,19 +61,22 @@ class CommunicationThread:
         torch.set_num_threads(self._threads)
         try:
             group = self._make_group()
-            while (job := self._jobs.get()) is not None:
-                self._report(job(group))
-                del job  # frees what the job refers to
+            while (asked := self._jobs.get()) is not None:
+                job, done = asked
+                self._report(partial(done, job(group)))
+                del asked, job, done  # frees what they refer to
         except Exception as error:
             if isinstance(error, RuntimeError) and not is_gpu_error(error):
                 self._report(partial(self._broken, str(error)))
             else:  # not a lost worker; the training must not wait for it
                 self._report(partial(_raise, error))
 
-    def _report(self, done: Done) -> None:
+    def _report(self, action: Callable[[], object]) -> None:
+        """Call this in the training thread, unless this thread is abandoned until then."""
+
         def unless_abandoned() -> None:
             if not self._abandoned:
-                done()
+                action()
 
         self._waker.call(unless_abandoned)
 

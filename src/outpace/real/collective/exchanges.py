@@ -20,7 +20,7 @@ import torch
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.engine.peers import PendingExchange
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.communication_thread import CommunicationThread, Done
+from outpace.real.collective.communication_thread import CommunicationThread
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
@@ -34,6 +34,8 @@ from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
 
 OfPairs: TypeAlias = StartAverage | CancelAverage
+# Half of the difference of two workers, and when the communication thread was at it.
+_Swapped: TypeAlias = tuple[torch.Tensor | None, tuple[Time, Time]]
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
 
@@ -78,7 +80,7 @@ class PairwiseExchanges:
         """Wait until this worker is connected to all others."""
         for other, thread in self._threads.items():
             met = Future[None](self._kernel, worker_name(other))
-            thread.do(partial(_tell_that, met))
+            thread.do(lambda group: None, met.set)
             await met
 
     def begin(self, iteration: int) -> PendingExchange:
@@ -115,30 +117,23 @@ class PairwiseExchanges:
         self._under_way = meet
         mine = whole(self._read())
         if isinstance(mine, Phantom):  # sent as bytes
-            values = torch.zeros(mine.nbytes, dtype=torch.uint8)
-            job = partial(self._swap, meet, values, False)
-        else:
-            job = partial(self._swap, meet, mine, True)
-        self._threads[self._other(meet)].do(job)
+            mine = torch.zeros(mine.nbytes, dtype=torch.uint8)
+        job, done = partial(self._swap, meet, mine), partial(self._finish, meet, mine.nbytes)
+        self._threads[self._other(meet)].do(job, done)
 
     def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
-    def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
+    def _swap(self, meet: StartAverage, mine: torch.Tensor, group: Group) -> _Swapped:
         """Swap parameters with the partner. Runs in the communication thread."""
         theirs, begun = torch.empty_like(mine), self._clock.now
         group.swap(mine, theirs, self._other(meet))
-        ended = self._clock.now
-        change = theirs.sub_(mine).div_(2) if changes else None
-        return partial(self._finish, meet, mine.nbytes, change, (begun, ended))
+        span = begun, self._clock.now
+        has_values = mine.is_floating_point()  # else they stand for a phantom
+        return theirs.sub_(mine).div_(2) if has_values else None, span
 
-    def _finish(
-        self,
-        meet: StartAverage,
-        nbytes: int,
-        change: torch.Tensor | None,
-        span: tuple[Time, Time],
-    ) -> None:
+    def _finish(self, meet: StartAverage, nbytes: int, swapped: _Swapped) -> None:
+        change, span = swapped
         if change is not None:
             self._change(change)
         self._under_way = None
@@ -168,7 +163,3 @@ class PairwiseExchanges:
         text = f"{worker_name(other)}: {reason[:1000]}"
         meet = self._under_way  # None: the workers are not connected yet
         self._tell(GroupBroken(0, text, None if meet is None else meet.number))
-
-
-def _tell_that(met: Future[None], _: Group) -> Done:
-    return partial(met.set, None)

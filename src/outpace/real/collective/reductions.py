@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value
+from outpace.engine.peers import PendingReduction
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import (
     AccumulatedInBuffer,
@@ -24,7 +25,7 @@ from outpace.real.collective.buffers import (
     WireBuffer,
     WireSum,
 )
-from outpace.real.collective.communication_thread import CommunicationThread, Done
+from outpace.real.collective.communication_thread import CommunicationThread
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import GroupBroken, TakePart
@@ -72,7 +73,7 @@ class Reductions:
         tail: torch.dtype | None = None,
         averages: bool = False,
         tell: Callable[[WireMessage], None],
-        ended: Callable[[PendingReduction], None],
+        ended: Callable[[RealReduction], None],
         least: Callable[[Sequence[int]], Time],
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
@@ -86,7 +87,7 @@ class Reductions:
         self._threads: list[CommunicationThread] = []  # the last one is that of the present group
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self.done = 0
-        self._pending: PendingReduction | None = None
+        self._pending: RealReduction | None = None
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
@@ -105,9 +106,9 @@ class Reductions:
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
         wires = list(self._wires)
-        self._connected.do(partial(self._even_out, self.done, wires, members, met))
+        self._connected.do(partial(self._even_out, self.done, wires, members), met.set)
         if part is not None:
-            self._connected.do(partial(self._reduce, part, part.wire))
+            self._add_up(part)
         return met
 
     def new_sum(self) -> AccumulatedInPlace | AccumulatedInBuffer:
@@ -135,7 +136,7 @@ class Reductions:
             A future that is set to what the job returns.
         """
         found = Future[_T](self._kernel, what)
-        self._connected.do(lambda group: partial(found.set, job(group)))
+        self._connected.do(job, found.set)
         return found
 
     def begin(
@@ -144,7 +145,7 @@ class Reductions:
         weight: int,
         versions: Sequence[int] = (),
         digests: Digests = NOT_COMPARED,
-    ) -> PendingReduction:
+    ) -> RealReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         Args:
@@ -155,14 +156,20 @@ class Reductions:
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
         number = self.done
-        arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
-        wire, joined = self._wires[number % 2], self._clock.now
-        part = self._pending = PendingReduction(
-            number, value, weight, versions, digests, wire, joined, arrived
+        now, arrived = (
+            self._clock.now,
+            Future[None](self._kernel, f"the result of all-reduce {number}"),
+        )
+        part = self._pending = RealReduction(
+            now, arrived, number, value, weight, versions, digests, self._wires[number % 2]
         )
         self._tell(TakePart("all-reduce", number))
-        self._connected.do(partial(self._reduce, part, part.wire))
+        self._add_up(part)
         return part
+
+    def _add_up(self, part: RealReduction) -> None:
+        """Add the value of this worker and those of the others up, in the communication thread."""
+        self._connected.do(partial(self._reduce, part, part.wire), partial(self._finish, part))
 
     def _new_wire(self) -> WireBuffer:
         first = self._elements - self._exact
@@ -198,13 +205,8 @@ class Reductions:
     # Buffers are passed as arguments: an abandoned thread must not touch its successor's buffers.
 
     def _even_out(
-        self,
-        done: int,
-        wires: Sequence[WireBuffer],
-        members: Sequence[int],
-        met: Future[None],
-        group: Group,
-    ) -> Done:
+        self, done: int, wires: Sequence[WireBuffer], members: Sequence[int], group: Group
+    ) -> None:
         """Send the latest result to the members that do not have it yet.
 
         done: results that this worker has.
@@ -224,31 +226,23 @@ class Reductions:
             for buffer in wire.buffers:
                 group.broadcast(buffer, source)
             wire.is_summed = done < most
-        return partial(met.set, None)
 
-    def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
+    def _reduce(self, part: RealReduction, wire: WireBuffer, group: Group) -> _Result:
         begun = self._clock.now
         while not wire.is_summed:
-            wire.is_summed = self._add_up(part, wire, group)
+            group.all_reduce(self._written(part, wire))
+            # A worker whose value is not finite contributes nothing in the next attempt.
+            table = wire.entries()
+            wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
         wire.is_summed = False  # for the next use of the buffer
         total: Value | None = None
         if self._device is None:
             total = Phantom(self._elements)
         elif self._share == 1 and not part.awaited:
             total = wire.total(self._dtype)  # copy it before the training waits for it
-        span = begun, self._clock.now
-        return partial(self._finish, part, wire.entries(), total, span)
+        return _Result(wire.entries(), total, (begun, self._clock.now))
 
-    def _add_up(self, part: PendingReduction, wire: WireBuffer, group: Group) -> bool:
-        """Add up what the workers give; False if the value of one of them is not finite.
-
-        A worker whose value is not finite contributes nothing in the next attempt.
-        """
-        group.all_reduce(self._written(part, wire))
-        table = wire.entries()
-        return all(entry.part is not Contribution.SPOILED for entry in table.values())
-
-    def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
+    def _written(self, part: RealReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
         """Write this worker's value and entry; yield each piece once it is written."""
         gives = part.value is not None and part.is_finite
         kind = Contribution.VALUE if gives else Contribution.NOTHING
@@ -259,53 +253,57 @@ class Reductions:
 
     # -- in the training thread again ---------------------------------------------------
 
-    def _finish(
-        self,
-        part: PendingReduction,
-        table: dict[int, Entry],
-        total: Value | None,
-        span: tuple[Time, Time],
-    ) -> None:
-        part.span = span
+    def _finish(self, part: RealReduction, result: _Result) -> None:
+        table, part.span = result.entries, result.span
         part.wire.seal()
         self.done += 1
         self._pending = None  # not repeated if a worker is lost from now on
         part.members = sorted(table)
         part.compared = {worker: entry.digests for worker, entry in table.items()}
         part.began = max(entry.joined for entry in table.values())
-        part.ended = max(span[1], part.began + self._least(part.members))
-        given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
-        if part.ended > self._clock.now:
-            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
+        weights = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
+        values = WireSum(
+            part.wire, part.value, result.total, self._dtype, len(weights), self._share
+        )
+        part.reduced = Reduced(values, sum(weights))
+        ended = max(part.span[1], part.began + self._least(part.members))
+        if ended > self._clock.now:
+            self._kernel.call_at(ended, lambda _: self._end(part, ended))
         else:
-            self._end(part, given, total)
+            self._end(part, ended)
 
-    def _end(self, part: PendingReduction, given: list[int], total: Value | None) -> None:
-        values = WireSum(part.wire, part.value, total, self._dtype, len(given), self._share)
+    def _end(self, part: RealReduction, ended: Time) -> None:
+        part.ended = ended
         self._on_ended(part)
         part.value = None
-        part.arrived.set(Reduced(values, sum(given)))
+        part.end(ended)
+
+
+class _Result(NamedTuple):
+    """What the communication thread hands over of an all-reduce.
+
+    Attributes:
+        total: a copy of the sum, if one was made.
+        span: when the thread was at it.
+    """
+
+    entries: dict[int, Entry]
+    total: Value | None
+    span: tuple[Time, Time]
 
 
 @dataclass(eq=False)
-class PendingReduction:
+class RealReduction(PendingReduction):
     """This worker's part in an all-reduce. Implements `Reduction`."""
 
-    number: int
-    value: Block | None  # until the result has arrived
-    weight: int
     versions: Sequence[int]
     digests: Digests
     wire: WireBuffer
-    joined: Time
-    arrived: Future[Reduced]
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
-    began: Time = field(init=False)
-    ended: Time = field(init=False)
     span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
-    members: list[int] = field(init=False)
     compared: dict[int, Digests] = field(init=False)  # of the members
+    reduced: Reduced = field(init=False)
 
     @property
     def done(self) -> bool:
@@ -323,4 +321,5 @@ class PendingReduction:
 
     async def result(self) -> Reduced:
         self.awaited = True
-        return await self.arrived
+        await self.arrived
+        return self.reduced

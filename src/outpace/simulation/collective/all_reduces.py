@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from outpace.blocks.block import Block, value_of
 from outpace.blocks.sums import BlockSum
-from outpace.engine.peers import Pending
+from outpace.engine.peers import PendingReduction
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.precision import RoundedSum, bytes_on_the_wire
 from outpace.simulation.collective.routes import Route
-from outpace.support.units import Time
 from outpace.sync import AllReduce, Wire
 from outpace.sync.peers.context import Reduced
 
@@ -63,7 +61,7 @@ class SimulatedAllReduces:
         nbytes = 0 if value is None else bytes_on_the_wire(value, self._wire)
         arrived = Future[None](self._kernel, f"the result of all-reduce {number}")
         part = whole.parts[worker] = SimulatedReduction(
-            self._kernel.now, arrived, worker, weight, nbytes, self._kernel, whole, value
+            self._kernel.now, arrived, number, value, weight, worker, nbytes, self._kernel, whole
         )
         self._begin_if_complete(whole)
         return part
@@ -78,8 +76,9 @@ class SimulatedAllReduces:
         if not self.live <= whole.parts.keys():
             return
         del self._joining[whole.number]
-        whole.began = self._kernel.now
         parts = dict(sorted(whole.parts.items()))
+        for part in parts.values():
+            part.began, part.members = self._kernel.now, list(parts)
         size_bytes = max(part.nbytes for part in parts.values())
 
         def finished(worker: int) -> None:
@@ -96,7 +95,6 @@ class _AllReduce:
     def __init__(self, number: int, new_sum: Callable[[], BlockSum]) -> None:
         self.number, self._new_sum = number, new_sum
         self.parts: dict[int, SimulatedReduction] = {}
-        self.began: Time
         self._reduced: Reduced | None = None
 
     def reduced(self) -> Reduced:
@@ -105,7 +103,7 @@ class _AllReduce:
             total = self._new_sum()
             weight = 0
             for worker, part in sorted(self.parts.items()):
-                value = part.give()
+                value, part.value = part.value, None
                 if value is not None:
                     total.add(worker, value_of(value))
                     weight += part.weight
@@ -114,28 +112,13 @@ class _AllReduce:
 
 
 @dataclass(slots=True, eq=False)
-class SimulatedReduction(Pending):
+class SimulatedReduction(PendingReduction):
     """One worker's part in an all-reduce. Implements `Reduction`."""
 
     worker: int
-    weight: int
     nbytes: int
     _kernel: Kernel
     _whole: _AllReduce
-    _value: Block | None
-
-    @property
-    def number(self) -> int:
-        return self._whole.number
-
-    @property
-    def members(self) -> list[int]:
-        """The workers that took part."""
-        return sorted(self._whole.parts)
-
-    @property
-    def began(self) -> Time:
-        return self._whole.began
 
     @property
     def done(self) -> bool:
@@ -146,8 +129,3 @@ class SimulatedReduction(Pending):
     async def result(self) -> Reduced:
         await self.arrived
         return self._whole.reduced()
-
-    def give(self) -> Any:
-        """Return the value and forget it."""
-        value, self._value = self._value, None
-        return value

@@ -16,7 +16,7 @@ from outpace.kernel import Future, Mailbox
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges
 from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
 from outpace.real.collective.probe import timed_all_reduces
-from outpace.real.collective.reductions import PendingReduction, Reductions
+from outpace.real.collective.reductions import RealReduction, Reductions
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
@@ -272,7 +272,7 @@ class PeerWorker(WorkerProcess):
         if self.saver is not None:
             self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> RealReduction:
         versions, reductions = self._progress.joins_all_reduce(), self.reductions
         return reductions.begin(value, weight, versions, self.models.digests(reductions.done))
 
@@ -287,7 +287,7 @@ class PeerWorker(WorkerProcess):
         self.coordinator.send(TakePart("meeting", last=last))
         return part
 
-    def _reduced(self, part: PendingReduction) -> None:
+    def _reduced(self, part: RealReduction) -> None:
         """Note an all-reduce whose result this worker has."""
         if not part.is_finite:
             self.models.refused()
