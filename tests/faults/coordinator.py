@@ -12,7 +12,7 @@ from tests.faults.processes import Judge, Process, ServerProcess, WorkerProcess
 
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync import membership
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.membership import (
     BeginAgain,
@@ -66,7 +66,7 @@ class Coordinator:
         self._members = Membership(rules, [SCHEDULER] if has_scheduler else [])
         self._checkpoints = 1  # so many: a run begins again at its beginning, too
         self._stored: Stored | None = None
-        self._planner = CutPlanner(self._scenario.servers, cluster.strategy.exact)
+        self._planner = CutPlanner(self._servers(), cluster.strategy.exact)
         self._parts: dict[int, ShardState] = {}
         self._is_starting = False
         self._after(self._scenario.checkpoint_s, self._checkpoint_is_due)
@@ -93,10 +93,11 @@ class Coordinator:
         else:
             cluster.oracle.begin()
         cluster.start_servers(states)
-        self._planner = CutPlanner(scenario.servers, cluster.strategy.exact, self._planner.number)
+        self._planner = CutPlanner(self._servers(), cluster.strategy.exact, self._planner.number)
         self._parts = {}
         for order in self._planner.begin(states[0].clock if states else 0):
-            server = cluster.processes[server_name(order.shard)]
+            assert isinstance(order, Take)
+            server = cluster.processes[order.part]
             assert isinstance(server, ServerProcess)
             server.cuts.ask(order.number, order.clock)
         for worker in range(scenario.workers):
@@ -290,18 +291,22 @@ class Coordinator:
         if not self._is_starting:
             self._send(self._planner.begin())
 
-    def _send(self, orders: Sequence[Order | GiveUp]) -> None:
+    def _servers(self) -> list[str]:
+        return [server_name(server) for server in range(self._scenario.servers)]
+
+    def _send(self, orders: Sequence[Order]) -> None:
         for order in orders:
+            assert not isinstance(order, Whole)
             if isinstance(order, GiveUp) or order.number != self._planner.number:
                 self._parts = {}
-            process = self._cluster.processes.get(server_name(order.shard))
+            process = self._cluster.processes.get(order.part)
             if isinstance(process, ServerProcess) and process.alive:
                 self._order(process, partial(_cut, order))
 
     def saved(self, server: ServerProcess, number: int, state: ShardState) -> None:
         """A server has written its part of a checkpoint."""
         shard = server.shard.index
-        if self._planner.saved(number, shard, state.clock):
+        if self._planner.saved(number, server.name, state.clock):
             states = [*({**self._parts, shard: state}[m] for m in range(self._scenario.servers))]
             self._cluster.oracle.checkpoint(states)
             oracle = self._cluster.oracle
@@ -313,7 +318,9 @@ class Coordinator:
 
     def missed(self, server: ServerProcess, number: int, clock: int) -> None:
         """A server was past the clock of a checkpoint."""
-        self._send(self._planner.missed(number, server.shard.index, clock))
+        self._send(self._planner.missed(number, server.name, clock))
+        if self._planner.is_due:
+            self._send(self._planner.begin())
 
     # -- messages ------------------------------------------------------------------
 
@@ -354,8 +361,8 @@ class Coordinator:
         self._kernel.call_at(self._kernel.now + nanoseconds(delay_s), call)
 
 
-async def _cut(order: Order | GiveUp, server: ServerProcess) -> None:
-    if isinstance(order, Order):
+async def _cut(order: Take | GiveUp, server: ServerProcess) -> None:
+    if isinstance(order, Take):
         server.cuts.ask(order.number, order.clock)
     else:
         server.cuts.give_up(order.number)

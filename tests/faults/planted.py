@@ -164,10 +164,9 @@ def _both(one: Planted, two: Planted) -> Planted:
 
 
 def _cut_anywhere(self: Cuts) -> None:
-    for number, clock in list(self._clocks.items()):
-        if self._place().clock >= clock:
-            del self._clocks[number]
-            self._save(number)
+    if self._asked is not None and self._place().clock >= self._asked[1]:
+        (number, _), self._asked = self._asked, None
+        self._save(number)
 
 
 def _lowest(worker: int, states: Any) -> int:
@@ -218,7 +217,9 @@ PLANTED: Final[dict[str, Planted]] = {
         CutPlanner,
         "begin",
         lambda begin: (
-            lambda self, clock=None: [replace(order, clock=None) for order in begin(self, clock)]
+            lambda self, clock=None, later=(): [
+                replace(order, clock=None) for order in begin(self, clock, later)
+            ]
         ),
     ),
     "the first iteration is the lowest over the shards": lambda: patch.object(

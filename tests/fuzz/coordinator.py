@@ -32,8 +32,7 @@ from outpace.real import copying
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.saving.open import Saving
-from outpace.real.coordinator.setting import Setting
+from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
@@ -300,9 +299,9 @@ class FuzzedCoordinator:
         self._names = [*parts.run.roles.workers, *parts.run.roles.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name), None)
-        plan = parts.reports.make_plan(experiment, {})
+        parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
-        parts.checkpoints.prepare(plan, first=True)
+        parts.checkpoints.prepare(first=True)
         parts.run.members.started()
         parts.architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
@@ -342,7 +341,7 @@ class FuzzedCoordinator:
         checkpoints: Any = self._parts.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
-        for name in checkpoints._names:
+        for name in checkpoints._content.parts:
             if checkpoints._open is None:
                 return
             self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
@@ -373,7 +372,7 @@ class FuzzedCoordinator:
         if experiment.peers is not None:
             worker, clock = int(name[-1]), checkpoints._planner._target or 0
             part.iteration = part.clock = part.updates = clock
-            if checkpoints._saves_common(checkpoints._open, worker):
+            if checkpoints._content.saves_common(checkpoints._open, name):
                 state = common_state({worker: 0}, clock, 0, Phantom(8), {})
                 part.shard, _ = shard_file(state, name=name)
         return part

@@ -75,7 +75,7 @@ class Fuzzed:
         self._members = Membership(Rules(hopeless_s=1e9))
         self._members.begin(WORKERS, ["server-0", "server-1"])
         self._members.started()
-        self._planner = CutPlanner(2, exact=self._draw.random() < 0.5)
+        self._planner = CutPlanner(["server-0", "server-1"], exact=self._draw.random() < 0.5)
 
     # -- the machines --------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Fuzzed:
         draw, planner = self._draw, self._planner
         planner.begin()
         number = draw.choice((planner.number, planner.number, message.clock or 0))
-        shard, clock = draw.randrange(3), min(message.clock or 0, 100)
+        shard, clock = f"server-{draw.randrange(3)}", min(message.clock or 0, 100)
         tell = planner.saved if isinstance(message, VersionReached) else planner.missed
         self._try("planner", lambda: repr(vars(planner)), lambda: tell(number, shard, clock))
 

@@ -12,11 +12,9 @@ from tests.support.shard_driver import Account
 
 from outpace.config.reading import experiment_from
 from outpace.engine.servers import is_exact
-from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.sync import Bsp, DropStragglers, Scale
 from outpace.sync.checkpoint.cuts import Cuts, place_of
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import (
     PendingIteration,
     ShardState,
@@ -85,50 +83,6 @@ def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
     asked.push(1, 0)
     assert asked.saved == []
     assert asked.missed == [(1, 1)]
-
-
-def test_a_planner_asks_all_shards_and_knows_when_it_has_them():
-    planner = CutPlanner(2, exact=True, number=4)
-    assert planner.begin() == [Order(0, 5, 2), Order(1, 5, 2)]
-    assert planner.begin() == []
-    assert not planner.saved(5, 1, 2)
-    with pytest.raises(ProtocolError, match="shard 1 answers for checkpoint 5"):
-        planner.saved(5, 1, 2)
-    assert planner.is_open
-    assert planner.saved(5, 0, 2)
-    assert not planner.is_open
-    assert planner.begin(clock=9) == [Order(0, 6, 9), Order(1, 6, 9)]
-    assert planner.abandon() == [GiveUp(0, 6), GiveUp(1, 6)]
-    assert not planner.saved(6, 0, 9)  # it comes too late
-    planner.exact = False
-    assert planner.begin() == [Order(0, 7, None), Order(1, 7, None)]
-
-
-def test_a_planner_asks_for_later_clocks_until_no_shard_misses_them():
-    planner = CutPlanner(2, exact=True)
-    assert planner.begin() == [Order(0, 1, 2), Order(1, 1, 2)]
-    assert not planner.saved(1, 0, 2)
-    assert planner.missed(1, 1, 40) == [
-        GiveUp(0, 1),
-        GiveUp(1, 1),
-        Order(0, 2, 44),
-        Order(1, 2, 44),
-    ]
-    assert planner.missed(1, 0, 41) == []  # of the number that was given up
-    assert planner.missed(2, 0, 50)[2:] == [Order(0, 3, 58), Order(1, 3, 58)]
-    assert not planner.saved(3, 0, 58)
-    assert planner.saved(3, 1, 58)
-    assert planner.begin() == [Order(0, 4, 62), Order(1, 4, 62)]  # half as far ahead
-
-
-def test_a_planner_saves_at_once_where_a_worker_is_ahead_of_a_server_each_time():
-    planner = CutPlanner(1, exact=True)
-    (order,) = planner.begin()
-    for _ in range(12):
-        (_, order) = planner.missed(order.number, 0, order.clock)  # at that clock, but too far
-    assert order == Order(0, 13, None)
-    assert planner.saved(13, 0, 30)
-    assert planner.begin() == [Order(0, 14, 32)]  # the lead has not grown
 
 
 def test_an_exact_checkpoint_of_two_servers_has_the_same_gradients_in_both():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 from outpace.sync.checkpoint.cuts import WorkerCuts
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 
 
 class Asked:
@@ -65,31 +62,9 @@ def test_a_script_with_servers_is_saved_at_the_iteration_asked_for_or_the_first_
     cuts.pass_over(4)  # by the process that was here before
     assert missed == [(1, 4)]
     cuts.ask(2, 5)
-    cuts.ask(3, 6)
     cuts.pass_by(5)
     assert saved == [2]
+    cuts.ask(3, 6)
     cuts.pass_by(8)
     cuts.ask(4, 8)
     assert (saved, missed) == ([2, 3], [(1, 4), (4, 8)])
-
-
-def test_a_worker_that_has_ended_is_asked_no_more_and_its_checkpoint_is_given_up():
-    planner = CutPlanner(3, exact=True, tries=math.inf)
-    planner.begin(4)
-    planner.saved(1, 0, 4)
-    assert planner.leave(1) == [GiveUp(0, 1), GiveUp(2, 1)]
-    assert planner.begin(6) == [Order(0, 2, 6), Order(2, 2, 6)]
-    assert not planner.saved(2, 0, 6)
-    assert planner.saved(2, 2, 6)
-    assert planner.leave(0) == []
-    planner.leave(2)
-    assert planner.begin(8) == []
-
-
-def test_workers_are_never_saved_at_different_results_however_often_they_miss_them():
-    planner, clock = CutPlanner(2, exact=True, tries=math.inf), 0
-    orders = planner.begin(1)
-    for _ in range(30):
-        clock = orders[-1].clock + 1
-        orders = [each for each in planner.missed(planner.number, 0, clock) if type(each) is Order]
-        assert orders[-1].clock > clock

@@ -32,9 +32,8 @@ from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.recovery.survival import GroupLost
 from outpace.real.coordinator.roles import machines_of
-from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.scaling import BeginWith, ScaleRequests
-from outpace.real.coordinator.setting import Setting
+from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK

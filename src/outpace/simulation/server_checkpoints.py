@@ -13,7 +13,7 @@ from outpace.engine.servers import in_lockstep, is_exact
 from outpace.simulation.checkpoints import Saving
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
-from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
 from outpace.sync.checkpoint.state import ShardState, lacking
 from outpace.sync.messages import server_name
 from outpace.tasks import Workload
@@ -39,7 +39,8 @@ class ServerSaving(Saving):
         self._run, self._exchange = run, exchange
         shards = self._shards = exchange.shards
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
-        self._planner = CutPlanner(len(shards), self._is_exact, self._number)
+        self._names = [server_name(server) for server in range(len(shards))]
+        self._planner = CutPlanner(self._names, self._is_exact, self._number)
         self._states: dict[int, ShardState] = {}
         self._training = set(self._workers)
         # By worker whose script has left: the last iteration that it has pushed; -1: none.
@@ -74,7 +75,7 @@ class ServerSaving(Saving):
         self._states.clear()
         self._writing = 0
         self.close()
-        self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
+        self._planner = CutPlanner(self._names, self._is_exact, self._planner.number)
         self._is_due = False
         self._clock = self._shards[0].clock
 
@@ -105,7 +106,7 @@ class ServerSaving(Saving):
             self._begin_at(furthest if begins else furthest + 1)
         self._cuts[0].look()
 
-    def _begin_at(self, clock: int) -> None:
+    def _begin_at(self, clock: int | None) -> None:
         self._planner.exact = self._can_be_exact
         self._follow(self._planner.begin(clock))
 
@@ -115,13 +116,18 @@ class ServerSaving(Saving):
         followed = [shard.policy for shard in self._shards]
         return self._is_exact and all(map(in_lockstep, followed))
 
-    def _follow(self, orders: Sequence[Order | GiveUp]) -> None:
+    def _follow(self, orders: Sequence[Order]) -> None:
         for order in orders:
-            if isinstance(order, GiveUp):
-                self._cuts[order.shard].give_up(order.number)
-                self._states.clear()
-            else:
-                self._cuts[order.shard].ask(order.number, order.clock)
+            match order:
+                case GiveUp(part, number):
+                    self._cuts[self._names.index(part)].give_up(number)
+                    self._states.clear()
+                case Take(part, number, clock):
+                    self._cuts[self._names.index(part)].ask(number, clock)
+                case Whole(number):
+                    states = [self._states[each] for each in range(len(self._shards))]
+                    self._states.clear()
+                    self._write(number, states)
 
     def _place(self, server: int) -> Place:
         return place_of(self._shards[server])
@@ -130,14 +136,12 @@ class ServerSaving(Saving):
         state = self._shards[server].state()
         self._writing += self._life.write(server, state.nbytes)
         self._states[server] = state
-        if self._planner.saved(number, server, state.clock):
-            states = [self._states[each] for each in range(len(self._shards))]
-            self._states.clear()
-            self._write(number, states)
+        self._follow(self._planner.saved(number, self._names[server], state.clock))
 
     def _missed(self, server: int, number: int, clock: int) -> None:
-        self._planner.exact = self._can_be_exact
-        self._follow(self._planner.missed(number, server, clock))
+        self._follow(self._planner.missed(number, self._names[server], clock))
+        if self._planner.is_due:
+            self._begin_at(None)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
         if lacking(states, self._last):

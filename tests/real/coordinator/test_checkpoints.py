@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper, shard_state
+from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.background import do_now
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.coordinator.setting import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     NotSaved,
@@ -42,15 +44,14 @@ class Run:
         self.keeper, self.kernel = Keeper(run), Kernel()
         self.told, self.refused = [], []
         self.totals = {"worker-0": Totals(), "worker-1": Totals(), "server-0": Totals()}
-        self.checkpoints = CheckpointsOfServers(
-            SavedRun(
-                experiment,
-                self.kernel,
-                self,
-                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-                self.totals,
-            )
+        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
+        self.take_checkpoints(experiment, saving)
+
+    def take_checkpoints(self, experiment, saving, kept=None):
+        self.run = RunOfCoordinator(
+            experiment, self.kernel, self, saving, PLAN, totals_of=self.totals
         )
+        self.checkpoints = Checkpoints(self.run, ShardsAndScripts(self.run), do_now, kept)
 
     def send(self, name, message):
         self.told.append((int(name[-1]), message))
@@ -91,7 +92,7 @@ class Run:
 
     def begin(self, clock=0):
         """Begin the run, with a checkpoint at clock 0; None: of each server at once."""
-        self.checkpoints.prepare(PLAN, first=True)
+        self.checkpoints.prepare(first=True)
         assert self.clocks() == (1, clock)
         self.checkpoints.start()
         for server in (0, 1):
@@ -151,8 +152,9 @@ def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(
 
 def test_servers_of_relaxed_strategies_are_saved_at_once(tmp_path):
     run = Run(tmp_path, {"every_s": 5}, sync="asp")
-    run.checkpoints.prepare(PLAN, first=True)
-    assert run.clocks() == (1, None)
+    run.begin()
+    run.wait(5)
+    assert run.clocks() == (2, None)
 
 
 def test_server_0_tells_when_enough_updates_are_done(tmp_path):

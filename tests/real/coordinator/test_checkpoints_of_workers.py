@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper
+from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.setting import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     NotSaved,
@@ -48,18 +49,10 @@ class Run:
         self.keeper, self.kernel = Keeper(run), Kernel()
         self.told, self.refused, self.waiting, self.is_idle = [], [], [], True
         self.beside_jobs = None  # a list: jobs beside the run are only noted
-        self.checkpoints = CheckpointsOfWorkers(
-            SavedRun(
-                experiment,
-                self.kernel,
-                self,
-                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-                {worker_name(worker): Totals() for worker in range(workers)},
-                beside=self.beside,
-            ),
-            self,
-        )
-        self.checkpoints.prepare(PLAN, first=True)
+        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
+        self.run = RunOfCoordinator(experiment, self.kernel, self, saving, PLAN)
+        self.checkpoints = Checkpoints(self.run, PeerModels(self.run, self), self.beside)
+        self.checkpoints.prepare(first=True)
         assert [(who, order.clock) for who, order in self.orders()] == [(0, 0), (1, 0), (2, 0)]
         self.checkpoints.start()
         for worker in range(workers):
@@ -155,24 +148,13 @@ def test_workers_that_accumulate_may_be_at_different_iterations(tmp_path):
     assert [record.shard for record in run.newest.own] == [0, 1, 2]
 
 
-def test_one_that_a_worker_misses_is_given_up_and_asked_for_again_further_ahead(tmp_path):
-    run = Run(tmp_path, "ssgd")
-    run.checkpoints.save_now()
-    ((_, order), *_) = run.orders()
-    run.hear(1, NotSaved(2, order.clock + 3))
-    told = [message for _, message in run.orders()]
-    assert told[:3] == [NotSaved(2)] * 3
-    assert all(each.number == 3 and each.clock > order.clock + 3 for each in told[3:])
-    assert isinstance(told[3], TakeCheckpoint)
-
-
 def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_path):
     run = Run(tmp_path, "hpsgd", {"every_updates": 10})
     assert run.orders() == [(0, TakeSnapshot(0, 10))] * 2
     run.checkpoints.save_now()
     ((_, order), *_) = run.orders()
     run.save(0, 2, 99, order.clock, common=True)
-    run.checkpoints.leave("worker-0", lost=False)  # it has done its 100 iterations
+    run.checkpoints.left("worker-0")  # it has done its 100 iterations
     told = run.orders()
     assert told[:2] == [(1, NotSaved(2)), (2, NotSaved(2))]
     assert [(who, each.number, each.common) for who, each in told[2:4]] == [
@@ -186,13 +168,13 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     assert run.newest.shards[0].watermarks == (99, 39, 40)
     assert run.checkpoints.waiting == []  # it has ended
     run.checkpoints.save_now()
-    run.checkpoints.leave("worker-1", lost=True)
+    run.checkpoints.left("worker-1", lost=True)
     order = next(each for who, each in run.orders()[4:] if isinstance(each, TakeCheckpoint))
     run.save(2, order.number, 60, order.clock, common=True)
     run.wait(1)
     assert run.newest.number == 5
     assert run.newest.shards[0].watermarks == (99, 59, 59)  # the lost one begins with the other
-    run.checkpoints.leave("worker-2", lost=False)
+    run.checkpoints.left("worker-2")
     run.orders()
     run.checkpoints.save_now()
     assert run.orders() == []
@@ -249,7 +231,7 @@ def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
 def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
     run = run_whose_mean_is_made(tmp_path)
     ((job, done),) = run.beside_jobs
-    run.checkpoints.leave("worker-0", lost=True)
+    run.checkpoints.left("worker-0", lost=True)
     done(job())
     run.wait(1)
     assert run.keeper.last == 2
@@ -257,7 +239,7 @@ def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
 
 def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_lost(tmp_path):
     run = Run(tmp_path, "psgd")
-    run.checkpoints.leave("worker-1", lost=False)
+    run.checkpoints.left("worker-1")
     run.wait(5)
     assert [who for who, _ in run.orders()] == [0, 1, 2]
     for worker in range(3):
@@ -266,15 +248,8 @@ def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_l
     assert run.newest.shards[0].watermarks == (5, 99, 5)
     run.orders()
     assert run.checkpoints.waiting == ["worker-1"]
-    run.checkpoints.leave("worker-1", lost=True)  # its model is in no later checkpoint
+    run.checkpoints.left("worker-1", lost=True)  # its model is in no later checkpoint
     run.wait(20)
-    assert run.orders() == []
-
-
-def test_none_is_begun_when_the_workers_have_been_told_to_stop(tmp_path):
-    run = Run(tmp_path, "ssgd")
-    run.checkpoints.stop()
-    run.checkpoints.save_now()
     assert run.orders() == []
 
 

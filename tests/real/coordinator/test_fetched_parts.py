@@ -6,17 +6,17 @@ from collections import deque
 
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper, same, shard_state
+from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator, same, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.engine.resuming import state_of
 from outpace.kernel import Kernel
 from outpace.real.background import do_now
-from outpace.real.coordinator.saving.base import LONGEST_S
+from outpace.real.coordinator.saving.checkpoints import LONGEST_S, Checkpoints
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.open import SavedRun, Saving
-from outpace.real.copying import LEAST_ON_THE_WAY, OwnFiles
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.coordinator.setting import Saving
+from outpace.real.copying import OwnFiles
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
@@ -58,16 +58,10 @@ class Run:
         self.requests = deque()  # for pieces, by server
         self.jobs = deque()
         self.held = {}  # by server: the contents of its files
-        self.checkpoints = CheckpointsOfServers(
-            SavedRun(
-                self.experiment,
-                self.kernel,
-                self,
-                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-                {f"server-{server}": Totals() for server in range(2)},
-                beside=lambda job, done: self.jobs.append((job, done)),
-                copies=True,
-            )
+        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
+        run = RunOfCoordinator(self.experiment, self.kernel, self, saving, PLAN, copies=True)
+        self.checkpoints = Checkpoints(
+            run, ShardsAndScripts(run), lambda job, done: self.jobs.append((job, done))
         )
 
     def send(self, name, message, block=None):
@@ -130,7 +124,7 @@ class Run:
 def run(tmp_path):
     """A run that takes its first checkpoint when its training has begun."""
     found = Run(tmp_path)
-    found.checkpoints.prepare(PLAN, first=False)
+    found.checkpoints.prepare(first=False)
     found.checkpoints.start()
     found.checkpoints.save_now()
     assert [message for _, message in found.told] == [TakeCheckpoint(1, None, "")] * 2
@@ -151,19 +145,6 @@ def test_fetched_parts_are_a_whole_checkpoint_with_the_states_bit_by_bit(run):
     for state, record in zip(states, newest.index.shards, strict=True):
         assert same(read_shard(newest.path, record), state)
     assert (run.names(), run.refused) == (["000001"], [])
-
-
-def test_no_more_than_four_mib_of_a_small_part_are_on_the_way(run):
-    state = shard_state(shard=0, clock=5, parameters=torch.zeros(3 * PIECE_BYTES))
-    files = PartFiles("")
-    record = files.add_shard(state, "server-0")
-    run.held["server-0"] = files.contents
-    run.announce(0, 1, record, files.parts)
-    run.deliver(4)
-    assert not run.requests  # the thread has written nothing yet
-    assert sum(1 for _ in run.jobs) * PIECE_BYTES == LEAST_ON_THE_WAY
-    run.write()
-    assert len(run.requests) == 4
 
 
 def test_a_file_that_cannot_be_written_gives_the_checkpoint_up_and_says_why(run):
@@ -198,12 +179,6 @@ def test_a_part_that_no_longer_arrives_is_given_up(run):
     assert run.names() == []
     ((_, why),) = run.keeper.abandoned
     assert why == "server-1 did not save within 300 s"
-
-
-def test_the_first_part_is_given_up_too_if_it_does_not_arrive(run):
-    run.save(0, 1, 5, 0.5)
-    run.wait(LONGEST_S + 1)
-    assert run.keeper.abandoned == [(1, "server-0, server-1 did not save within 300 s")]
 
 
 @pytest.mark.parametrize(

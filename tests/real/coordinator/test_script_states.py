@@ -11,8 +11,7 @@ from tests.support.checkpoints import METRICS
 from outpace.blocks.packing import BlockHead
 from outpace.config.reading import experiment_from
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.coordinator.setting import Saving
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
@@ -37,16 +36,7 @@ class ScriptRun(Run):
         self.experiment = experiment_from({**data, "checkpoint": {"every_s": 5}}, "the test")
         self.times, self.taken = {}, []
         self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)
-        self.checkpoints = CheckpointsOfServers(
-            SavedRun(
-                self.experiment,
-                self.kernel,
-                self,
-                Saving(self.keeper, self.complete),
-                self.totals,
-            ),
-            self.states,
-        )
+        self.take_checkpoints(self.experiment, Saving(self.keeper, self.complete), self.states)
 
     def folder_of(self, number):
         return str(self.keeper.files._partial(number).absolute())
@@ -71,7 +61,7 @@ class ScriptRun(Run):
 
     def begin(self):
         """Begin the run, with a checkpoint at clock 0."""
-        self.checkpoints.prepare(PLAN, first=True)
+        self.checkpoints.prepare(first=True)
         self.orders()
         self.checkpoints.start()
         for server in (0, 1):
@@ -152,16 +142,6 @@ def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_t
     assert run.times.keys() == {0, 1}
 
 
-def test_with_relaxed_strategies_the_servers_do_not_wait_for_a_worker_that_leaves(tmp_path):
-    run = ScriptRun(tmp_path, "asp")
-    run.begin()
-    run.wait(5)
-    run.kept(0, 2)
-    run.orders()
-    run.checkpoints.left("worker-1", ended=True)
-    assert [name for name, _ in run.orders()] == ["server-0", "server-1"]
-
-
 def test_servers_that_wait_for_scripts_are_not_late(tmp_path):
     run = ScriptRun(tmp_path, "asp")
     run.begin()
@@ -198,29 +178,9 @@ def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(
     After a resume the gradients in between would be neither applied nor counted as lost.
     """
     run = ScriptRun(tmp_path, sync)
-    run.checkpoints.prepare(PLAN, first=True)
-    clock = None if sync == "asp" else 0
-    assert run.orders_to("worker") == [run.take(1, clock)] * 2
+    run.checkpoints.prepare(first=True)
+    assert run.orders_to("worker") == [run.take(1, 0)] * 2
     assert [order.number for order in run.orders_to("server")] == [1, 1]
-
-
-def test_a_script_that_is_past_the_iteration_has_all_asked_for_a_later_one(run):
-    run.begin()
-    run.wait(5)
-    clock = run.orders_to("server")[0].clock
-    for server in (0, 1):
-        run.saved(server, 2, clock)
-    run.kept(0, 2)
-    run.orders()
-    run.tell(1, NotSaved(2, clock + 3))
-    assert run.keeper.abandoned == [(2, "")]
-    to_servers, to_workers = run.orders_to("server"), run.orders_to("worker")
-    assert to_servers[:2] == [NotSaved(2)] * 2
-    later = to_servers[2].clock
-    assert later > clock + 3
-    assert to_workers == [NotSaved(2)] * 2 + [run.take(3, later)] * 2
-    run.kept(0, 2)  # it had not heard of it
-    assert not run.refused
 
 
 def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
@@ -285,7 +245,7 @@ def test_a_script_that_is_stopped_at_the_limit_has_not_ended(run):
 
 
 def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(run):
-    run.checkpoints.prepare(PLAN, first=True)
+    run.checkpoints.prepare(first=True)
     for worker in (0, 1):
         run.kept(worker, 1)
     run.checkpoints.left("worker-1", ended=True)
@@ -305,21 +265,10 @@ def test_a_script_that_is_told_to_stop_has_not_ended(run):
     for server in (0, 1):
         run.saved(server, 2, clock)
     run.kept(0, 2)
-    run.checkpoints.stop()
+    run.run.stop_reason = "its time is over"
     run.checkpoints.left("worker-1", ended=True)
     run.checkpoints.end()
     assert run.keeper.files.numbers() == [1]
-
-
-def test_the_successor_of_a_lost_worker_is_asked_again(run):
-    run.begin()
-    run.wait(5)
-    order = run.orders_to("worker")[0]
-    run.checkpoints.began(1)
-    assert run.orders_to("worker") == [order]
-    run.kept(1, 2)
-    run.checkpoints.began(1)
-    assert run.orders_to("worker") == []
 
 
 def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
@@ -351,15 +300,6 @@ def test_what_no_worker_was_asked_for_is_refused(run):
     run.checkpoints.take("server-0", state, torch.zeros(1, dtype=torch.uint8))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0"]
     assert run.checkpoints.expected("server-0", state) is None
-
-
-def test_a_script_that_is_asked_later_is_refused_before(tmp_path):
-    run = ScriptRun(tmp_path, "asp")
-    run.checkpoints.relax()
-    run.begin()
-    run.wait(5)
-    run.kept(0, 2)
-    assert run.refused == [("worker-0", "it was not asked for what its script keeps")]
 
 
 def test_a_worker_saves_only_the_file_of_its_own_script(run):
@@ -396,7 +336,7 @@ class Elsewhere(ScriptRun):
 def elsewhere(tmp_path):
     """A run whose scripts have been asked for their states, and have taken them."""
     run = Elsewhere(tmp_path)
-    run.checkpoints.prepare(PLAN, first=False)
+    run.checkpoints.prepare(first=False)
     run.checkpoints.start()
     run.checkpoints.save_now()
     assert run.orders() == [(f"worker-{n}", TakeCheckpoint(1, None)) for n in (0, 1)]
@@ -433,7 +373,7 @@ def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, 
         run.checkpoints.left("worker-1", ended=True, pushed=3)
         asked = [("worker-0", TakeCheckpoint(2, None))]
     else:
-        run.checkpoints.began(1)
+        run.checkpoints.began("worker-1")
         asked = [(f"worker-{n}", TakeCheckpoint(2, None)) for n in (0, 1)]
     assert run.keeper.abandoned == [(1, "")]
     assert [each for each in run.orders() if isinstance(each[1], TakeCheckpoint)] == asked

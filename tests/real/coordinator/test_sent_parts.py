@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper
+from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
 from outpace.real.background import do_now
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.setting import Saving
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.checkpoint_messages import (
-    CheckpointFiles,
     CheckpointPart,
     FilePiece,
 )
@@ -51,18 +51,10 @@ class Run:
         self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
         self.told, self.refused = [], []
         self.requests, self.held = deque(), {}  # for pieces; the contents of each worker's files
-        self.checkpoints = CheckpointsOfWorkers(
-            SavedRun(
-                self.experiment,
-                self.kernel,
-                self,
-                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-                {worker_name(worker): Totals() for worker in range(2)},
-                copies=True,
-            ),
-            self,
-        )
-        self.checkpoints.prepare(PLAN, first=True)
+        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
+        run = RunOfCoordinator(self.experiment, self.kernel, self, saving, PLAN)
+        self.checkpoints = Checkpoints(run, PeerModels(run, self), do_now)
+        self.checkpoints.prepare(first=True)
 
     def send(self, name, message, block=None):
         if isinstance(message, FilePiece) and message.block is None:
@@ -173,25 +165,6 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
     assert not run.refused
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [FilePiece(2, 0, 1 << 30), FilePiece(1, 0, 0), FilePiece(2, 0, 1), FilePiece(2, 9, 0)],
-)
-def test_a_piece_that_was_not_offered_is_not_given(run, request_):
-    given = GivenFiles(run.experiment, run, do_now, print)
-    run.save(0, 2, 4, 0.5)
-    run.save(1, 2, 5, 1.5)
-    run.wait(1)
-    run.told.clear()
-    assert given.take("worker-0", FilePiece(2, 0, 0))  # nothing was offered
-    assert run.refused.pop()[0] == "worker-0"
-    given.offer("worker-0", run.keeper.files.newest().path)
-    assert given.take("worker-0", request_)
-    ((name, why),) = run.refused
-    assert (name, "was not offered" in why) == ("worker-0", True)
-    assert [type(message) for _, message, _ in run.told] == [CheckpointFiles]
-
-
 def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(run):
     run.save(0, 2, 4, 0.5)
     run.save(1, 2, 5, 1.5)
@@ -250,20 +223,3 @@ def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
     run.hold(0, 2, files.contents)
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0-model.safetensors")]
-
-
-def test_a_part_that_is_announced_twice_is_refused(run):
-    files = [Part("worker-0.safetensors", 3, 0)]
-    for _ in range(2):
-        run.announce(0, CheckpointPart(2, 0, Totals(), 4, 0, 4), files)
-    assert run.refused == [("worker-0", "it has saved its part before")]
-    assert len(run.requests) == 1
-
-
-def test_only_pieces_that_were_asked_for_are_taken(run):
-    block = torch.zeros(6, dtype=torch.uint8)
-    piece = FilePiece(2, 0, 0, head_of(block))
-    for name in ("server-0", "worker-0"):
-        assert run.checkpoints.expected(name, piece) is None
-    assert run.checkpoints.take("worker-0", piece, block)
-    assert [name for name, _ in run.refused] == ["worker-0"]

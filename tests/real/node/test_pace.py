@@ -44,5 +44,5 @@ def test_a_state_is_sent_after_a_worker_has_passed_over_iterations():
 def test_no_state_is_sent_that_is_not_wanted_or_too_large():
     assert not Pace(reports=False).is_due(0, None)
     pace = Pace(reports=True)
-    pace.stop()
+    pace.reports = False
     assert not pace.is_due(0, None)

@@ -99,8 +99,6 @@ class Coordinator:
         run = self.state
         if run.stop_reason is None:
             run.stop_reason = reason
-            if self.checkpoints is not None:
-                self.checkpoints.stop()
             stop = StopRun(reason, run.early)
             self.state.announced.add(COORDINATOR, stop)
             for name in self.workers:
@@ -134,9 +132,9 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        plan = await self._parts.preparation.run()
+        await self._parts.preparation.run()
         if self.checkpoints is not None:
-            self.checkpoints.prepare(plan, first=self._resume is None)
+            self.checkpoints.prepare(first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
         self.state.members.started()

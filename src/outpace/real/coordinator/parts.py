@@ -14,12 +14,11 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import StartWorker, Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.roles import RunState
-from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.saving.open import SavedRun
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import Setting
 from outpace.real.coordinator.snapshots import Snapshots
@@ -92,28 +91,20 @@ class Parts:
             self.given: GivenFiles | None = None  # if the processes do not see the folder
             if self._copies:
                 self.given = GivenFiles(experiment, self.listener, beside, self._failed)
-            saved = None
-            if setting.saving is not None:
-                saved = SavedRun(
-                    experiment,
-                    self.kernel,
-                    self.listener,
-                    setting.saving,
-                    run.totals_of,
-                    setting.resume,
-                    beside,
-                    self._copies,
-                )
+            number = 0 if setting.saving is None else setting.saving.keeper.last
+            self.checkpoints: Checkpoints | None = None
             self.architecture: WithServers | WithoutServers
-            self.checkpoints: Checkpoints | None
             if experiment.peers is None:
-                self.checkpoints = None if saved is None else CheckpointsOfServers(saved, self.kept)
-                self.architecture = WithServers(run)
+                content: Content = ShardsAndScripts(run, number)
             else:
                 groups = groups_of(run)
-                checkpoints = None if saved is None else CheckpointsOfWorkers(saved, groups)
-                self.checkpoints = checkpoints
-                self.architecture = WithoutServers(run, groups, checkpoints)
+                content = PeerModels(run, groups, number)
+            if setting.saving is not None:
+                self.checkpoints = Checkpoints(run, content, beside, self.kept)
+            if experiment.peers is None:
+                self.architecture = WithServers(run)
+            else:
+                self.architecture = WithoutServers(run, groups, self.checkpoints)
         except BaseException:
             self.transport.close()
             raise

@@ -50,8 +50,8 @@ class Preparation:
         self._clock, self._listener, self._announced = run.clock, run.listener, run.announced
         self._resume, self._limit_s = run.resume, run.setting.join_s
 
-    async def run(self) -> Plan:
-        """Return the plan once all processes are ready, and have measured their network.
+    async def run(self) -> None:
+        """Wait until all processes are ready, and have measured their network.
 
         Raises:
             RunError: a process did not keep the time limit.
@@ -79,7 +79,6 @@ class Preparation:
         await all_say(servers, Ready, "have the parameters", limit_s, times=2)
         if self._experiment.probe:
             await self._probe()
-        return plan
 
     async def _all_join(self) -> None:
         try:

@@ -19,7 +19,7 @@ from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.roles import RunState
-from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements

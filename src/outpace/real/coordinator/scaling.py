@@ -22,7 +22,7 @@ from outpace.engine.losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.roles import RunState
-from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.record.requests import Answer, Requests, ScaleRequest
 from outpace.support.units import Time, nanoseconds
 from outpace.support.words import plural

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.interruptions import Interruptions
+from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.snapshots import Evaluate
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.net.sparse_log import Log
 from outpace.real.process.launcher import MakeLauncher
+from outpace.record.checkpoints import Taken
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
+from outpace.support.units import Time
 from outpace.sync.membership import Membership
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Where the checkpoints of a run go.
+
+    complete: called with a checkpoint whose parts are on the disk, their folder, and for each
+        worker whose script is saved, the time of the run at which it was; it adds what the
+        processes do not know. Raises OSError.
+    """
+
+    keeper: CheckpointKeeper
+    complete: Callable[[Taken, Path, Mapping[int, Time]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

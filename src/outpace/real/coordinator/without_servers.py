@@ -10,7 +10,7 @@ from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.averaging.membership import Membership, Tell
 from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.coordinator.roles import RunState
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds
@@ -82,7 +82,7 @@ class WithoutServers:
     """
 
     def __init__(
-        self, run: RunState, groups: Membership | Pairs, checkpoints: CheckpointsOfWorkers | None
+        self, run: RunState, groups: Membership | Pairs, checkpoints: Checkpoints | None
     ) -> None:
         strategy, send = run.experiment.peers, run.listener.send
         assert strategy is not None
@@ -105,7 +105,7 @@ class WithoutServers:
         if isinstance(message, Leave):
             self._members.has_trained(self._workers.index(name))
             if self._checkpoints is not None:
-                self._checkpoints.leave(name, lost=False)
+                self._checkpoints.left(name)
         return taken
 
     def source(self, shard: int) -> tuple[str, int]:
@@ -118,4 +118,4 @@ class WithoutServers:
         self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))
         if self._checkpoints is not None:
-            self._checkpoints.leave(name, lost=True)
+            self._checkpoints.left(name, lost=True)

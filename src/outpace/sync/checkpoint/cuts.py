@@ -39,7 +39,7 @@ def place_of(shard: Shard) -> Place:
 
 
 class Cuts:
-    """The requests for the state of one process. Does no IO.
+    """The request for the state of one process; a new one takes its place. Does no IO.
 
     Args:
         place: returns how far the process is.
@@ -60,7 +60,7 @@ class Cuts:
     ) -> None:
         self._place, self._save, self._missed = place, save, missed
         self._or_later = or_later
-        self._clocks: dict[int, int] = {}  # number of a request -> the clock to wait for
+        self._asked: tuple[int, int] | None = None  # number, and the clock to wait for
 
     def ask(self, number: int, clock: int | None = None) -> None:
         """Save the process at this clock; None: at once.
@@ -69,31 +69,32 @@ class Cuts:
         `missed` at once.
         """
         if clock is None:
+            self._asked = None
             self._save(number)
         else:
-            self._clocks[number] = clock
+            self._asked = number, clock
             self.look()
 
     def give_up(self, number: int) -> None:
         """Forget a request."""
-        self._clocks.pop(number, None)
+        if self._asked is not None and self._asked[0] == number:
+            self._asked = None
 
     def look(self) -> None:
         """Save the process if it is time to.
 
         A shard looks after each message, before its answers are sent.
         """
-        if not self._clocks:
+        if self._asked is None:
             return
-        place = self._place()
-        for number, clock in list(self._clocks.items()):
-            if place.clock < clock:
-                continue
-            del self._clocks[number]
-            if place.can_save and (place.clock == clock or self._or_later):
-                self._save(number)
-            else:
-                self._missed(number, place.clock)
+        (number, clock), place = self._asked, self._place()
+        if place.clock < clock:
+            return
+        self._asked = None
+        if place.can_save and (place.clock == clock or self._or_later):
+            self._save(number)
+        else:
+            self._missed(number, place.clock)
 
 
 class WorkerCuts(Cuts):

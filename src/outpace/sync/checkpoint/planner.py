@@ -1,22 +1,34 @@
-"""Chooses the clocks at which shards are saved, without stopping any process.
+"""Decides when each part of a checkpoint is asked for, without stopping any process. No IO.
 
-Without servers the workers take the place of shards, and the results of all-reduces that of the
-clock.
+A *part* is what one process saves: a server its shard, a worker its model or what its script keeps.
+Some parts may be asked for later than others. Each part of the open checkpoint has a state; events
+change it, and methods return the orders that follow:
 
-The process that asks for an exact checkpoint does not know the clocks of the shards now. It asks
-for a clock a little ahead of the last that it knows. A shard that is past it says so; then the
-number of the checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
+| state    | the others have answered | answers  | is saved | is past the clock | leaves      |
+|----------|--------------------------|----------|----------|-------------------|-------------|
+| held     | asked: `Take`            | refused  | refused  | refused           | is left out |
+| asked    |                          | answered | saved    | all: `GiveUp`     | is left out |
+| answered |                          | refused  | saved    | refused           | all: `GiveUp` |
+| saved    |                          | refused  | refused  | refused           | stays       |
 
-Where an iteration may be finished without a worker, that worker can be ahead of a slow server, so
-that no state of this server is between two iterations. After twelve attempts all shards are saved
-at once, as with strategies that do not wait for each iteration.
+A part has *answered* when its state is taken, and is *saved* when its files are on the disk. When
+all parts are saved the checkpoint is `Whole`. After one that was given up another one is due.
+
+The process that asks for an exact checkpoint does not know the clocks of the shards now: it asks
+for a clock a little ahead of the last that it knows. A shard that is past it says so; then this
+checkpoint is given up, and the next one is asked for twice as far ahead. Where an iteration may be
+finished without a worker, that worker can be ahead of a slow server, so that no state of this
+server is between two iterations. After twelve attempts all shards are saved at once, as with
+strategies that do not wait for each iteration. Without servers the clock is the number of results
+of all-reduces, and every worker comes to each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum, auto
+from typing import Final, TypeAlias
 
 from outpace.errors import ProtocolError
 
@@ -26,114 +38,198 @@ _TRIES: Final = 12  # the lead is then 8,192 iterations
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Tells a shard to save its state for a checkpoint: at this clock; None: at once."""
+class Take:
+    """Tells a part's process to save its state for a checkpoint: at this clock; None: at once."""
 
-    shard: int
+    part: str
     number: int
     clock: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tells a shard to forget this checkpoint, and to remove what it has saved for it."""
+    """Tells a part's process to forget this checkpoint, and what it has saved for it."""
 
-    shard: int
+    part: str
     number: int
 
 
-class CutPlanner:
-    """The checkpoints of a run with servers: which is open, and which shards it has.
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """This checkpoint has all its parts."""
 
-    Does no IO: methods return the orders to send. At most one checkpoint is open at a time.
+    number: int
+
+
+Order: TypeAlias = Take | GiveUp | Whole
+
+
+class PartState(Enum):
+    """How far a part of the open checkpoint is; see the head of the file."""
+
+    HELD = auto()
+    ASKED = auto()
+    ANSWERED = auto()
+    SAVED = auto()
+
+
+class CutPlanner:
+    """The checkpoints of a run: which is open, and how far each of its parts is.
+
+    At most one checkpoint is open at a time.
 
     Args:
-        shards: their number.
-        exact: True to save all shards at the same clock. May be changed between two checkpoints.
+        parts: names of the processes that are saved.
+        exact: True to save all parts at the same clock. May be changed between two checkpoints.
         number: of the last checkpoint.
-        tries: attempts after which shards are saved at once; infinite for workers, which come to
-            every number of results.
+        tries: attempts after which parts are saved at once.
+
+    Attributes:
+        is_due: another checkpoint is to be taken; for whoever calls `begin`.
     """
 
-    def __init__(self, shards: int, exact: bool, number: int = 0, tries: float = _TRIES) -> None:
-        self.exact, self.number = exact, number
-        self._shards, self._most_tries = set(range(shards)), tries
-        self._missing: set[int] = set()  # shards that the open checkpoint lacks
+    def __init__(
+        self, parts: Iterable[str], exact: bool, number: int = 0, tries: float = _TRIES
+    ) -> None:
+        self.exact, self.number, self.is_due = exact, number, False
+        self._names, self._most_tries = list(parts), tries
+        self._parts: dict[str, PartState] = {}  # of the open checkpoint
         self._lead, self._clock = _LEAD, 0  # _clock: the last clock known
-        self._target: int | None = None  # the clock asked for
         self._tries = 0  # attempts missed, one after the other
 
     @property
     def is_open(self) -> bool:
         """True while a checkpoint has been asked for and is neither whole nor given up."""
-        return bool(self._missing)
+        return bool(self._parts)
 
-    def begin(self, clock: int | None = None) -> list[Order]:
+    @property
+    def is_exact_next(self) -> bool:
+        """True if the next checkpoint is asked for at a clock."""
+        return self.exact and self._tries < self._most_tries
+
+    def state(self, part: str) -> PartState | None:
+        """Return how far a part of the open checkpoint is; None: it has no such part."""
+        return self._parts.get(part)
+
+    # -- the open checkpoint -----------------------------------------------------------
+
+    def begin(self, clock: int | None = None, later: Collection[str] = ()) -> list[Order]:
         """Ask for the next checkpoint; returns no orders while one is open, or if all have left.
 
-        clock: at which to take an exact one; None: soon after the last clock known.
+        Args:
+            clock: at which to take an exact one, or later if one was missed; None: soon after the
+                last clock known.
+            later: parts that are asked for once the others have answered.
         """
-        if self._missing or not self._shards:
+        if self._parts or not self._names:
             return []
-        self.number += 1
-        self._missing = set(self._shards)
-        self._target = None
-        if self.exact and self._tries < self._most_tries:
-            self._target = self._clock + self._lead if clock is None else clock
-        return [Order(shard, self.number, self._target) for shard in sorted(self._shards)]
+        self.number, self.is_due = self.number + 1, False
+        ahead = self._clock + self._lead
+        if clock is None:
+            clock = ahead
+        elif self._tries:
+            clock = max(clock, ahead)
+        self._target = clock if self.is_exact_next else None
+        self._parts = dict.fromkeys(self._names, PartState.HELD)
+        return self._ask([part for part in self._names if part not in later]) or self._go_on()
 
-    def saved(self, number: int, shard: int, clock: int = 0) -> bool:
-        """Note that a shard is saved, at this clock; True if the checkpoint is whole now.
+    def _ask(self, parts: Iterable[str]) -> list[Order]:
+        orders: list[Order] = []
+        for part in parts:
+            self._parts[part] = PartState.ASKED
+            orders.append(Take(part, self.number, self._target))
+        return orders
 
-        Raises ProtocolError if the shard was not asked for, or had answered before.
-        """
-        if number < self.number or not self._missing:  # it was given up
-            return False
-        self._require_asked(number, shard)
-        self._clock = max(self._clock, clock)
-        self._missing.discard(shard)
-        if self._missing:
-            return False
+    def _go_on(self) -> list[Order]:
+        """Ask for what is held once all others have answered; close a whole checkpoint."""
+        states = self._parts.values()
+        if not states or PartState.ASKED in states:
+            return []
+        if held := [part for part, state in self._parts.items() if state is PartState.HELD]:
+            return self._ask(held)
+        if PartState.ANSWERED in states:
+            return []
+        self._parts.clear()
         self._lead, self._tries = max(_LEAD, self._lead // 2), 0
-        return True
+        return [Whole(self.number)]
 
-    def awaits(self, number: int, shard: int) -> bool:
-        """True if this shard was asked for this checkpoint, and has not answered yet."""
-        return number == self.number and shard in self._missing
+    def abandon(self) -> list[GiveUp]:
+        """Give up the open checkpoint, if there is one."""
+        told = [part for part, state in self._parts.items() if state is not PartState.HELD]
+        self._parts.clear()
+        return [GiveUp(part, self.number) for part in told]
 
-    def missed(self, number: int, shard: int, clock: int) -> list[Order | GiveUp]:
-        """Return what to do when a shard was past the clock that it was asked for.
+    def _give_up(self) -> list[GiveUp]:
+        self.is_due = self.is_due or self.is_open
+        return self.abandon()
 
-        Raises ProtocolError if the shard was not asked, or had answered before.
-        """
-        if number >= self.number and self._missing:
-            self._require_asked(number, shard)
+    # -- what processes say --------------------------------------------------------------
+
+    def require_asked(self, number: int, part: str) -> None:
+        """Raise ProtocolError unless this part was asked for, and has not answered."""
+        if number != self.number or self.state(part) is not PartState.ASKED:
+            raise ProtocolError(f"it answers for checkpoint {number}, which it was not asked for")
+
+    def _is_over(self, number: int) -> bool:
+        """True if this checkpoint was given up, or is whole."""
+        return number < self.number or not self._parts
+
+    def answered(self, number: int, part: str) -> list[Order]:
+        """Note that the state of a part is taken. Raises ProtocolError as the table says."""
+        if self._is_over(number):
+            return []
+        self.require_asked(number, part)
+        self._parts[part] = PartState.ANSWERED
+        return self._go_on()
+
+    def saved(self, number: int, part: str, clock: int = 0) -> list[Order]:
+        """Note that a part is saved, at this clock. Raises ProtocolError as the table says."""
+        if self._is_over(number):
+            return []
+        if self.state(part) is not PartState.ANSWERED:
+            self.require_asked(number, part)
         self._clock = max(self._clock, clock)
-        if number < self.number or not self._missing:
+        self._parts[part] = PartState.SAVED
+        return self._go_on()
+
+    def missed(self, number: int, part: str, clock: int) -> list[GiveUp]:
+        """Note that a part was past the clock that it was asked for: another one is due.
+
+        Raises ProtocolError as the table says.
+        """
+        if not self._is_over(number):
+            self.require_asked(number, part)
+        self._clock = max(self._clock, clock)
+        if self._is_over(number):
             return []
         self._tries += 1
         if clock != self._target:
             self._lead = min(2 * self._lead, _MOST_LEAD)
-        return [*self.abandon(), *self.begin()]
+        return self._give_up()
 
-    def abandon(self) -> list[GiveUp]:
-        """Give up the open checkpoint, if there is one."""
-        if not self._missing:
-            return []
-        self._missing.clear()
-        return [GiveUp(shard, self.number) for shard in sorted(self._shards)]
+    # -- processes that come and go ------------------------------------------------------
 
-    def join(self, shards: Iterable[int]) -> None:
-        """Also ask these, from the next checkpoint on."""
-        self._shards.update(shards)
+    def leave(self, part: str) -> Sequence[Order]:
+        """Ask for this part no more; the open checkpoint can do without it. See the table."""
+        self._forget(part)
+        state = self.state(part)
+        if state is PartState.ANSWERED:
+            return self._give_up()
+        if state in (PartState.HELD, PartState.ASKED):
+            del self._parts[part]
+        return self._go_on()
 
-    def leave(self, shard: int) -> list[GiveUp]:
-        """Ask this one no more: it has ended. Gives the open checkpoint up."""
-        self._shards.discard(shard)
-        return self.abandon()
+    def end(self, part: str) -> Sequence[Order]:
+        """Ask for this part no more; the open checkpoint cannot do without it."""
+        self._forget(part)
+        orders = self._give_up()
+        return [order for order in orders if order.part != part]
 
-    def _require_asked(self, number: int, shard: int) -> None:
-        if not self.awaits(number, shard):
-            raise ProtocolError(
-                f"shard {shard} answers for checkpoint {number}, which it was not asked for"
-            )
+    def replace(self, part: str) -> Sequence[Order]:
+        """Note that another process has taken the place of a part's process."""
+        if self.state(part) is PartState.ANSWERED:
+            return self._give_up()
+        return self._ask([part]) if self.state(part) is PartState.ASKED else []
+
+    def _forget(self, part: str) -> None:
+        self._names = [name for name in self._names if name != part]

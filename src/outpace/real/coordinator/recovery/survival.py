@@ -17,7 +17,7 @@ from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.kernel import Alarm
 from outpace.real.coordinator.roles import RunState, with_room
-from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -203,7 +203,7 @@ class Survival:
             self._members.began(worker)
             self._listener.send(name, self._run.go())
             if self._checkpoints is not None:
-                self._checkpoints.began(worker)
+                self._checkpoints.began(name)
             self._notes.began(worker, self._run.clock.now)
             if (stop := self._run.stop()) is not None:
                 self._listener.send(name, stop)
@@ -311,6 +311,6 @@ class Survival:
             self._architecture.lose(name)
         self._launcher.kill(name)
         if self._checkpoints is not None:
-            self._checkpoints.left(name, ended=False)
+            self._checkpoints.left(name, lost=True)
         self._first_gradients.has_left(name)
         self._run.announced.add(name, TrainingDone())

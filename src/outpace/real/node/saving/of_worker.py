@@ -123,8 +123,8 @@ class WorkerSaver(Saver):
         self._first = self._begins = 0  # iterations: the first one, the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
-        # Requests that came in the middle of an iteration of a script.
-        self._at_end: dict[int, Changes] = {}
+        # Since an order that came in the middle of an iteration of a script.
+        self._changes: Changes | None = None
 
     def restore(self, first: int, resume: Path | None, others: Redivided | None = None) -> Restored:
         """Put the state of a checkpoint into the models, if the run goes on from one.
@@ -174,34 +174,40 @@ class WorkerSaver(Saver):
         if self._script is not None:
             self._script.is_between = True
         self._cuts.pass_by(self._process.results)
-        waiting, self._at_end = self._at_end, {}
-        for number, changes in waiting.items():
+        changes = self._forget_changes()
+        if changes is not None and self._order is not None:  # it was not given up
+            self._take_now(changes)
+
+    def _forget_changes(self) -> Changes | None:
+        """Note no more changes since an order; return those that were noted."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
             changes.forget()
-            if number in self._asked:  # it was not given up
-                self._take_now(number, changes)
+        return changes
 
     # -- the state -------------------------------------------------------------------
 
     def _take(self, number: int) -> None:
         if self._script is None or self._script.is_between:
-            self._take_now(number, Changes())
+            self._take_now(Changes())
         else:
-            self._at_end[number] = self._models.note_changes()
+            self._forget_changes()
+            self._changes = self._models.note_changes()
 
-    def _take_now(self, number: int, changes: Changes) -> None:
+    def _take_now(self, changes: Changes) -> None:
         """Take what the program has; what a script keeps follows at its next forward pass.
 
         changes: of the model that are not part of the checkpoint.
         """
-        order, process = self._asked[number], self._process
+        order, process = self._order, self._process
+        assert order is not None
         common = self.common_state() if order.common else None
         own = None if order.clock == 0 else self._own_state(changes)  # 0: the run begins
         counts = self._begins, process.results, process.version
-        part = CheckpointPart(number, self._now(), self._totals(), *counts)
+        part = CheckpointPart(order.number, self._now(), self._totals(), *counts)
         add = partial(_add_models, process.worker, common, own)
         if self._script is None:
-            del self._asked[number]
-            self._write(part, order.folder, partial(add, {}))
+            self._write(part, self._taken().folder, partial(add, {}))
         else:
             has_model = own is not None and own.parameters.nbytes > 0
             save = partial(self._save_script, part, add, self._script, has_model=has_model)
@@ -221,9 +227,9 @@ class WorkerSaver(Saver):
             add: see `_add_models`, whose last arguments it takes.
             has_model: the parameters of its model are in another file.
         """
-        order = self._asked.pop(part.number, None)
-        if order is None:
+        if self._order is None or self._order.number != part.number:
             return  # it was given up
+        order = self._taken()
         try:
             kept = script.copy(has_model=has_model)
         except Unfit as error:

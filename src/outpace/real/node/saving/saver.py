@@ -91,7 +91,7 @@ class Saver(ABC):
 
     def __init__(self, process: Member, cuts: Cuts) -> None:
         self._process, self._cuts = process, cuts
-        self._asked: dict[int, TakeCheckpoint] = {}  # by number of the checkpoint
+        self._order: TakeCheckpoint | None = None  # to save the state, which is not taken yet
         self._thread = BackgroundThread(process.clock)
         # The newest part, until the coordinator has fetched it.
         self._offer, self._contents = Offer(0, ()), list[torch.Tensor]()
@@ -106,10 +106,10 @@ class Saver(ABC):
     def take(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
         if isinstance(message, TakeCheckpoint):
-            self._asked[message.number] = message
+            self._order = message
             self._cuts.ask(message.number, message.clock)
         elif isinstance(message, NotSaved):
-            self._asked.pop(message.number, None)
+            self._order = None
             self._cuts.give_up(message.number)
             self._given_up = max(self._given_up, message.number)
             self._contents = []
@@ -120,8 +120,14 @@ class Saver(ABC):
         return True
 
     def _miss(self, number: int, clock: int) -> None:
-        del self._asked[number]
+        self._order = None
         self._send(NotSaved(number, clock))
+
+    def _taken(self) -> TakeCheckpoint:
+        """Return the order whose state is being taken."""
+        order, self._order = self._order, None
+        assert order is not None
+        return order
 
     def _send(self, message: WireMessage, block: torch.Tensor | None = None) -> None:
         self._process.coordinator.send(message, block)
@@ -194,7 +200,7 @@ class ShardSaver(Saver):
         self._part, self.look = part, cuts.look
 
     def _take(self, number: int) -> None:
-        order, process, state = self._asked.pop(number), self._process, self._part.shard.state()
+        order, process, state = self._taken(), self._process, self._part.shard.state()
         totals = process.recorder.totals.copy()
         part = CheckpointPart(number, process.clock.now, totals, clock=state.clock)
         self._write(part, order.folder, partial(_add_shard, state))

@@ -30,6 +30,7 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     NotSaved,
     ScriptState,
+    TakeCheckpoint,
 )
 from outpace.real.node.member import REPORT_EVERY_S
 from outpace.real.node.saving.saver import PartFiles, Saver
@@ -52,16 +53,14 @@ class Pace:
 
     Args:
         clock: in seconds.
+
+    Attributes:
+        reports: True if states are sent at all; not if they are too large, or cannot be sent.
     """
 
     def __init__(self, *, reports: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._reports, self._clock = reports, clock
+        self.reports, self._clock = reports, clock
         self._next = 0.0
-
-    @property
-    def reports(self) -> bool:
-        """True if states are sent at all."""
-        return self._reports
 
     def is_due(self, iteration: int, before: int | None) -> bool:
         """Return whether the state at the beginning of an iteration is sent.
@@ -70,7 +69,7 @@ class Pace:
             before: the iteration that the script began last; None: it begins its first one.
         """
         is_next = before is not None and iteration == before + 1
-        return self._reports and (not is_next or self._clock() >= self._next)
+        return self.reports and (not is_next or self._clock() >= self._next)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -79,10 +78,6 @@ class Pace:
         yield
         now = self._clock()
         self._next = now + max(REPORT_EVERY_S, (now - began) / _SHARE)
-
-    def stop(self) -> None:
-        """Have no more states sent: they are too large, or cannot be sent."""
-        self._reports = False
 
 
 _SMALL: Final = 1 << 20  # bytes; a smaller file is not worth another thread
@@ -117,7 +112,7 @@ class Keeping(Saver):
         self._logs = False  # True if what the script logs in them is not known yet
         self._since: Time = 0  # they are computed
         self._is_last = False  # in the last repeated one
-        self._due: list[int] = []  # checkpoints for which the state is copied next
+        self._due: TakeCheckpoint | None = None  # for which the state is copied next
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
 
@@ -184,7 +179,7 @@ class Keeping(Saver):
     # -- requests --------------------------------------------------------------------
 
     def _take(self, number: int) -> None:
-        self._due.append(number)
+        self._due = self._order
 
     def begins(self, iteration: int) -> None:
         """The script begins an iteration, with new parameters."""
@@ -197,7 +192,7 @@ class Keeping(Saver):
         self._cuts.pass_by(iteration)
         reports = self._pace.is_due(iteration, self._began) and self._kept.is_complete
         self._began = iteration
-        is_copied = bool(self._due) or reports
+        is_copied = self._due is not None or reports
         # Noted in this iteration only: that takes 0.05 ms, twice.
         HERE.data.note = random_states if is_copied else None
         HERE.data.generators = None
@@ -211,10 +206,13 @@ class Keeping(Saver):
 
         reports: it is to be sent between checkpoints.
         """
-        orders = [self._asked.pop(number) for number in self._due if number in self._asked]
-        self._due.clear()
-        if not (orders or reports):
-            return  # the checkpoint was given up
+        order, self._due = self._due, None
+        if order is not self._order:  # the checkpoint was given up
+            order = None
+        if order is not None:
+            self._order = None
+        elif not reports:
+            return
         process, is_complete = self._process, self._kept.is_complete
         assert self._began is not None
         try:
@@ -224,23 +222,23 @@ class Keeping(Saver):
                     state["iteration"] = self._began
                 copy = packed_state(state, process.name)
         except Unfit as error:
-            self._pace.stop()
-            for order in orders:
+            self._pace.reports = False
+            if order is not None:
                 self._send(NotSaved.because(order.number, error))
             return
         size = size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format
-            self._pace.stop()
+            self._pace.reports = False
         process.flush()  # what the script has logged before belongs to the checkpoint
         if self._pace.reports and is_complete:
             beside: Beside = do_now if size <= _SMALL else self._thread.do
             beside(partial(to_bytes, copy), partial(self._report, self._began))
-        totals, now = process.recorder.totals.copy(), process.now
-        write = partial(_add_kept, kept_in(process.worker), copy)
-        for order in orders:
+        if order is not None:
+            totals, now = process.recorder.totals.copy(), process.now
             part = CheckpointPart(
                 order.number, now, totals, self._began, is_complete=is_complete, kept_at=now
             )
+            write = partial(_add_kept, kept_in(process.worker), copy)
             self._write(part, order.folder, write, at_once=size <= _SMALL)
 
     def _report(self, iteration: int, data: torch.Tensor) -> None:
@@ -248,7 +246,7 @@ class Keeping(Saver):
 
     def end(self) -> None:
         """Send what is being prepared: the script leaves the training."""
-        self._due.clear()
+        self._due = None
         self._forward.forget()
         self._thread.settle()
 

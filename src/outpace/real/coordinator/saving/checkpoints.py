@@ -1,0 +1,451 @@
+"""From the order to save the parts of a checkpoint to the complete one, with and without servers.
+
+No process waits for a checkpoint. Each one that has a part takes its state between two steps of its
+work and writes it beside it. `sync.checkpoint.planner` decides when a part is asked for, and what
+follows when one is missed or its process is lost. What is saved is different with servers
+(`shards_and_scripts`) and without (`peer_models`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.errors import ProtocolError
+from outpace.real.background import Beside
+from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.open_checkpoint import (
+    Mean,
+    OpenCheckpoint,
+    require_possible,
+    workers_in,
+)
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.copying import FetchedFiles, Offer
+from outpace.real.net.checkpoint_messages import (
+    MOST_COPIES,
+    MOST_KEPT,
+    MOST_REPORTED,
+    CheckpointPart,
+    FilePiece,
+    NotSaved,
+    ScriptState,
+    TakeCheckpoint,
+    VersionReached,
+)
+from outpace.real.net.messages import TakeSnapshot
+from outpace.real.node.member import REPORT_EVERY_S
+from outpace.record.totals import Totals
+from outpace.support.units import nanoseconds
+from outpace.sync.checkpoint.planner import (
+    GiveUp,
+    Order,
+    PartState,
+    Take,
+    Whole,
+)
+from outpace.sync.messages import WireMessage
+
+LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first process
+_TIMELY: Final = 2  # iterations in which a worker must have taken its state
+# What workers did before a part was saved has been reported by then.
+REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
+
+Answer = CheckpointPart | NotSaved | VersionReached
+Content: TypeAlias = ShardsAndScripts | PeerModels
+
+
+class Checkpoints:
+    """The checkpoints of a run.
+
+    Args:
+        content: what its processes save.
+        beside: does what takes long beside the run.
+        kept: is told what scripts keep; None: no process takes the place of another one.
+
+    Attributes:
+        unrepeatable: workers whose scripts begin anew when the run is resumed.
+        when_complete: called with the number of each checkpoint that is complete; None: nothing is.
+    """
+
+    def __init__(
+        self,
+        run: RunState,
+        content: Content,
+        beside: Beside,
+        kept: KeptScripts | None = None,
+    ) -> None:
+        saving = run.setting.saving
+        assert run.experiment.checkpoint is not None
+        assert saving is not None
+        self._run, self._content, self._beside = run, content, beside
+        self._settings, self._kernel = run.experiment.checkpoint, run.kernel
+        self._keeper, self._complete = saving.keeper, saving.complete
+        self._planner, self._kept = content.planner, kept
+        self._fetched = FetchedFiles(run.listener.send, beside)
+        self._open: OpenCheckpoint | None = None
+        self._version = 0 if run.resume is None else run.resume.updates  # the last known one
+        self._has_begun = self._is_over = False
+        self.unrepeatable: set[int] = set()
+        self.when_complete: Callable[[int], None] | None = None
+
+    # -- when --------------------------------------------------------------------
+
+    def prepare(self, *, first: bool) -> None:
+        """Prepare for the order to start, which must follow at once.
+
+        first: save the processes as they begin, so that there is always a checkpoint.
+        """
+        if first:
+            self._begin(0, at_start=True)
+
+    def start(self) -> None:
+        """The time of the run has begun."""
+        self._has_begun = True
+        if self._settings.every_s is not None:
+            self._kernel.spawn(self._every(self._settings.every_s), "checkpoints", daemon=True)
+        else:
+            self._await_version()
+
+    def relax(self) -> None:
+        """From now on save each part at once: the policy may be another than the configured."""
+        self._content.relax()
+
+    def save_now(self) -> None:
+        """Take a checkpoint now, or when the present one is complete."""
+        if self._has_begun and not self._is_over:
+            self._planner.is_due = True
+            self._begin_if_due()
+
+    def end(self) -> None:
+        """The training is over: complete the open checkpoint, or give it up."""
+        self._is_over = True
+        if self._open is None:
+            return
+        if self._planner.is_open or self._content.mean(self._open) is not None:
+            self._give_up(self._planner.abandon())
+        else:
+            self._finish(self._open)
+
+    def close(self) -> None:
+        """Remove what is not complete; the processes have ended, or are about to."""
+        self._is_over = True
+        self._drop()
+
+    async def _every(self, period_s: float) -> None:
+        while True:
+            await self._kernel.sleep(period_s)
+            self.save_now()
+
+    def _await_version(self) -> None:
+        """Have a process tell when it has the next version after which a checkpoint is due."""
+        every = self._settings.every_updates
+        if every is not None and self._content.may_save:
+            version = (self._version // every + 1) * every
+            self._run.listener.send(self._content.teller, TakeSnapshot(0, version))
+
+    def _begin_if_due(self, clock: int = 0) -> None:
+        """clock: of a process, if one is known."""
+        if self._may_begin:
+            self._content.when_possible(partial(self._begin_if_possible, clock))
+
+    def _begin_if_possible(self, clock: int) -> None:
+        if self._may_begin:
+            self._begin(clock)
+
+    @property
+    def _may_begin(self) -> bool:
+        is_free = self._open is None and not self._is_over
+        return self._planner.is_due and is_free and self._content.may_save
+
+    # -- processes that come and go ------------------------------------------------------
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """The workers that have finished and wait, because their models are saved."""
+        return self._content.waiting
+
+    def left(self, name: str, *, lost: bool = False, ended: bool = False, pushed: int = 0) -> None:
+        """Save a worker no more, if it was: it takes no more part in the training.
+
+        Args:
+            lost: its process is lost; else it has trained.
+            ended: its script has come to its end.
+            pushed: iterations up to the last one that it has pushed; 0: none.
+        """
+        teller = self._content.teller
+        self._follow(self._content.left(name, lost=lost, ended=ended, pushed=pushed))
+        if self._has_begun and self._content.teller != teller:
+            self._await_version()
+
+    def began(self, name: str) -> None:
+        """Another process has taken the place of a worker: ask it for what its script keeps."""
+        self._follow(self._planner.replace(name))
+
+    # -- messages of the processes -------------------------------------------------
+
+    def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
+        """Return which block this process may send with this message."""
+        if isinstance(message, FilePiece):
+            return self._fetched.expected(name, message)
+        if isinstance(message, ScriptState) and self._keeps_script(name):
+            size = message.block.elements
+            return ("uint8", size) if size <= MOST_REPORTED else None
+        return None
+
+    def _keeps_script(self, name: str) -> bool:
+        return name in self._run.roles.numbers and name in self._content.parts
+
+    def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
+        """Handle a message of a process; False if it is not about checkpoints."""
+        try:
+            if isinstance(message, Answer):
+                if name not in self._content.parts:
+                    raise ProtocolError("it has no part of a checkpoint")
+                self._take(name, message)
+            elif isinstance(message, FilePiece) and message.block is not None:
+                self._fetched.take(name, message, block)
+            elif isinstance(message, ScriptState):
+                self._take_script(name, message, block)
+            else:
+                return False
+        except ProtocolError as error:
+            self._run.listener.refuse(name, str(error))
+        return True
+
+    def _take_script(self, name: str, message: ScriptState, block: Block | None) -> None:
+        if not self._keeps_script(name):
+            raise ProtocolError("only the workers of scripts send what scripts keep")
+        if self._kept is not None and isinstance(block, torch.Tensor):
+            self._kept.sent(self._run.roles.numbers[name], block, message.done)
+
+    def _take(self, name: str, message: Answer) -> None:
+        present = self._open
+        if isinstance(message, VersionReached):
+            if self._run.roles.servers and name in self._run.roles.numbers:
+                raise ProtocolError("only servers count the updates")
+            self._version = message.version
+            self._planner.is_due = True
+            self._begin_if_due(message.clock)
+        elif present is None or message.number < present.number:
+            pass  # it was given up
+        elif isinstance(message, CheckpointPart):
+            if message.parts and self._is_copied(name):
+                self._fetch(present, name, message)
+            else:
+                self._take_part(present, name, message)
+        elif message.clock is not None:
+            self._follow(self._planner.missed(message.number, name, message.clock))
+        else:
+            self._planner.require_asked(message.number, name)
+            self._fail(message.why)
+
+    def _is_copied(self, name: str) -> bool:
+        """True if a process does not see the folder of the run, so its files are fetched."""
+        is_elsewhere = self._run.experiment.is_elsewhere and name in self._run.roles.numbers
+        return self._run.setting.copies or is_elsewhere
+
+    def _fetch(self, present: OpenCheckpoint, name: str, saved: CheckpointPart) -> None:
+        """Have the files written that a process has announced; then take its part."""
+        self._planner.require_asked(saved.number, name)
+        names = [part.file for part in saved.parts]
+        if len(set(names)) < len(names) or not set(names) <= set(
+            self._content.files(present, name)
+        ):
+            raise ProtocolError(f"it announces the files {sorted(names)} for a checkpoint")
+        plan = self._run.plan
+        most = MOST_KEPT + MOST_COPIES * 8 * sum(plan.layers if plan else ())
+        if sum(part.bytes for part in saved.parts) > most:
+            raise ProtocolError(f"it announces files of more than {most:,} bytes")
+        done = partial(self._has_fetched, present, name, saved)
+        self._fetched.add(name, Offer(saved.number, saved.parts), present.folder, done)
+        self._watch(present)
+        self._follow(self._planner.answered(saved.number, name))
+
+    def _has_fetched(
+        self, present: OpenCheckpoint, name: str, saved: CheckpointPart, error: OSError | None
+    ) -> None:
+        if error is not None:
+            self._fail(str(error))
+            return
+        try:
+            self._take_part(present, name, saved)
+        except ProtocolError as refused:
+            self._run.listener.refuse(name, str(refused))
+
+    def _take_part(self, present: OpenCheckpoint, name: str, saved: CheckpointPart) -> None:
+        self._content.require(present, name, saved)
+        require_possible(saved)
+        if not {part.file for part in saved.parts} <= set(self._content.files(present, name)):
+            raise ProtocolError("it saved files that are not of its part")
+        orders = self._planner.saved(saved.number, name, saved.clock)
+        present.parts[name] = saved
+        if saved.kept_at is not None:
+            worker = self._run.roles.numbers[name]
+            if not saved.is_complete:
+                self.unrepeatable.add(worker)
+            else:
+                self.unrepeatable.discard(worker)
+                if self._kept is not None:
+                    self._kept.saved(worker, saved.iteration)
+        self._watch(present)
+        self._follow(orders)
+
+    # -- parts that do not come ----------------------------------------------------------
+
+    def _watch(self, present: OpenCheckpoint) -> None:
+        """A process has saved its part: the others do at the same clock, or at once."""
+        if not present.is_watched:
+            present.is_watched = True
+            self._look_later(present)
+
+    def _look_later(self, present: OpenCheckpoint) -> None:
+        limit = self._kernel.now + nanoseconds(LONGEST_S)
+        self._kernel.call_at(limit, self._require_parts, present)
+
+    def _require_parts(self, present: OpenCheckpoint) -> None:
+        """Give up a checkpoint that still lacks a part: a disk may not answer."""
+        if self._open is not present or not self._planner.is_open:
+            return
+        if self._fetched.has_moved() or not (missing := self._missing(present)):
+            self._look_later(present)
+            return
+        self._fail(f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
+
+    def _missing(self, present: OpenCheckpoint) -> list[str]:
+        """Return the processes that ought to have saved their parts."""
+        since, missing = self._kernel.now - nanoseconds(LONGEST_S), []
+        numbers, done = self._run.roles.numbers, self._run.totals.iterations
+        for part, asked_at in present.asked_at.items():
+            state, worker = self._planner.state(part), numbers.get(part)
+            is_due = asked_at <= since
+            if state is PartState.ASKED and worker is not None:  # it may compute for long
+                is_due &= done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY
+            if is_due and state in (PartState.ASKED, PartState.ANSWERED):
+                missing.append(part)
+        return missing
+
+    # -- from the order to the complete checkpoint -------------------------------------
+
+    def _begin(self, clock: int = 0, *, at_start: bool = False) -> None:
+        """Have the processes save their parts for a new checkpoint, if there are any.
+
+        clock: of a process, if one is known.
+        """
+        planner = self._planner
+        later = self._content.later(together=at_start or planner.is_exact_next)
+        orders = planner.begin(0 if at_start else self._content.target(clock), later)
+        if not orders:
+            return
+        try:
+            folder = self._keeper.begin(planner.number)
+        except OSError as error:
+            planner.abandon()
+            self._keeper.abandon(planner.number, str(error))
+            self._await_version()
+            return
+        done = self._run.totals.iterations
+        self._open = OpenCheckpoint(planner.number, folder, at_start, later, done)
+        if later:
+            self._watch(self._open)
+        self._follow(orders)
+
+    def _follow(self, orders: Sequence[Order]) -> None:
+        """Carry out the orders of the planner."""
+        present = self._open
+        for order in orders:
+            match order:
+                case Take():
+                    assert present is not None
+                    self._ask(present, order)
+                case Whole():
+                    assert present is not None
+                    self._has_all_parts(present)
+        if any(isinstance(order, GiveUp) for order in orders):
+            self._give_up(orders)
+            self._begin_if_due()
+
+    def _ask(self, present: OpenCheckpoint, take: Take) -> None:
+        present.asked_at[take.part] = self._kernel.now
+        folder = "" if self._is_copied(take.part) else str(present.folder.absolute())
+        clock = 0 if present.at_start else take.clock
+        common = self._content.saves_common(present, take.part)
+        order = TakeCheckpoint(take.number, clock, folder, common)
+        self._run.listener.send(take.part, order)
+
+    def _give_up(self, orders: Sequence[Order], why: str = "") -> None:
+        """Tell processes that the open checkpoint is given up. why: the problem, for the user."""
+        for order in orders:
+            if isinstance(order, GiveUp):
+                self._run.listener.send(order.part, NotSaved(order.number))
+        self._drop(why)
+
+    def _drop(self, why: str = "") -> None:
+        """Remove what there is of the open checkpoint."""
+        if self._open is not None:
+            self._fetched.give_up(self._open.number)
+            self._keeper.abandon(self._open.number, why)
+            self._open = None
+
+    def _fail(self, why: str) -> None:
+        """Give up a checkpoint that cannot be taken. why: the problem, for the user."""
+        self._give_up(self._planner.abandon(), why)
+        self._await_version()
+
+    def _has_all_parts(self, present: OpenCheckpoint) -> None:
+        """Complete a checkpoint, or take another one if this one lacks the end of a script."""
+        if self._content.lacks_end(present):
+            self._planner.is_due = True
+            self._drop()
+            self._begin_if_due()
+        elif (write := self._content.mean(present)) is not None:
+            self._beside(write, partial(self._has_mean, present))
+        else:
+            now, last = self._kernel.now, max(part.now for part in present.parts.values())
+            due = now if present.at_start else max(now, last + REPORTED)
+            self._kernel.call_at(due, self._finish, present)
+
+    def _has_mean(self, present: OpenCheckpoint, mean: Mean) -> None:
+        if self._open is not present:
+            return  # it was given up
+        if isinstance(mean, Exception):
+            self._fail(str(mean))
+            return
+        present.mean = mean
+        self._has_all_parts(present)
+
+    def _finish(self, present: OpenCheckpoint) -> None:
+        """Complete a checkpoint that has all its parts."""
+        if self._open is not present:  # the run has ended meanwhile
+            return
+        self._open = None
+        taken = self._content.taken(present, self._totals(present))
+        scripts = workers_in(present, self._run.roles.numbers)
+        times = {n: part.kept_at for n, part in scripts.items() if part.kept_at is not None}
+        self._version = max(self._version, taken.updates)
+        try:
+            self._complete(taken, present.folder, times)
+        except OSError as error:
+            self._keeper.abandon(present.number, str(error))
+        else:
+            if self.when_complete is not None:
+                self.when_complete(present.number)
+        if not self._is_over:
+            self._await_version()
+            self._begin_if_due()
+
+    def _totals(self, present: OpenCheckpoint) -> Totals:
+        """Return the sums of the run at a checkpoint."""
+        totals, numbers = Totals(), self._run.roles.numbers
+        for name, reported in self._run.totals_of.items():
+            part = present.parts.get(name)
+            # Workers that were asked before the servers continued until these were saved.
+            is_older = name in numbers and present.later and name not in present.later
+            totals.add(reported if part is None or is_older else part.totals)
+        return totals

@@ -1,0 +1,56 @@
+"""A checkpoint that is being taken, and checks of what processes say of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from outpace.errors import ProtocolError
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
+from outpace.record.checkpoints import Part, ShardRecord
+from outpace.support.units import Time
+
+Mean: TypeAlias = tuple[ShardRecord, Part] | Exception  # of models, or why it cannot be written
+
+
+@dataclass(eq=False)
+class OpenCheckpoint:
+    """A checkpoint that is being taken.
+
+    Attributes:
+        at_start: it was begun before the time of the run.
+        later: parts that were to be asked for once the others had answered.
+        done: by worker, the iterations that it had reported when the checkpoint was begun.
+        asked_at: by part, when it was asked for.
+        parts: what each process has said of its part, whose files are on the disk.
+        mean: of models that differ, once it is written.
+        is_watched: it is given up if the parts that are missing do not come.
+    """
+
+    number: int
+    folder: Path
+    at_start: bool
+    later: Collection[str]
+    done: Mapping[int, int]
+    asked_at: dict[str, Time] = field(default_factory=dict)
+    parts: dict[str, CheckpointPart] = field(default_factory=dict)
+    mean: tuple[ShardRecord, Part] | None = None
+    is_watched: bool = False
+
+
+def workers_in(present: OpenCheckpoint, numbers: Mapping[str, int]) -> dict[int, CheckpointPart]:
+    """Return the parts of workers, by worker. numbers: of all workers, by name."""
+    found = {numbers[name]: part for name, part in present.parts.items() if name in numbers}
+    return dict(sorted(found.items()))
+
+
+def require_possible(saved: CheckpointPart) -> None:
+    """Raise ProtocolError if what a process says of its part cannot be in the index of a run."""
+    for record in (saved.shard, saved.own):
+        if record is not None:
+            marks = (1 + n for n in record.watermarks)
+            numbers = [record.clock, record.version, record.pushes, *marks]
+            if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
+                raise ProtocolError("it saved numbers that cannot be")
