@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.blocks_on_the_wire import announced, any_block, apart, block_in
 
-from outpace.blocks.block import Block, Phantom, whole
-from outpace.blocks.packing import BlockHead
+from outpace.blocks.block import Block, Phantom
 from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
 from outpace.real.net.addresses import LOOPBACK
@@ -56,11 +56,6 @@ PEERS = ("worker-0", "worker-1")
 STRANGER = "worker-9"  # has keys, but is not a peer of the listener
 
 
-def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, message.block_field, None)
-    return None if head is None else (head.dtype, head.elements)
-
-
 class Process:
     """The end of one process: what it has received, and whom it has lost."""
 
@@ -72,15 +67,18 @@ class Process:
         generation: int = FIRST,
     ):
         self.name, self.log = name, list[str]()
+        # The sender, the message with the head of its block, and the block.
         self.got: list[tuple[str, WireMessage, Block | None]] = []
         self.lost: list[str] = []
         self.joins_blocks = True  # else they are kept as they came
         session = Session(RUN, generation, LEASE_S, cluster.keys.get(name))
         self.transport = open_transport(name, session, cluster.clock, self.log.append)
 
-    def take(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        joins = self.joins_blocks and block is not None
-        self.got.append((peer, message, whole(block) if joins else block))
+    def take(self, peer: str, message: WireMessage) -> None:
+        if self.joins_blocks:
+            self.got.append((peer, *apart(message)))
+        else:
+            self.got.append((peer, announced(message), block_in(message)))
 
     @property
     def messages(self) -> list[WireMessage]:
@@ -190,7 +188,7 @@ def test_messages_arrive_in_order_and_once_in_both_directions(cluster):
 def test_a_block_of_any_size_arrives_bit_by_bit(cluster, elements):
     _, caller = cluster.connected()
     block = torch.randn(elements, generator=torch.Generator().manual_seed(elements))
-    caller.send(Push(0, 0, 0, head_of(block)), block)
+    caller.send(Push(0, 0, 0, block))
     caller.send(Notice("after it"))
     cluster.until(lambda: Notice("after it") in cluster.server.messages)
     peer, push, received = cluster.server.got[-2]
@@ -201,7 +199,7 @@ def test_a_block_of_any_size_arrives_bit_by_bit(cluster, elements):
 def test_a_phantom_arrives_as_its_size(cluster):
     _, caller = cluster.connected()
     block = Phantom(2_500_000)
-    caller.send(Push(0, 0, 0, head_of(block)), block)
+    caller.send(Push(0, 0, 0, block))
     cluster.until(lambda: len(cluster.server.got) == 2)
     assert cluster.server.got[-1][2] == block
 
@@ -264,10 +262,10 @@ def test_a_block_that_is_not_expected_is_refused_and_others_go_on(transport):
         caller = cluster.call(cluster.process("worker-0"), endpoint)
         honest = cluster.call(cluster.process("worker-1"), endpoint)
         good, bad = torch.ones(3), torch.ones(4)
-        honest.send(Push(1, 0, 0, head_of(good)), good)
-        caller.send(Push(0, 0, 0, head_of(bad)), bad)
+        honest.send(Push(1, 0, 0, good))
+        caller.send(Push(0, 0, 0, bad))
         cluster.until(lambda: strict.log and strict.got)
-        honest.send(Push(1, 1, 0, head_of(good)), good)
+        honest.send(Push(1, 1, 0, good))
         cluster.until(lambda: len(strict.got) == 2)
         assert [peer for peer, *_ in strict.got] == ["worker-1", "worker-1"]
         assert "4 elements of float32" in strict.log[0]

@@ -17,6 +17,7 @@ from unittest import mock
 import msgspec
 import torch
 from tests.fuzz.messages import decoded, random_message, random_part
+from tests.support.blocks_on_the_wire import announced, with_block
 from tests.support.fluentps import behind_barrier
 
 from outpace.blocks.block import Phantom
@@ -33,6 +34,7 @@ from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import Saving, Setting
+from outpace.real.net.block_frames import head_in
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
@@ -144,8 +146,8 @@ class SilentListener:
     def peers(self) -> list[str]:
         return []
 
-    def send(self, name: str, message: WireMessage, block: Any = None) -> None:
-        assert decoded(msgspec.msgpack.encode(message)), f"no receiver takes {message}"
+    def send(self, name: str, message: WireMessage) -> None:
+        assert decoded(msgspec.msgpack.encode(announced(message))), f"no receiver takes {message}"
         if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
 
@@ -298,7 +300,7 @@ class FuzzedCoordinator:
         self._store = store[0] if store else None
         self._names = [*parts.run.roles.workers, *parts.run.roles.servers]
         for name in self._names:
-            parts.reports.take(name, _joining(name), None)
+            parts.reports.take(name, _joining(name))
         parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
         parts.checkpoints.prepare(first=True)
@@ -393,8 +395,7 @@ class FuzzedCoordinator:
             listener = self._store
         if name in listener.shut_out:
             return
-        head: BlockHead | None = getattr(message, message.block_field, None)
-        block: torch.Tensor | None = None
+        head = head_in(message)
         if head is not None:
             if listener.handlers.expect(name, message) != (head.dtype, head.elements):
                 self.counts["refused by the connection"] += 1
@@ -405,9 +406,10 @@ class FuzzedCoordinator:
             values = [draw.randint(low, high) for _ in range(min(head.elements, 64))]
             block = torch.zeros(head.elements, dtype=DTYPES[head.dtype])
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
+            message = with_block(message, block)
         before = self._state()
         with mock.patch.object(copying.Incoming, "write", return_value=None):
-            listener.handlers.on_message(name, message, block)
+            listener.handlers.on_message(name, message)
         if name in listener.shut_out:
             assert self._state() == before, f"a {type(message).__name__} was refused after changes"
             self.counts["refused by the coordinator"] += 1

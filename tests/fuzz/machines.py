@@ -11,9 +11,11 @@ import torch
 from tests.faults.cluster import Silent
 from tests.fuzz.coordinator import FuzzedCoordinator
 from tests.fuzz.messages import damaged, decoded, random_message
+from tests.support.blocks_on_the_wire import with_block
 
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
+from outpace.real.net.block_frames import head_in
 from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
 from outpace.real.net.inbox import from_worker
 from outpace.real.net.messages import WorkerReplaced
@@ -58,8 +60,9 @@ class Fuzzed:
         self.counts["a message"] += 1
         if isinstance(message, WorkerReplaced):
             self._confirm(message)
-        block = torch.zeros(2) if getattr(message, message.block_field, None) is not None else None
-        own = [message] if isinstance(message, Close) else from_worker(message, block)
+        if head_in(message) is not None:
+            message = with_block(message, torch.zeros(2))
+        own = [message] if isinstance(message, Close) else from_worker(message)
         for each in own:
             self._try("shard", self._shard_state, lambda each=each: self._receive(each))
         if isinstance(message, NotSaved | VersionReached):

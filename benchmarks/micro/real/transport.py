@@ -17,7 +17,7 @@ from benchmarks.micro.real.processes import Start, between, laps, measuring, sta
 
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import announcing, head_of
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -102,7 +102,7 @@ def serve_transport(endpoint: Connection, elements: int) -> None:
         {"worker-0": ""},
         Handlers(
             expect=lambda _, __: (head.dtype, head.elements),
-            on_message=lambda _, message, __: inbox.put(message),
+            on_message=lambda _, message: inbox.put(message),
             on_lost=lambda _: kernel.stop(),
         ),
     )
@@ -111,8 +111,8 @@ def serve_transport(endpoint: Connection, elements: int) -> None:
         while True:
             push = await inbox.get()
             assert isinstance(push, Push)
-            message = announcing(Reply(0, push.worker, push.iteration, 0, 0, 0), block)
-            listener.send("worker-0", message, block)
+            reply = Reply(0, push.worker, push.iteration, 0, 0, 0, block)
+            listener.send("worker-0", reply)
 
     endpoint.send(listener.endpoint)
     kernel.spawn(serve())
@@ -130,7 +130,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
         "",
         Handlers(
             expect=lambda _, __: (head.dtype, head.elements),
-            on_message=lambda _, message, __: inbox.put(message),
+            on_message=lambda _, message: inbox.put(message),
             on_lost=lambda _: kernel.stop(),
         ),
     )
@@ -139,7 +139,7 @@ def ask_transport(endpoint: Connection, elements: int, steps: int) -> list[float
     async def ask() -> None:
         for iteration in range(2 * steps + 1):
             stamps.append(time.perf_counter())
-            caller.send(announcing(Push(0, iteration, 0), block), block)
+            caller.send(Push(0, iteration, 0, block))
             await inbox.get()
 
     kernel.spawn(ask())

@@ -21,7 +21,6 @@ from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import Setting
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.server import serve
@@ -67,7 +66,7 @@ class Given:
         return [torch.zeros_like(part) for part in self._parts]
 
     def initialize(self, server: int, block: Block) -> Initialize:
-        return Initialize("", [], [], head_of(block))
+        return Initialize("", [], [], block)
 
     def lengths(self, server: int) -> dict[int, int]:
         return {}

@@ -143,6 +143,13 @@ def whole(block: Block) -> torch.Tensor | Phantom:
     return value.whole() if isinstance(value, Pieces) else value
 
 
+def whole_tensor(block: Block) -> torch.Tensor:
+    """Return a block that has values in one piece."""
+    tensor = whole(block)
+    assert isinstance(tensor, torch.Tensor), "the block has values"
+    return tensor
+
+
 def parts(block: Block) -> Sequence[torch.Tensor]:
     """Return the consecutive tensors of a block."""
     value = value_of(block)

@@ -26,11 +26,11 @@ from typing import Final
 import msgspec
 import torch
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import whole_tensor
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Future, Kernel, Mailbox
 from outpace.real.background import Beside, do_now
-from outpace.real.net.block_frames import PIECE_BYTES
+from outpace.real.net.block_frames import PIECE_BYTES, head_in
 from outpace.real.net.checkpoint_messages import CheckpointFiles, FilePiece
 from outpace.record.checkpoints.tensors import Part
 from outpace.sync.messages import WireMessage
@@ -188,19 +188,21 @@ class FetchedFiles:
         """Return which block may come with a piece."""
         incoming = self._incoming.get(name)
         size = None if incoming is None else incoming.due(piece)
-        if size is None and self._is_late(name, piece) and piece.block is not None:
-            size = min(piece.block.elements, PIECE_BYTES)
+        head = head_in(piece)
+        if size is None and self._is_late(name, piece) and head is not None:
+            size = min(head.elements, PIECE_BYTES)
         return None if size is None else ("uint8", size)
 
     def _is_late(self, name: str, piece: FilePiece) -> bool:
         """True if a piece may be of a checkpoint that was given up after it was asked for."""
         return piece.number <= self._given_up.get(name, 0)
 
-    def take(self, name: str, piece: FilePiece, block: Block | None) -> None:
+    def take(self, name: str, piece: FilePiece) -> None:
         """Have a piece written. Raises ProtocolError if it was not asked for."""
         incoming = self._incoming.get(name)
-        if not isinstance(block, torch.Tensor):
+        if piece.block is None:
             raise ProtocolError("it sends a piece of a file without its content")
+        block = whole_tensor(piece.block)
         if incoming is not None and incoming.due(piece) == block.numel():
             incoming.take()
             write = partial(incoming.write, piece, block)
@@ -245,12 +247,12 @@ class OwnFiles:
             return None
         return self._fetched.expected(_COORDINATOR, message)
 
-    def take(self, message: WireMessage, block: Block | None) -> bool:
+    def take(self, message: WireMessage) -> bool:
         """Handle a message of the coordinator; False if it is not about these files."""
         if isinstance(message, CheckpointFiles):
             self._announced.put(message)
         elif isinstance(message, FilePiece):
-            self._fetched.take(_COORDINATOR, message, block)
+            self._fetched.take(_COORDINATOR, message)
         else:
             return False
         return True

@@ -1,8 +1,8 @@
 """Messages between workers, shards and schedulers, as programs and state machines see them.
 
-A real run sends a `WireMessage` as it is, with a `BlockHead` in place of its block, which follows
-as bytes. Tensors travel as blocks (`blocks.block`). The receiver of a block owns it: the shard may
-write into the gradient of a push.
+A real run sends a `WireMessage` as it is. Only while it travels, a `BlockHead` is in place of its
+block, which follows as bytes. Tensors travel as blocks (`blocks.block`). The receiver of a block
+owns it: the shard may write into the gradient of a push.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from outpace.blocks.packing import BlockHead
 
 if TYPE_CHECKING:
     from outpace.blocks.block import Block
+
+    WireBlock: TypeAlias = Block
 else:
-    Block = BlockHead  # as it is decoded, until the block has arrived
+    WireBlock = BlockHead  # as it is decoded, until the block has arrived
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -33,7 +35,7 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
     decoded, so that values that cannot be right are refused.
     """
 
-    block_field: ClassVar[str] = "block"  # the field that announces a block, if there is one
+    block_field: ClassVar[str] = "block"  # the field that has the block, if there is one
     is_counted: ClassVar[bool] = True  # among the messages of a run
 
     @property
@@ -58,7 +60,7 @@ class Push(WireMessage, tag="push"):
     worker: Index
     iteration: Count
     version: Count  # of the shard's parameters that the gradient was computed from
-    gradient: Block | None = None
+    gradient: WireBlock | None = None
     settings: StepSettings | None = None
     skipped: bool = False
     coin: Probability | None = None
@@ -123,7 +125,7 @@ class Reply(WireMessage, tag="reply"):
     version: Count  # number of updates in the parameters
     clock: Count  # V, the iterations that the shard has finished
     held: Count  # how long the shard kept the pull waiting, in ns
-    parameters: Block | None = None
+    parameters: WireBlock | None = None
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 import torch
+from tests.support.blocks_on_the_wire import announced
 from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator, same, shard_state
 
 from outpace.config.reading import experiment_from
@@ -64,7 +65,7 @@ class Run:
             run, ShardsAndScripts(run), lambda job, done: self.jobs.append((job, done))
         )
 
-    def send(self, name, message, block=None):
+    def send(self, name, message):
         if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
         else:
@@ -93,9 +94,9 @@ class Run:
             name, request = self.requests.popleft()
             content = self.held[name][request.file]
             block = content[request.offset : request.offset + PIECE_BYTES]
-            piece = FilePiece(request.number, request.file, request.offset, head_of(block))
-            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece, block)
+            piece = FilePiece(request.number, request.file, request.offset, block)
+            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece)
 
     def write(self):
         """Let the thread do what it has been given."""
@@ -209,12 +210,12 @@ def test_a_part_of_no_file_is_refused(run):
 def test_only_the_piece_that_is_due_is_taken(run):
     run.save(0, 1, 5, 0.5)
     block = torch.zeros(PIECE_BYTES, dtype=torch.uint8)
-    due = FilePiece(1, 0, 0, head_of(block))
-    assert run.checkpoints.expected("server-0", due) == ("uint8", PIECE_BYTES)
-    later = FilePiece(1, 0, PIECE_BYTES, head_of(block))
+    due = FilePiece(1, 0, 0, block)
+    assert run.checkpoints.expected("server-0", announced(due)) == ("uint8", PIECE_BYTES)
+    later = FilePiece(1, 0, PIECE_BYTES, block)
     for name, piece in (("server-0", later), ("server-1", due), ("worker-0", due)):
-        assert run.checkpoints.expected(name, piece) is None
-        assert run.checkpoints.take(name, piece, block)
+        assert run.checkpoints.expected(name, announced(piece)) is None
+        assert run.checkpoints.take(name, piece)
         assert run.refused.pop()[0] == name
 
 
@@ -225,7 +226,7 @@ def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_fac
     newest = run.keeper.files.newest()
     given, copied = GivenFiles(run.experiment, run, do_now, print), tmp_path_factory.mktemp("node")
     messages = deque()
-    run.send = lambda name, message, block=None: messages.append((message, block))
+    run.send = lambda name, message: messages.append(message)
     fetched = OwnFiles("server-1", run.kernel, lambda each: given.take("server-1", each))
     given.offer("server-1", newest.path)
 
@@ -235,10 +236,10 @@ def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_fac
     run.kernel.spawn(fetch(), "the server")
     run.kernel.run(run.kernel.now)
     while messages:
-        message, block = messages.popleft()
-        if block is not None:
-            assert fetched.expected(message) == ("uint8", block.numel())
-        assert fetched.take(message, block)
+        message = messages.popleft()
+        if isinstance(message, FilePiece):
+            assert fetched.expected(announced(message)) == ("uint8", message.block.numel())
+        assert fetched.take(message)
         run.kernel.run(run.kernel.now)
     names = sorted(path.name for path in copied.iterdir())
     assert names == ["index.json", "server-1.safetensors"]

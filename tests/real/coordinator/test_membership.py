@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 import torch
 
-from outpace.blocks.packing import BlockHead
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Membership
@@ -149,7 +147,7 @@ class Asked:
     def __init__(self, own: bool, **schedule) -> None:
         self.asked, self.evaluated = [], []
         self.snapshots = PeerSnapshots(
-            NAMES, own, lambda name, read, _: self.asked.append((name, read)), self._evaluate
+            NAMES, own, lambda name, read: self.asked.append((name, read)), self._evaluate
         )
         self.kernel = Kernel()
         self.snapshots.schedule(self.kernel, schedule.get("every_s"), schedule.get("every_updates"))
@@ -160,10 +158,10 @@ class Asked:
         done()
 
     def answer(self, worker: int, version: int, value: float, request: int) -> None:
-        self.snapshots.add(*part(worker, version, value, request))
+        self.snapshots.add(part(worker, version, value, request))
 
     def leave(self, worker: int, version: int, value: float) -> None:
-        self.snapshots.add(*part(worker, version, value, 0))
+        self.snapshots.add(part(worker, version, value, 0))
 
     def final(self) -> tuple[int, float, int]:
         self.snapshots.ask_for_last()
@@ -172,16 +170,16 @@ class Asked:
 
 
 def part(worker: int, version: int, value: float, request: int):
-    head = BlockHead("float32", 1)
-    return Snapshot(worker, version, request, 0, 10 * version, head), torch.tensor([value])
+    return Snapshot(worker, version, request, 0, 10 * version, torch.tensor([value]))
 
 
 def test_the_result_is_no_earlier_than_what_was_evaluated_before():
     # Worker 0 leaves at 8. Worker 1 is asked for the same parameters, and leaves at 9.
     asked = Asked(own=False)
     for worker, now in ((0, 8), (1, 9)):
-        head, block = part(worker, 4, 1.0, 0)
-        asked.snapshots.add(msgspec.structs.replace(head, now=now), block)
+        snapshot = part(worker, 4, 1.0, 0)
+        snapshot.now = now
+        asked.snapshots.add(snapshot)
     asked.snapshots.ask_for_last()
     _, at = asked.snapshots.final
     assert (at.shard, at.now) == (0, 9)

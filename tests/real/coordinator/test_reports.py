@@ -24,7 +24,7 @@ def test_a_warning_that_several_workers_send_is_shown_once_without_their_names()
     )
     reports = Reports(run, other, other, other, other, None, other)
     for name in ("worker-0", "worker-1"):
-        reports.take(name, Notice("its epochs are repeated", warns=True), None)
-        reports.take(name, Notice("a block was slow"), None)
+        reports.take(name, Notice("its epochs are repeated", warns=True))
+        reports.take(name, Notice("a block was slow"))
     assert warned == ["its epochs are repeated"]
     assert logged == ["worker-0: a block was slow", "worker-1: a block was slow"]

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from tests.real.coordinator.test_checkpoints import PLAN, Run
+from tests.support.blocks_on_the_wire import announced
 from tests.support.checkpoints import METRICS
 
 from outpace.blocks.packing import BlockHead
 from outpace.config.reading import experiment_from
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.setting import Saving
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
@@ -50,7 +50,7 @@ class ScriptRun(Run):
         self.taken.append(taken)
         self.times = times
 
-    def send(self, name, message, block=None):
+    def send(self, name, message):
         self.told.append((name, message))
 
     def orders_to(self, kind):
@@ -296,10 +296,10 @@ def test_what_no_worker_was_asked_for_is_refused(run):
     run.wait(5)
     run.kept(0, 2)
     run.kept(0, 2)
-    state = ScriptState(head_of(torch.zeros(1, dtype=torch.uint8)))
-    run.checkpoints.take("server-0", state, torch.zeros(1, dtype=torch.uint8))
+    state = ScriptState(torch.zeros(1, dtype=torch.uint8))
+    run.checkpoints.take("server-0", state)
     assert [name for name, _ in run.refused] == ["worker-0", "server-0"]
-    assert run.checkpoints.expected("server-0", state) is None
+    assert run.checkpoints.expected("server-0", announced(state)) is None
 
 
 def test_a_worker_saves_only_the_file_of_its_own_script(run):
@@ -317,7 +317,7 @@ class Elsewhere(ScriptRun):
         super().__init__(folder, "asp", "-")
         self.requests = []
 
-    def send(self, name, message, block=None):
+    def send(self, name, message):
         if isinstance(message, FilePiece):
             self.requests.append(message)
         else:
@@ -326,10 +326,10 @@ class Elsewhere(ScriptRun):
     def deliver(self, worker, files):
         """A worker answers a request."""
         request, content = self.requests.pop(0), files.contents[0]
-        piece = FilePiece(request.number, request.file, request.offset, head_of(content))
+        piece = FilePiece(request.number, request.file, request.offset, content)
         name = f"worker-{worker}"
-        assert self.checkpoints.expected(name, piece) == ("uint8", content.numel())
-        assert self.checkpoints.take(name, piece, content)
+        assert self.checkpoints.expected(name, announced(piece)) == ("uint8", content.numel())
+        assert self.checkpoints.take(name, piece)
 
 
 @pytest.fixture
@@ -404,15 +404,15 @@ def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
     kept.send(states)
     ((name, message),) = run.orders()
     assert name == "worker-1"
-    assert message.block == head_of(states[1])
+    assert message.block is states[1]
 
 
 def sent_between(run, worker, size, iteration):
     """A worker sends a state of so many bytes between checkpoints; return its block."""
     data = torch.zeros(size, dtype=torch.uint8)
-    message = ScriptState(head_of(data), iteration)
-    assert run.checkpoints.expected(f"worker-{worker}", message) == ("uint8", size)
-    assert run.checkpoints.take(f"worker-{worker}", message, data)
+    message = ScriptState(data, iteration)
+    assert run.checkpoints.expected(f"worker-{worker}", announced(message)) == ("uint8", size)
+    assert run.checkpoints.take(f"worker-{worker}", message)
     return data
 
 
@@ -429,7 +429,7 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(run
     run.orders()
     kept.send(kept.of(1), {1: 12})
     ((name, message),) = run.orders()
-    assert (name, message.done, message.block.elements) == ("worker-1", 12, 9)
+    assert (name, message.done, message.block.numel()) == ("worker-1", 12, 9)
     assert not message.logs  # the process before it has logged what it repeats
     assert not run.refused
     # What is saved, and was too large to be sent, is in the file of a checkpoint only.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.support.blocks_on_the_wire import announced, apart
 from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator
 
 from outpace.config.reading import experiment_from
@@ -56,11 +57,11 @@ class Run:
         self.checkpoints = Checkpoints(run, PeerModels(run, self), do_now)
         self.checkpoints.prepare(first=True)
 
-    def send(self, name, message, block=None):
+    def send(self, name, message):
         if isinstance(message, FilePiece) and message.block is None:
             self.requests.append((name, message))
         else:
-            self.told.append((name, message, block))
+            self.told.append((name, message))
 
     def refuse(self, name, why):
         self.refused.append((name, why))
@@ -96,9 +97,9 @@ class Run:
             name, request = self.requests.popleft()
             content = self.held[name][request.file]
             block = content[request.offset : request.offset + PIECE_BYTES]
-            piece = FilePiece(request.number, request.file, request.offset, head_of(block))
-            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece, block)
+            piece = FilePiece(request.number, request.file, request.offset, block)
+            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece)
 
     def wait(self, seconds):
         async def sleeper():
@@ -125,7 +126,7 @@ def run(tmp_path):
 
 
 def test_parts_that_are_sent_make_a_whole_checkpoint_with_the_mean_of_the_models(run):
-    assert [message.folder for _, message, _ in run.told] == ["", ""]  # they see no folder
+    assert [message.folder for _, message in run.told] == ["", ""]  # they see no folder
     run.save(0, 2, 4, 0.5)
     run.save(1, 2, 5, 1.5)
     run.wait(1)
@@ -147,7 +148,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
     given = GivenFiles(run.experiment, run, do_now, print)
     for worker in range(2):
         given.offer(f"worker-{worker}", newest.path)
-        ((name, offer, _),) = run.told
+        ((name, offer),) = run.told
         run.told.clear()
         assert (name, offer.number) == (f"worker-{worker}", 2)
         assert [file.file for file in offer.files] == [
@@ -158,8 +159,9 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
         ]
         for place, file in enumerate(offer.files):
             assert given.take(name, FilePiece(2, place, 0))
-            ((_, piece, data),) = run.told
+            ((_, sent),) = run.told
             run.told.clear()
+            piece, data = apart(sent)
             assert piece == FilePiece(2, place, 0, head_of(data))
             assert data.numpy().tobytes() == (newest.path / file.file).read_bytes()
     assert not run.refused
@@ -174,7 +176,7 @@ def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(
     given = GivenFiles(replace(run.experiment, workers=3), run, do_now, print)
     for worker in range(3):
         given.offer(f"worker-{worker}", newest.path)
-    files = [[file.file for file in offer.files[2:]] for _, offer, _ in run.told]
+    files = [[file.file for file in offer.files[2:]] for _, offer in run.told]
     of_first = ["worker-0-model.safetensors", "worker-0.safetensors"]
     of_second = ["worker-1-model.safetensors", "worker-1.safetensors"]
     assert files == [of_first, of_second, of_first]

@@ -6,7 +6,6 @@ import torch
 
 from outpace.kernel import Kernel
 from outpace.real.coordinator.snapshots import PeerSnapshots
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Snapshot
 
 BLOCK = torch.zeros(2)
@@ -19,7 +18,7 @@ def snapshot(request: int, worker: int, version: int, now: int) -> Snapshot:
         version=version,
         now=now,
         applied=version,
-        block=head_of(BLOCK),
+        block=BLOCK,
     )
 
 
@@ -34,9 +33,9 @@ def test_the_final_parameters_are_not_of_an_earlier_time_than_the_last_evaluated
     )
     found.schedule(Kernel(), None, 7)
     request = 1  # for version 7
-    found.add(snapshot(request, 0, 7, 805), BLOCK)
-    found.add(snapshot(0, 0, 7, 800), BLOCK)
-    found.add(snapshot(0, 1, 7, 802), BLOCK)
+    found.add(snapshot(request, 0, 7, 805))
+    found.add(snapshot(0, 0, 7, 800))
+    found.add(snapshot(0, 1, 7, 802))
     found.ask_for_last()
     assert found.final is not None
     assert evaluated == [805]

@@ -17,14 +17,12 @@ import msgspec
 import pytest
 import torch
 import zmq
+from tests.support.blocks_on_the_wire import any_block
 
-from outpace.blocks.block import Block
-from outpace.blocks.packing import BlockHead
 from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     Fetch,
@@ -87,7 +85,7 @@ class Post:
         self.listener = self.transport.listen(
             LOOPBACK,
             {who: self.public(who) for who in members},
-            Handlers(expect_any, self._take, self.lost.append),
+            Handlers(any_block, self._take, self.lost.append),
         )
         self.callers: list[Honest] = []
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
@@ -98,7 +96,7 @@ class Post:
     def public(self, who: str) -> str:
         return self.keys[who].public if self.keys else ""
 
-    def _take(self, name: str, message: WireMessage, block: Block | None) -> None:
+    def _take(self, name: str, message: WireMessage) -> None:
         self.got.append((name, message))
 
     def call(self, name: str, *, endpoint: str = "", key: str | None = None) -> Honest:
@@ -145,7 +143,7 @@ class Honest:
             "server",
             endpoint,
             post.public(post.name) if key is None else key,
-            Handlers(expect_any, self._take, self.lost.append),
+            Handlers(any_block, self._take, self.lost.append),
         )
         post.callers.append(self)
         self.send = self.caller.send
@@ -154,13 +152,8 @@ class Honest:
         self.caller.close(linger_s=0)
         self.transport.close()
 
-    def _take(self, _: str, message: WireMessage, block: Block | None) -> None:
+    def _take(self, _: str, message: WireMessage) -> None:
         self.got.append(message)
-
-
-def expect_any(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, message.block_field, None)
-    return None if head is None else (head.dtype, head.elements)
 
 
 class Stranger:
@@ -188,10 +181,10 @@ class Stranger:
         self.socket.connect(endpoint)
         self.outgoing = Outgoing(RUN, GENERATION)
 
-    def send(self, message: WireMessage, block: Block | None = None) -> list[bytes]:
+    def send(self, message: WireMessage) -> list[bytes]:
         """A proper message; the frames of its last part."""
         with contextlib.suppress(zmq.Again):  # the connection has been refused already
-            for part in self.outgoing.frames(message, block):
+            for part in self.outgoing.frames(message):
                 self.socket.send_multipart(part, zmq.NOBLOCK)
         return [bytes(frame) for frame in part]
 
@@ -452,7 +445,7 @@ def test_a_caller_that_was_refused_says_so_when_it_sends(post):
             "server-0",
             post.listener.endpoint,
             post.public("server-0"),
-            Handlers(expect_any, unwanted, unwanted),
+            Handlers(any_block, unwanted, unwanted),
         )
         post.until_logged("refused a connection", "unknown key")
         with pytest.raises(WireError, match="server-0 did not accept this process's key"):
@@ -593,7 +586,6 @@ EXPERIMENT = {
     "stop": {"iterations": 10},
 }
 START = torch.arange(6, dtype=torch.float32)
-DUE = BlockHead("float32", 6)
 
 
 class Cluster:
@@ -614,7 +606,7 @@ class Cluster:
         self._until_said(lambda message: message == Ready())
         endpoint = self.server.listener.endpoint
         self.honest = [post.call(name, endpoint=endpoint, key=self.key) for name in WORKERS[:2]]
-        self.honest[0].send(Initialize("", [], [], head_of(START)), START)
+        self.honest[0].send(Initialize("", [], [], START))
         self._until_said(lambda message: message == Ready(), 2)
         post.listener.send("server-0", Go(0, "elsewhere"))
 
@@ -647,7 +639,7 @@ class Cluster:
             before = self.server.shard.read()
             assert isinstance(before, torch.Tensor)
             gradient = torch.ones(6)
-            honest.send(Push(worker, iteration, version, DUE), gradient)
+            honest.send(Push(worker, iteration, version, gradient))
             honest.send(Pull(worker, iteration, 0.5))
             count = len(honest.got)
             self.post.until(lambda honest=honest, count=count: len(honest.got) > count)
@@ -661,37 +653,27 @@ class Cluster:
         self.post.close()
 
 
-def pushed(worker: int, iteration: int, version: int, head: BlockHead | None = DUE) -> Push:
-    return Push(worker, iteration, version, head)
-
-
 BAD = {
-    "another's rank in a push": ((pushed(1, 5, 0), START), "it speaks for worker 1"),
-    "another's rank in a pull": ((Pull(0, 5, 0.5), None), "it speaks for worker 0"),
-    "no worker's rank": ((pushed(77, 5, 0), START), "it speaks for worker 77"),
-    "another dtype": (
-        (pushed(2, 0, 0, BlockHead("float64", 6)), START.double()),
-        "6 elements of float64",
-    ),
-    "another shape": ((pushed(2, 0, 0, BlockHead("float32", 5)), START[:5]), "5 elements"),
-    "more than there is": (
-        (pushed(2, 0, 0, BlockHead("float32", 10**6)), torch.zeros(10**6)),
-        "1000000 elements",
-    ),
-    "an iteration far off": ((pushed(2, 2**61, 0), START), "pushed iteration 2305"),
-    "a version to come": ((pushed(2, 0, 99), START), "version 99"),
+    "another's rank in a push": (Push(1, 5, 0, START), "it speaks for worker 1"),
+    "another's rank in a pull": (Pull(0, 5, 0.5), "it speaks for worker 0"),
+    "no worker's rank": (Push(77, 5, 0, START), "it speaks for worker 77"),
+    "another dtype": (Push(2, 0, 0, START.double()), "6 elements of float64"),
+    "another shape": (Push(2, 0, 0, START[:5]), "5 elements"),
+    "more than there is": (Push(2, 0, 0, torch.zeros(10**6)), "1000000 elements"),
+    "an iteration far off": (Push(2, 2**61, 0, START), "pushed iteration 2305"),
+    "a version to come": (Push(2, 0, 99, START), "version 99"),
     "parameters": (
-        (Initialize("", [], [], DUE), START),
+        Initialize("", [], [], START),
         "Initialize is not accepted from this worker",
     ),
-    "a reply": ((Reply(0, 2, 0, 0, 0, 0, DUE), START), "must not come with a block"),
-    "a snapshot": ((Snapshot(0, 0, 0, 0, 0, DUE), START), "must not come with a block"),
+    "a reply": (Reply(0, 2, 0, 0, 0, 0, START), "must not come with a block"),
+    "a snapshot": (Snapshot(0, 0, 0, 0, 0, START), "must not come with a block"),
     "an optimizer's state": (
-        (OptimizerState(0, [], BlockHead("uint8", 0)), torch.empty(0, dtype=torch.uint8)),
+        OptimizerState(0, [], torch.empty(0, dtype=torch.uint8)),
         "must not come with a block",
     ),
-    "an order": ((ReplaceWorker(0, 1, False), None), "ReplaceWorker is not accepted"),
-    "a stop": ((JoinRun("", 1), None), "JoinRun is not accepted from this worker"),
+    "an order": (ReplaceWorker(0, 1, False), "ReplaceWorker is not accepted"),
+    "a stop": (JoinRun("", 1), "JoinRun is not accepted from this worker"),
 }
 
 
@@ -710,8 +692,8 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
         who.send(Fetch("initial"))
         cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
         before = cluster.state
-        who.send(*bad)
-        who.send(pushed(2, 0, 0), START)  # proper, but too late
+        who.send(bad)
+        who.send(Push(2, 0, 0, START))  # proper, but too late
         cluster.until_noticed("refused a message of 'worker-2', and all further ones", why)
         assert cluster.state == before
         cluster.require_training(1)
@@ -729,7 +711,7 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         post.until(lambda: ("server-0", WorkerReplaced(1, 1, watermark=0, clock=0)) in post.got)
         post.until(lambda: old.got[-1] == Refused.replaced(1))
         before = cluster.state
-        old.send(pushed(1, 1, 0), START)
+        old.send(Push(1, 1, 0, START))
         new = stranger(
             cluster.server.listener.endpoint,
             b"worker-1",
@@ -743,7 +725,7 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         heard: list[WireMessage | None] = []
         post.until(lambda: heard.append(new.heard()) or isinstance(heard[-1], Reply))
         assert cluster.state == before
-        new.send(pushed(1, 1, 0), START)
+        new.send(Push(1, 1, 0, START))
         post.until(lambda: cluster.server.shard.version == before[0] + 1)
         assert cluster.server.shard.watermark(1) == 1
 
@@ -763,7 +745,7 @@ def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(
             RUN,
         )
         version, clock, live, block, waiting = cluster.state
-        who.send(pushed(2, 0, version), torch.full((6,), value))
+        who.send(Push(2, 0, version, torch.full((6,), value)))
         cluster.until_noticed("a gradient of worker 2 is not finite")
         cluster.post.until(lambda: cluster.state[1] == clock + 1)
         assert cluster.state == (version, clock + 1, live, block, waiting)
@@ -830,10 +812,10 @@ class Attack:
 
     def _round(self, strangers: list[Stranger], endpoint: str) -> None:
         block = torch.full((100,), torch.nan)
-        push = Push(0, self.rounds, 0, head_of(block))
+        push = Push(0, self.rounds, 0, block)
         for who in strangers:
             with contextlib.suppress(zmq.Again):
-                for frames in who.outgoing.frames(push, block):
+                for frames in who.outgoing.frames(push):
                     who.socket.send_multipart(frames, zmq.NOBLOCK)
                 who.socket.send_multipart([os.urandom(50)] * 3, zmq.NOBLOCK)
                 who.socket.send(

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +61,14 @@ def cluster() -> Iterator[Cluster]:
     cluster.close()
 
 
-def push(value: float, elements: int = ELEMENTS) -> tuple[Push, torch.Tensor]:
-    block = torch.full((elements,), value)
-    return Push(0, 0, 0, head_of(block)), block
+def push(value: float, elements: int = ELEMENTS) -> Push:
+    return Push(0, 0, 0, torch.full((elements,), value))
 
 
 def exchange(cluster: Cluster, send: Callable[..., None], to: Process, value: float) -> Any:
     """Send a block, and return it as it is received, which keeps it."""
     before = len(to.got)
-    send(*push(value))
+    send(push(value))
     cluster.until(lambda: len(to.got) > before)
     _, _, block = to.got.pop()
     return block
@@ -83,10 +83,7 @@ def connected(cluster: Cluster) -> tuple[Process, Caller, Callable[..., None], C
     cluster.listener.share_memory(SIZE)
     cluster.until(lambda: is_ready(cluster, caller))
 
-    def reply(message: Any, block: Any) -> None:
-        cluster.listener.send("worker-0", message, block)
-
-    return worker, caller, caller.send, reply
+    return worker, caller, caller.send, partial(cluster.listener.send, "worker-0")
 
 
 def is_ready(cluster: Any, caller: Any) -> bool:
@@ -110,15 +107,14 @@ def test_small_and_larger_blocks_and_those_of_probes_go_over_the_network(cluster
     worker, _, send, reply = connected(cluster)
     for elements in (ELEMENTS - 1, ELEMENTS + 1):
         cluster.server.got.clear()
-        send(*push(1.0, elements))
+        send(push(1.0, elements))
         cluster.until(lambda: cluster.server.got)
         assert not is_mapped(cluster.server.got.pop()[2])
     zeros = torch.zeros(SIZE, dtype=torch.uint8)
-    head = head_of(zeros)
-    send(Probe(0, 0, head), zeros)
+    send(Probe(0, 0, zeros))
     cluster.until(lambda: cluster.server.got)
     assert not is_mapped(cluster.server.got.pop()[2])
-    reply(Probe(0, 0, head), zeros)
+    reply(Probe(0, 0, zeros))
     cluster.until(lambda: worker.got)
     assert not is_mapped(worker.got.pop()[2])
 
@@ -157,13 +153,13 @@ def test_a_gradient_that_was_made_in_memory_of_its_connection_is_sent_without_a_
     assert block is not None
     assert caller.memory(10, torch.float32) is None  # too small to share
     block.fill_(3.0)
-    first = Push(0, 0, 0, head_of(block))
-    send(first, block)
-    cluster.until(lambda: cluster.server.messages[-1:] == [first])
+    send(Push(0, 0, 0, block))
+    announced = Push(0, 0, 0, head_of(block))
+    cluster.until(lambda: cluster.server.messages[-1:] == [announced])
     got = cluster.server.got.pop()[2]
     got.add_(Pieces([torch.ones(ELEMENTS)]))
     assert torch.equal(block, torch.full((ELEMENTS,), 4.0))  # the same memory
-    send(Push(0, 1, 0, head_of(block)), block)  # once more, while the server has it: a copy
+    send(Push(0, 1, 0, block))  # once more, while the server has it: a copy
     cluster.until(lambda: len(cluster.server.messages) > 1)
     other = cluster.server.got.pop()[2]
     block.fill_(5.0)
@@ -179,7 +175,7 @@ def test_a_gradient_that_was_made_in_memory_of_its_connection_is_sent_without_a_
 
 def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):
     _, caller, send, _ = connected(cluster)
-    send(*push(8.0))
+    send(push(8.0))
     caller.close()
     cluster.until(lambda: cluster.server.lost)
     cluster.until(lambda: cluster.server.got and cluster.server.got[-1][2] is not None)
@@ -248,7 +244,7 @@ def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):
     for made in (torch.ones(ELEMENTS), cluster.listener.memory(ELEMENTS, torch.float32)):
         made.fill_(1.0)
         for n in range(2):
-            cluster.listener.send(f"worker-{n}", Push(0, 0, 0, head_of(made)), made)
+            cluster.listener.send(f"worker-{n}", Push(0, 0, 0, made))
         cluster.until(lambda: all(worker.got for worker in workers))
         got = [worker.got.pop()[2] for worker in workers]
         assert all(map(is_mapped, got))
@@ -268,8 +264,7 @@ def test_a_listener_is_not_disturbed_by_a_block_in_a_slot_that_its_peer_may_not_
     cluster.listener.when_refused.append((refused := []).append)
     kept = exchange(cluster, send, cluster.server, 1.0)  # in slot 0
     assert is_mapped(kept)
-    message, block = push(1.0)
-    (frames,) = caller._outgoing.frames(message, block, slot=slot)
+    (frames,) = caller._outgoing.frames(push(1.0), slot=slot)
     caller._socket.send_multipart(frames)
     cluster.until(lambda: refused == ["worker-0"])
     cluster.until(lambda: worker.messages)
@@ -337,7 +332,7 @@ def test_memory_that_is_not_what_was_offered_is_not_used(change, reason):
     assert other.sent == [MemoryAnswer(has=False, reason=reason)]
     assert open_files() == before
     end.lane.take(other.sent[0])
-    assert end.lane.place(*push(1.0)) is None
+    assert end.lane.place(push(1.0)) is None
     assert len(end.notes) == bool(reason)
 
 
@@ -380,8 +375,8 @@ def test_where_memory_or_descriptors_are_short_blocks_go_over_the_network(monkey
     end.lane.take(MemoryAnswer(has=True))
     with monkeypatch.context() as short:
         short.setattr(slots, "free_bytes", lambda: 3 * SIZE)
-        assert end.lane.place(*push(1.0)) is None
-    assert end.lane.place(*push(1.0)) == 0
+        assert end.lane.place(push(1.0)) is None
+    assert end.lane.place(push(1.0)) == 0
     other = End()
     with monkeypatch.context() as short:
         short.setattr(os, "memfd_create", no_file)

@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.blocks_on_the_wire import any_block
 
 from outpace.blocks.block import Block, parts
-from outpace.blocks.packing import BlockHead
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -29,11 +28,6 @@ from outpace.sync.messages import Push, WireMessage
 ROUNDS = int(os.environ.get("OUTPACE_MEMORY_ROUNDS", "300"))
 ELEMENTS = 1 << 19  # two pieces
 LIMIT_S = 60.0 + ROUNDS / 50
-
-
-def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, message.block_field, None)
-    return None if head is None else (head.dtype, head.elements)
 
 
 def is_mapped(block: Block) -> bool:
@@ -58,8 +52,9 @@ class End:
         self._kept = deque[tuple[int, Block]]()
         self._draw = random.Random(seed)
 
-    def take(self, _: str, message: WireMessage, block: Block | None) -> None:
+    def take(self, _: str, message: WireMessage) -> None:
         assert isinstance(message, Push)
+        block = message.gradient
         assert block is not None
         self.in_memory += is_mapped(block)
         self._kept.append((message.iteration, block))
@@ -77,11 +72,11 @@ class End:
             self.clock(self.clock.now + 50_000_000)
 
 
-def message(number: int, place: torch.Tensor | None = None) -> tuple[Push, torch.Tensor]:
+def message(number: int, place: torch.Tensor | None = None) -> Push:
     """Return a block of one value. place: memory to make it in."""
     block = torch.empty(ELEMENTS) if place is None else place
     block.fill_(float(number))
-    return Push(0, number, 0, head_of(block)), block
+    return Push(0, number, 0, block)
 
 
 def work(endpoint: str, rounds: int, said: Connection) -> None:
@@ -91,7 +86,7 @@ def work(endpoint: str, rounds: int, said: Connection) -> None:
     caller.share_memory(4 * ELEMENTS)
     for number in range(rounds):
         place = caller.memory(ELEMENTS, torch.float32) if number % 2 else None
-        caller.send(*message(number, place))
+        caller.send(message(number, place))
         end.wait_for(number)  # one block is on the way in each direction
     end.wait_for(rounds)
     said.send((end.received, end.in_memory))
@@ -111,7 +106,7 @@ def test_no_block_changes_while_it_is_read():
     process.start()
     for number in range(ROUNDS):
         end.wait_for(number + 1)
-        listener.send("worker-0", *message(number))
+        listener.send("worker-0", message(number))
     while not mine.poll(0):
         end.clock(end.clock.now + 10_000_000)
         assert process.is_alive() or mine.poll(0)  # it may end after it has said so

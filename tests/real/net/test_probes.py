@@ -9,7 +9,6 @@ import torch
 from tests.real.net.test_hostile import Post
 
 from outpace.config.reading import experiment_from
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, JoinRun, Plan, Ready, Refused
 from outpace.real.net.probes import ROUNDS, SIZES, Probe, ProbeTurn
 from outpace.real.node.member import CoordinatorLink
@@ -86,7 +85,7 @@ class Probed:
         block = torch.zeros(4, dtype=torch.float64)
         post.listener.send("server-0", Plan([endpoint], [key], [4], [0, 4], "float64", ""))
         self.heard(1)
-        self.workers[0].send(Initialize("", [], [], head_of(block)), block)
+        self.workers[0].send(Initialize("", [], [], block))
         self.heard(2)
 
     def heard(self, ready: int) -> None:
@@ -94,7 +93,7 @@ class Probed:
 
     def probe(self, worker: int, number: int, size: int) -> None:
         block = torch.zeros(size, dtype=torch.uint8)
-        self.workers[worker].send(Probe(0, number, head_of(block)), block)
+        self.workers[worker].send(Probe(0, number, block))
 
     def require_answers(self, worker: int, size: int) -> None:
         got = self.workers[worker].got

@@ -16,13 +16,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.blocks_on_the_wire import apart, due, with_block
 
 from outpace.blocks.block import Block, Phantom
-from outpace.blocks.block import whole as in_one
 from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames, wire
-from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.block_frames import PIECE_BYTES, head_in
 from outpace.real.net.messages import BlockPiece, Ready, StateEntry
 from outpace.real.net.wire import (
     ANY_MESSAGE,
@@ -109,14 +109,12 @@ def heads(draw: st.DrawFn) -> BlockHead:
 
 
 @st.composite
-def messages(
-    draw: st.DrawFn, kinds: Sequence[type[WireMessage]] = KINDS
-) -> tuple[WireMessage, Block | None]:
-    kind = draw(st.sampled_from(kinds))
+def messages(draw: st.DrawFn, kinds: Sequence[type[WireMessage]] = KINDS) -> WireMessage:
+    kind, bytes_ = draw(st.sampled_from(kinds)), st.integers(0, 255)
     hints = typing.get_type_hints(kind, include_extras=True)
     message = kind(**{name: draw(values(hints[name])) for name in kind.__struct_fields__})
-    head: BlockHead | None = getattr(message, message.block_field, None)
-    return message, None if head is None else block_of(head, draw(st.integers(0, 255)))
+    head = head_in(message)
+    return message if head is None else with_block(message, block_of(head, draw(bytes_)))
 
 
 def block_of(head: BlockHead, first: int = 0) -> Block:
@@ -126,22 +124,14 @@ def block_of(head: BlockHead, first: int = 0) -> Block:
     return content.view(DTYPES[head.dtype])
 
 
-def as_announced(message: WireMessage) -> tuple[str, int] | None:
-    head: BlockHead | None = getattr(message, message.block_field, None)
-    return None if head is None else (head.dtype, head.elements)
-
-
-def parts_of(said: Sequence[tuple[WireMessage, Block | None]]) -> list[list[bytes]]:
+def parts_of(said: Sequence[WireMessage]) -> list[list[bytes]]:
     out = Outgoing(RUN, GENERATION)
-    return [[bytes(frame) for frame in part] for m in said for part in out.frames(*m)]
+    return [[bytes(frame) for frame in part] for m in said for part in out.frames(m)]
 
 
-def same(
-    ours: tuple[WireMessage, Block | None], theirs: tuple[WireMessage, Block | None] | None
-) -> bool:
+def same(ours: WireMessage, theirs: WireMessage | None) -> bool:
     assert theirs is not None
-    (message, block), (other, taken) = ours, theirs
-    taken = None if taken is None else in_one(taken)
+    (message, block), (other, taken) = apart(ours), apart(theirs)
     if type(message) is not type(other) or plain(message) != plain(other):
         return False
     if isinstance(block, torch.Tensor) and isinstance(taken, torch.Tensor):
@@ -170,7 +160,7 @@ def small_pieces() -> Iterator[None]:
 def test_a_message_of_each_kind_comes_out_as_it_went_in(kind, data):
     said = data.draw(messages([kind]))
     with small_pieces():
-        incoming = Incoming(RUN, GENERATION, as_announced)
+        incoming = Incoming(RUN, GENERATION, due)
         *_, taken = [incoming.take(part) for part in parts_of([said])]
     assert same(said, taken)
 
@@ -178,7 +168,7 @@ def test_a_message_of_each_kind_comes_out_as_it_went_in(kind, data):
 @given(st.lists(messages(), max_size=4))
 def test_what_goes_in_comes_out(said):
     with small_pieces():
-        incoming = Incoming(RUN, GENERATION, as_announced)
+        incoming = Incoming(RUN, GENERATION, due)
         taken = [incoming.take(part) for part in parts_of(said)]
     whole = [message for message in taken if message is not None]
     assert len(whole) == len(said)
@@ -189,10 +179,10 @@ def test_what_goes_in_comes_out(said):
 @pytest.mark.parametrize("nbytes", [0, 8, PIECE_BYTES - 8, PIECE_BYTES, PIECE_BYTES + 8, 3 << 20])
 def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
     head = BlockHead(dtype, nbytes // (1 if dtype == PHANTOM else DTYPES[dtype].itemsize))
-    said = Push(1, 2, 3, head), block_of(head, 7)
+    said = Push(1, 2, 3, block_of(head, 7))
     parts = parts_of([said])
     assert len(parts) == max(1, -(-nbytes // PIECE_BYTES))
-    incoming = Incoming(RUN, GENERATION, as_announced)
+    incoming = Incoming(RUN, GENERATION, due)
     *before, last = [incoming.take(part) for part in parts]
     assert before == [None] * (len(parts) - 1)
     assert same(said, last)
@@ -244,10 +234,8 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
     with small_pieces():
         parts = parts_of(said)
         place = data.draw(st.integers(0, len(parts) - 1))
-        expected = data.draw(
-            st.sampled_from([as_announced, lambda _: None, lambda _: ("int64", 9)])
-        )
-        expect = as_announced
+        expected = data.draw(st.sampled_from([due, lambda _: None, lambda _: ("int64", 9)]))
+        expect = due
         incoming = Incoming(RUN, GENERATION, lambda message: expect(message))
         taken = [incoming.take(part) for part in parts[:place]]
         expect = expected
@@ -263,21 +251,18 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
             with mock.patch.object(torch, "empty", spied):
                 got = incoming.take(bad)
         except WireError:
-            expect = as_announced
+            expect = due
             taken += [incoming.take(part) for part in parts[place:]]
             assert all(map(same, said, [message for message in taken if message is not None]))
         else:
-            assert max(sizes) <= 10 * SMALL_PIECE or expected is as_announced
+            assert max(sizes) <= 10 * SMALL_PIECE or expected is due
             if got is not None:
-                body, block = got
+                body, _ = apart(got)
                 assert type(body) in KINDS
                 # All within its types and bounds:
                 header = msgspec.msgpack.encode(Header(RUN, GENERATION, place, body))
                 raw = msgspec.msgpack.decode(header, type=Envelope).message
                 assert plain(msgspec.msgpack.decode(raw, type=ANY_MESSAGE)) == plain(body)
-                head: BlockHead | None = getattr(body, body.block_field, None)
-                assert (block is None) == (head is None)
-                assert block is None or head_of(block) == head
 
 
 def header(message: bytes, run: int = RUN, generation: int = GENERATION, serial: int = 0) -> bytes:
@@ -327,7 +312,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("frame", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_bad_header_is_refused_at_little_cost(frame, why):
-    incoming = Incoming(RUN, GENERATION, as_announced)
+    incoming = Incoming(RUN, GENERATION, due)
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match=why) as refusal:
@@ -336,7 +321,7 @@ def test_a_bad_header_is_refused_at_little_cost(frame, why):
     finally:
         tracemalloc.stop()
     assert len(str(refusal.value)) < 500
-    assert incoming.take(parts_of([(Ready(), None)])[0]) == (Ready(), None)
+    assert incoming.take(parts_of([Ready()])[0]) == Ready()
 
 
 def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
@@ -370,7 +355,8 @@ def test_a_block_that_is_not_due_is_refused(frames, why):
         pytest.raises(WireError, match=why),
     ):
         incoming.take(frames)
-    message, block = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
+    taken = incoming.take(push("float32", 3, bytes(12))) or pytest.fail("no message")
+    message, block = apart(taken)
     assert message == Push(0, 0, 0, BlockHead("float32", 3))
     assert isinstance(block, torch.Tensor)
     assert block.tolist() == [0, 0, 0]
@@ -378,12 +364,12 @@ def test_a_block_that_is_not_due_is_refused(frames, why):
 
 def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     head = BlockHead("float32", 40)
-    said = Push(0, 0, 0, head), block_of(head)
+    said = Push(0, 0, 0, block_of(head))
     with small_pieces():
         first, second, *rest = parts_of([said])
-        incoming = Incoming(RUN, GENERATION, as_announced)
+        incoming = Incoming(RUN, GENERATION, due)
         assert incoming.take(first) is None
-        ready = parts_of([(Ready(), None)] * 2)[1]
+        ready = parts_of([Ready()] * 2)[1]
         far = [
             msgspec.msgpack.encode(Header(RUN, GENERATION, 1, BlockPiece(2 * SMALL_PIECE))),
             second[1],
@@ -404,9 +390,9 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
 
 def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
     head = BlockHead("float32", 40)
-    said = [(Ready(), None), (Push(0, 0, 0, head), block_of(head)), (Ready(), None)]
+    said = [Ready(), Push(0, 0, 0, block_of(head)), Ready()]
     with small_pieces():
-        incoming, taken = Incoming(RUN, GENERATION, as_announced), []
+        incoming, taken = Incoming(RUN, GENERATION, due), []
         parts = parts_of(said)
         for place, part in enumerate(parts):
             taken.append(incoming.take(part))
@@ -417,7 +403,7 @@ def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
 
 
 def test_what_is_announced_costs_no_memory_before_it_comes():
-    incoming = Incoming(RUN, GENERATION, as_announced)
+    incoming = Incoming(RUN, GENERATION, due)
     assert incoming.take([pack("push", 0, 0, 0, ["float32", 2**58]), bytes(PIECE_BYTES)]) is None
 
 
@@ -427,18 +413,17 @@ def test_a_large_block_knows_whether_it_is_finite():
             block = torch.ones(3 * SMALL_PIECE // 4)
             if bad is not None:
                 block[bad * SMALL_PIECE // 4] = float("nan")
-            incoming = Incoming(RUN, GENERATION, as_announced, all_finite)
-            message = Push(0, 0, 0, BlockHead("float32", block.numel()))
-            *_, got = [incoming.take(part) for part in parts_of([(message, block)])]
-        assert got is not None
-        assert got[1].finite is (bad is None)
-        assert all_finite(got[1]) is (bad is None)
+            incoming = Incoming(RUN, GENERATION, due, all_finite)
+            *_, got = [incoming.take(part) for part in parts_of([Push(0, 0, 0, block)])]
+        assert isinstance(got, Push)
+        assert got.gradient.finite is (bad is None)
+        assert all_finite(got.gradient) is (bad is None)
 
 
 def test_a_message_of_another_run_is_refused_before_it_is_decoded():
     undecodable = header(b"\x91\xa4evil", run=RUN + 1)
     with pytest.raises(WireError, match="another run"):
-        Incoming(RUN, GENERATION, as_announced).take([undecodable])
+        Incoming(RUN, GENERATION, due).take([undecodable])
 
 
 def test_there_are_no_more_kinds_of_messages_than_there_were():

@@ -208,9 +208,9 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
         coordinator = engine.coordinator
         taken = coordinator.snapshots.add
 
-        def add(message: Snapshot, block: torch.Tensor) -> None:
-            versions.setdefault(message.version, {})[message.shard] = block
-            taken(message, block)
+        def add(message: Snapshot) -> None:
+            versions.setdefault(message.version, {})[message.shard] = message.block
+            taken(message)
 
         coordinator.snapshots.add = add
 

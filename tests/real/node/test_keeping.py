@@ -34,10 +34,7 @@ def keeping():
         clock=RealClock(),
         first_iteration=5,
         redivided=None,
-        kept=(
-            to_bytes(packed_tree({"iteration": 3})),
-            SimpleNamespace(done=5, logs=False),
-        ),
+        kept=ScriptState(to_bytes(packed_tree({"iteration": 3})), done=5),
         not_computing=lambda begin, end: None,
     )
     kept = SimpleNamespace(is_complete=True, restore=lambda state: None)
@@ -81,8 +78,8 @@ class Worker:
     def flush(self) -> None:
         """There are no rows."""
 
-    def send(self, message, block=None) -> None:
-        self.told.append((message, block))
+    def send(self, message) -> None:
+        self.told.append(message)
 
     def state(self):
         return {"seen": torch.full((self.size,), 5.0)}
@@ -92,7 +89,7 @@ class Worker:
         self.keeping.begins(iteration)
         MODEL(INPUTS)
         told, self.told = self.told, []
-        return [message for message, _ in told]
+        return told
 
 
 @pytest.mark.parametrize(("clock", "iteration"), [(None, 0), (0, 0), (2, 2)])
@@ -115,7 +112,7 @@ def test_a_script_that_is_past_the_iteration_says_so(tmp_path):
     worker = Worker()
     worker.iterate(3)
     worker.keeping.take(TakeCheckpoint(1, 3, str(tmp_path)))
-    assert [message for message, _ in worker.told] == [NotSaved(1, 3)]
+    assert worker.told == [NotSaved(1, 3)]
 
 
 def test_what_was_given_up_is_not_copied(tmp_path):
@@ -143,8 +140,8 @@ def test_a_worker_that_does_not_see_the_folder_holds_the_file_until_it_is_fetche
     (message,) = worker.iterate(0)
     assert [file.file for file in message.parts] == ["worker-0.safetensors"]
     worker.keeping.take(FilePiece(1, 0, 0))
-    ((_, block),) = worker.told
-    assert tree_of(from_bytes(block))["seen"].tolist() == [5.0]
+    (piece,) = worker.told
+    assert tree_of(from_bytes(piece.block))["seen"].tolist() == [5.0]
 
 
 def test_a_state_is_sent_for_a_process_that_may_take_this_place_unless_it_is_large(tmp_path):
@@ -159,4 +156,4 @@ def test_a_state_is_sent_for_a_process_that_may_take_this_place_unless_it_is_lar
     (tmp_path / "worker-0.safetensors").unlink()
     worker.iterate(2)
     worker.keeping.end()  # another thread has written it
-    assert [type(each) for each, _ in worker.told] == [CheckpointPart]
+    assert [type(each) for each in worker.told] == [CheckpointPart]

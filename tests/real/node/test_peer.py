@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import outpace
-from outpace.blocks.block import Block, Pieces, whole
+from outpace.blocks.block import Pieces, whole
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.addresses import LOOPBACK
@@ -35,7 +35,7 @@ def test_a_worker_that_is_stopped_before_the_run_begins_ends_without_an_error():
     )
     said: list[WireMessage] = []
 
-    def take(name: str, message: WireMessage, _: Block | None) -> None:
+    def take(name: str, message: WireMessage) -> None:
         said.append(message)
         if isinstance(message, JoinRun):
             listener.send(name, StopRun("the user wants it", early=True))

@@ -44,7 +44,7 @@ class Server:
         self.saver = ShardSaver(self, self)
         self.versions = AwaitedVersions(self.send, self.progress, self.snapshots.append)
 
-    def send(self, message, block=None) -> None:
+    def send(self, message) -> None:
         """Tell the coordinator something."""
         self.told.append(message)
 
@@ -199,7 +199,7 @@ def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(ser
         server.saver.take(FilePiece(3, 0, 0))
     server.saver.take(FilePiece(4, 0, 0))
     assert isinstance(server.told[-1], FilePiece)
-    assert server.told[-1].block.elements == message.parts[0].bytes
+    assert server.told[-1].block.nbytes == message.parts[0].bytes
     assert server.saver._contents == []
     with pytest.raises(RunError, match="does not have"):
         server.saver.take(FilePiece(4, 0, 0))

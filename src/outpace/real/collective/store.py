@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused
 from outpace.real.net.peer_messages import AskStore, StoreAnswer, StoreOperation
@@ -106,7 +105,7 @@ class StoreConnection:
                 self._transport.close()
             self._caller = self._transport = None
 
-    def _take(self, _: str, message: WireMessage, __: Block | None) -> None:
+    def _take(self, _: str, message: WireMessage) -> None:
         if isinstance(message, Refused):
             raise RuntimeError(
                 f"the store of the groups refused {self._link.name}: {message.reason}"

@@ -7,14 +7,12 @@ from typing import Final
 
 import msgspec
 
-from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.roles import RunState, with_room
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.net import probes
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
 from outpace.support.units import nanoseconds
@@ -72,7 +70,7 @@ class Preparation:
             await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
             buffers = self._run.buffers = self._reports.buffers
             assert buffers is not None
-            self._tell(workers[1:], ModelBuffers(head_of(buffers)), buffers)
+            self._tell(workers[1:], ModelBuffers(buffers))
         if self._experiment.peers is not None:  # workers take the files once they have the buffers
             await self._hand_over(workers)
         await all_say(workers, Ready, "be ready", limit_s)
@@ -125,9 +123,9 @@ class Preparation:
             resume.require_same_model(plan.layers)
         return plan
 
-    def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
+    def _tell(self, names: list[str], message: WireMessage) -> None:
         for name in names:
-            self._listener.send(name, message, block)
+            self._listener.send(name, message)
 
     async def _probe(self) -> None:
         """Have each worker in turn measure the way to the servers, or all together all-reduces.

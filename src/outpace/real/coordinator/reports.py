@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from outpace.blocks.block import Block, whole
-from outpace.blocks.packing import BlockHead
+from outpace.blocks.block import Block, whole, whole_tensor
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.sameness import SameGradients, differing_settings
@@ -22,7 +20,7 @@ from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
-from outpace.real.net.block_frames import block_elements
+from outpace.real.net.block_frames import block_elements, head_in
 from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.real.net.messages import (
     Compared,
@@ -90,13 +88,16 @@ class Reports:
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
-        head: BlockHead | None = getattr(message, "block", None)
-        if isinstance(message, RowsReport) and head is not None:
+        head = head_in(message)
+        if head is None:
+            return None
+        size = head.elements
+        if isinstance(message, RowsReport):
             is_trace = message.table == "trace"
             most = MOST_ROWS * len(SCHEMA) if is_trace else MOST_TIMES * WIDTH
-            return ("int64", head.elements) if head.elements <= most else None
+            return ("int64", size) if size <= most else None
         if isinstance(message, ModelBuffers) and name == _FIRST and name in self._roles.joined:
-            size = message.block.elements  # buffers may grow until the end
+            # Buffers may grow until the end.
             return ("uint8", size) if size <= MOST_KEPT else None
         if isinstance(message, Snapshot) and self._run.plan is not None:
             source, part = self._architecture.source(message.shard)
@@ -145,12 +146,11 @@ class Reports:
         )
         return self._run.plan
 
-    def take(self, name: str, message: WireMessage, block: Block | None) -> None:
-        block = None if block is None else whole(block)
+    def take(self, name: str, message: WireMessage) -> None:
         if isinstance(message, _OF_WORKERS) and name not in self._numbers:
             self._listener.refuse(name, f"only workers send {type(message).__name__}")
         elif isinstance(message, RowsReport):
-            self._add_rows(name, message, block)
+            self._add_rows(name, message)
         elif isinstance(message, Notice) and message.warns:
             if message.text not in self._warned:
                 self._warned.add(message.text)
@@ -169,10 +169,10 @@ class Reports:
             if message.files:
                 self.files_written[self._numbers[name]] = message.files
             self._run.setting.on_log(self._numbers[name], message)
-        elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
+        elif self._checkpoints is not None and self._checkpoints.take(name, message):
             pass
-        elif not self._architecture.take(name, message, block):
-            self._take_announcement(name, message, block)
+        elif not self._architecture.take(name, message):
+            self._take_announcement(name, message)
             self._announce(name, message)
 
     def _take_settings(self, name: str, message: Compared) -> None:
@@ -190,7 +190,7 @@ class Reports:
             warning = differing_settings(one, mine, other, theirs, message.iteration)
             self._run.setting.log_warning(warning)
 
-    def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
+    def _take_announcement(self, name: str, message: WireMessage) -> None:
         if isinstance(message, JoinRun):
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
@@ -206,12 +206,12 @@ class Reports:
             self._losses.process_finished(name)
             self._listener.send(name, message)
         elif isinstance(message, Snapshot):
-            assert block is not None
-            self._architecture.snapshots.add(message, block)
+            message.block = whole(message.block)  # in memory of this process
+            self._architecture.snapshots.add(message)
         elif isinstance(message, Fetch):
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
-            self.buffers = block
+            self.buffers = whole(message.block)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self._roles.joined and not self._survival.may_join(name):
@@ -226,13 +226,13 @@ class Reports:
             self._roles.joined[name] = message
             self._notes.note("joined", name, process=message.pid)
 
-    def _add_rows(self, name: str, message: RowsReport, block: Block | None) -> None:
+    def _add_rows(self, name: str, message: RowsReport) -> None:
         is_trace = message.table == "trace"
         try:
-            if block is not None:
-                assert isinstance(block, torch.Tensor)
+            if message.block is not None:
                 width = len(SCHEMA) if is_trace else WIDTH
-                table: np.ndarray[Any, Any] = block.numpy().reshape(-1, width)
+                rows = whole_tensor(message.block)
+                table: np.ndarray[Any, Any] = rows.numpy().reshape(-1, width)
                 if not is_trace:
                     require_own(table, name)
                 (self._trace if is_trace else self._timing).add(table)

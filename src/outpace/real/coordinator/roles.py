@@ -27,14 +27,14 @@ class Announcements:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._mailbox = Mailbox[WireMessage](kernel, "announcements of the processes")
+        self._mailbox = Mailbox[str](kernel, "announcements of the processes")
         self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
         # What is waited for, and the processes that have not done it.
         self.awaited: tuple[str, list[str]] = "", []
 
     def add(self, name: str, message: WireMessage) -> None:
         self._heard[name, type(message)] += 1
-        self._mailbox.put(message)
+        self._mailbox.put(name)
 
     async def all(
         self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1

@@ -21,8 +21,7 @@ from outpace.sync.messages import WireMessage
 
 # Called with blocks, the snapshot that stands for them, and what to call when it is done.
 Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
-Part: TypeAlias = tuple[Snapshot, Block]
-Send: TypeAlias = Callable[[str, WireMessage, Block | None], None]
+Send: TypeAlias = Callable[[str, WireMessage], None]
 
 
 class Snapshots:
@@ -36,7 +35,7 @@ class Snapshots:
         self._names = dict(enumerate(names))
         self._send, self._evaluate = send, evaluate
         self._requests = self._last = self._every = 0
-        self._parts: dict[int, dict[int, Part]] = {}  # by request and source
+        self._parts: dict[int, dict[int, Snapshot]] = {}  # by request and source
         self._awaited: dict[int, int] = {}  # request -> the version it waits for
         self._timed = 0  # a request of `evaluate.every_s` that is not evaluated yet
 
@@ -45,9 +44,9 @@ class Snapshots:
         """The processes whose parts make up the parameters, by number."""
         return list(self._names)
 
-    def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
+    def _put_together(self, parts: Mapping[int, Snapshot]) -> tuple[list[Block], Snapshot]:
         """Return the parameters, and the snapshot that stands for them."""
-        return [parts[server][1] for server in self._sources], parts[0][0]
+        return [parts[server].block for server in self._sources], parts[0]
 
     def schedule(
         self, kernel: Kernel, every_s: float | None, every_updates: int | None, after: int = 0
@@ -81,7 +80,7 @@ class Snapshots:
     def _ask_of(self, sources: Collection[int], request: int) -> None:
         for source in sources:
             ask = TakeSnapshot(request, self._awaited.get(request, 0))
-            self._send(self._names[source], ask, None)
+            self._send(self._names[source], ask)
 
     def ask_for_last(self) -> None:
         """Ask for the final parameters."""
@@ -90,10 +89,10 @@ class Snapshots:
     def fetch(self, name: str) -> None:
         """Send the final parameters to a worker; servers have done so by themselves."""
 
-    def add(self, message: Snapshot, block: Block) -> None:
+    def add(self, message: Snapshot) -> None:
         """Take an answer; no effect if it was not asked for."""
         if message.request in self._parts:
-            self._parts[message.request][message.shard] = message, block
+            self._parts[message.request][message.shard] = message
             self._use(message.request)
 
     def _use(self, request: int) -> None:
@@ -129,7 +128,7 @@ class PeerSnapshots(Snapshots):
         super().__init__(names, send, evaluate)
         self._own = own
         self._here = list(range(len(names)))
-        self._left: dict[int, Part] = {}  # what workers sent when they left
+        self._left: dict[int, Snapshot] = {}  # what workers sent when they left
         self._newest = 0  # when a worker had the last parameters that were put together
         self._awaiting: list[str] = []  # workers that want the final parameters
 
@@ -137,12 +136,12 @@ class PeerSnapshots(Snapshots):
     def _sources(self) -> Collection[int]:
         return self._here if self._own else self._here[:1]
 
-    def add(self, message: Snapshot, block: Block) -> None:
+    def add(self, message: Snapshot) -> None:
         """Take an answer, or the last snapshot of a worker that leaves."""
         if message.request:
-            super().add(message, block)
+            super().add(message)
         else:
-            self._left[message.shard] = message, block
+            self._left[message.shard] = message
             self.lose(message.shard)
 
     def lose(self, worker: int) -> None:
@@ -168,24 +167,23 @@ class PeerSnapshots(Snapshots):
             self._awaiting.append(name)
         else:
             (block,), at = self.final
-            self._send(name, at, block)
+            self._send(name, msgspec.structs.replace(at, block=block))
 
-    def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
+    def _put_together(self, parts: Mapping[int, Snapshot]) -> tuple[list[Block], Snapshot]:
         if not self._own:
             known = parts or self._left
-            at, block = max(known.values(), key=lambda part: (part[0].version, -part[0].shard))
+            at = max(known.values(), key=lambda part: (part.version, -part.shard))
             # Another worker may have been asked for these parameters later, or this one.
-            self._newest = max(self._newest, *(head.now for head, _ in known.values()))
-            return [block], msgspec.structs.replace(at, now=self._newest)
-        everything = dict(sorted({**self._left, **parts}.items()))
-        heads = [head for head, _ in everything.values()]
-        blocks = [whole(block) for _, block in everything.values()]
+            self._newest = max(self._newest, *(part.now for part in known.values()))
+            return [at.block], msgspec.structs.replace(at, now=self._newest)
+        everything = [part for _, part in sorted({**self._left, **parts}.items())]
+        blocks = [whole(part.block) for part in everything]
         tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
         mean: Block = tree_sum(tensors).div_(len(tensors)) if tensors else blocks[0]
         at = msgspec.structs.replace(
-            heads[0],
-            version=sum(head.version for head in heads) // len(self._names),
-            now=max(head.now for head in heads),
-            applied=sum(head.applied for head in heads),
+            everything[0],
+            version=sum(part.version for part in everything) // len(self._names),
+            now=max(part.now for part in everything),
+            applied=sum(part.applied for part in everything),
         )
         return [mean], at

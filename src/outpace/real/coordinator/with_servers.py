@@ -10,12 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from outpace.blocks.block import Block
 from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
 from outpace.predict.interface import Rule, Wait
 from outpace.real.coordinator.roles import RunState
 from outpace.real.coordinator.snapshots import Snapshots
-from outpace.real.net.block_frames import announcing
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.record.recorder import Recorder
 from outpace.support.units import Time
@@ -49,9 +47,9 @@ class _Scheduler(ABC):
     def start(self) -> None:
         self._kernel.spawn(self._program(), f"the {SCHEDULER}", daemon=True)
 
-    def take(self, peer: str, received: WireMessage, block: Block | None) -> bool:
+    def take(self, peer: str, received: WireMessage) -> bool:
         """Handle a message of a process; False if it is not for the scheduler."""
-        messages = self._messages(received, block)
+        messages = self._messages(received)
         for message in messages:
             self._inbox.take(peer, message)
         return bool(messages)
@@ -72,7 +70,7 @@ class _Scheduler(ABC):
     def _program(self) -> Coroutine[Any, Any, None]: ...
 
     @abstractmethod
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+    def _messages(self, received: WireMessage) -> Sequence[FromWorker]:
         """Return the messages for the scheduler's program in a wire message."""
 
     # -- the context -----------------------------------------------------------------
@@ -109,16 +107,15 @@ class _ShardScheduler(_Scheduler):
     def _program(self) -> Coroutine[Any, Any, None]:
         return parameter_server(self)
 
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return from_worker(received, block)
+    def _messages(self, received: WireMessage) -> Sequence[FromWorker]:
+        return from_worker(received)
 
     def send(self, to: str, *messages: Message) -> None:
         for reply in messages:
             assert isinstance(reply, Reply)
-            assert reply.parameters is not None
             self._turns.answered(reply.worker, reply.iteration)
             self.recorder.totals.messages += 1
-            self._listener.send(to, announcing(reply, reply.parameters), reply.parameters)
+            self._listener.send(to, reply)
 
 
 class _CutOffScheduler(_Scheduler):
@@ -133,7 +130,7 @@ class _CutOffScheduler(_Scheduler):
         first = 0 if resume is None else max(resume.first)
         return cut_off(self, self._rule, experiment.workers, experiment.servers, first)
 
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+    def _messages(self, received: WireMessage) -> Sequence[FromWorker]:
         return [received] if isinstance(received, Done | Leave | Pause | Rejoin) else []
 
     def send(self, to: str, *messages: Message) -> None:
@@ -172,8 +169,8 @@ class WithServers:
         if self._scheduler is not None:
             self._scheduler.close()
 
-    def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
-        return self._scheduler is not None and self._scheduler.take(name, message, block)
+    def take(self, name: str, message: WireMessage) -> bool:
+        return self._scheduler is not None and self._scheduler.take(name, message)
 
     def source(self, shard: int) -> tuple[str, int]:
         return server_name(shard), shard

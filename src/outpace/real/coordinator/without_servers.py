@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.averaging.membership import Membership, Tell
@@ -99,7 +98,7 @@ class WithoutServers:
     def close(self) -> None:
         """Nothing is open."""
 
-    def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
+    def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""
         taken = self._meetings.take(name, message) or self._groups.take(name, message)
         if isinstance(message, Leave):

@@ -8,9 +8,8 @@ is reused for the next block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-import msgspec
 import numpy as np
 import torch
 
@@ -22,7 +21,6 @@ from outpace.sync.messages import WireMessage
 PIECE_BYTES: Final = 1 << 20
 _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 
-M = TypeVar("M", bound=WireMessage)
 IsFinite: TypeAlias = Callable[[torch.Tensor], bool]
 
 
@@ -33,10 +31,10 @@ def head_of(block: Block) -> BlockHead:
     return BlockHead(dtype_name(block.dtype), block.numel())
 
 
-def announcing(message: M, block: Block | None) -> M:
-    """Return a copy of a message that announces this block in place of having it."""
-    head = None if block is None else head_of(block)
-    return msgspec.structs.replace(message, **{message.block_field: head})
+def head_in(message: WireMessage) -> BlockHead | None:
+    """Return the head of the block that is to come with a message; None: none is."""
+    head: BlockHead | None = getattr(message, message.block_field, None)
+    return head
 
 
 def block_elements(dtype: str, part: slice) -> int:

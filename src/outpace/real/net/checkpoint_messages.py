@@ -6,12 +6,11 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from outpace.blocks.packing import BlockHead
 from outpace.real.net.messages import Text
 from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.checkpoints.tensors import Part
 from outpace.record.totals import Totals
-from outpace.sync.messages import Count, WireMessage
+from outpace.sync.messages import Count, WireBlock, WireMessage
 
 # Clocks and versions that processes report. What is asked for a little later is within Count.
 MOST_CLOCK: Final = 1 << 53
@@ -100,7 +99,7 @@ class FilePiece(WireMessage, tag="piece"):
     number: Count
     file: Count
     offset: Count
-    block: BlockHead | None = None
+    block: WireBlock | None = None
 
 
 class NotSaved(WireMessage, tag="not saved"):
@@ -133,6 +132,6 @@ class ScriptState(WireMessage, tag="script state"):
     push. logs: to a worker, True if what the script logs meanwhile is not known yet.
     """
 
-    block: BlockHead
+    block: WireBlock
     done: Count = 0
     logs: bool = False

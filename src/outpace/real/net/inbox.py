@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.transport import Listener
@@ -32,11 +31,10 @@ _ALONE: Final = Pull | Leave | Pause | Rejoin  # messages for a shard beside pus
 _OF_COORDINATOR: Final = SetPolicy | Close | Lost
 
 
-def from_worker(received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+def from_worker(received: WireMessage) -> Sequence[FromWorker]:
     """Return the messages for a shard in a wire message, in order; empty if it has none."""
     if not isinstance(received, Push):
         return (received,) if isinstance(received, _ALONE) else ()
-    received.gradient = block
     if received.coin is None:
         return (received,)
     return received, Pull(received.worker, received.iteration, received.coin)

@@ -3,9 +3,7 @@
 Messages of programs are sent as they are (`sync.messages`). Those for what workers do together are
 in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the first measurement
 in `probes`, what processes report in `report_messages`, the others here. `wire` has what is around
-a message. Every field is typed and bounded, so that decoding refuses values that cannot be right. A
-wire message carries no tensors: it announces the block that comes with it, whose bytes follow as
-separate frames (see `wire`).
+a message. Every field is typed and bounded, so that decoding refuses values that cannot be right.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from outpace.blocks.packing import BlockHead
-from outpace.sync.messages import Count, Index, WireMessage
+from outpace.sync.messages import Count, Index, WireBlock, WireMessage
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
@@ -30,7 +27,7 @@ class WirePart(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=
 
 
 class BlockPiece(WireMessage, tag="more"):
-    """The next piece of the block that an earlier message announced."""
+    """The next piece of the block of an earlier message."""
 
     offset: Count  # bytes
 
@@ -49,7 +46,7 @@ class Initialize(WireMessage, tag="initialize"):
     optimizer: Name
     settings: list[dict[str, Any]]
     groups: list[list[tuple[Index, Count, Count]]]
-    block: BlockHead
+    block: WireBlock
     has_state: bool = False
 
 
@@ -83,7 +80,7 @@ class OptimizerState(WireMessage, tag="state"):
 
     shard: Index
     entries: list[StateEntry]
-    block: BlockHead
+    block: WireBlock
 
 
 class Snapshot(WireMessage, tag="snapshot"):
@@ -97,7 +94,7 @@ class Snapshot(WireMessage, tag="snapshot"):
     request: Count
     now: Count
     applied: Count  # gradients that this shard has applied
-    block: BlockHead
+    block: WireBlock
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
@@ -159,7 +156,7 @@ class Plan(WireMessage, tag="plan"):
 class ModelBuffers(WireMessage, tag="extras"):
     """Worker 0's buffers and untrained parameters as bytes, at the start and at the end."""
 
-    block: BlockHead
+    block: WireBlock
 
 
 class Ready(WireMessage, tag="ready"):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from outpace.blocks.packing import BlockHead
-from outpace.sync.messages import Count, Index, WireMessage
+from outpace.real.net.block_frames import head_in
+from outpace.sync.messages import Count, Index, WireBlock, WireMessage
 
 PROBE_S: Final = 0.5  # all workers together
 SIZES: Final = (1 << 10, 1 << 15, 1 << 18, 1 << 21)  # bytes
@@ -33,7 +33,13 @@ class Probe(WireMessage, tag="probe"):
 
     shard: Index
     number: Count
-    block: BlockHead
+    block: WireBlock
+
+
+def probe_block(probe: Probe) -> tuple[str, int] | None:
+    """Return which block may come with a probe, as (dtype, elements); None: it has another one."""
+    head = head_in(probe)
+    return None if head is None or head.elements not in SIZES else ("uint8", head.elements)
 
 
 class ProbeTurn:

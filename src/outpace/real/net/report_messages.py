@@ -6,11 +6,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from outpace.blocks.packing import BlockHead
 from outpace.real.net.messages import Name, Text, WirePart
 from outpace.record.logged import LONGEST_NAME, MOST_NAMES
 from outpace.record.totals import Totals
-from outpace.sync.messages import Count, WireMessage
+from outpace.sync.messages import Count, WireBlock, WireMessage
 
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
 MOST_FILES: Final = 1000  # that a script has written
@@ -29,7 +28,7 @@ class RowsReport(WireMessage, tag="rows"):
     """
 
     totals: Totals
-    block: BlockHead | None = None
+    block: WireBlock | None = None
     table: Literal["trace", "timing"] = "trace"
 
 

@@ -25,7 +25,6 @@ from typing import Final, Protocol
 import torch
 import zmq
 
-from outpace.blocks.block import Block
 from outpace.real.net.block_frames import IsFinite
 from outpace.sync.messages import WireMessage
 
@@ -71,12 +70,13 @@ class Handlers:
     """Callbacks for the messages and losses of a connection. Peers are called by name.
 
     expect: returns which block may come with a message of a peer, as (dtype, elements); None: none.
+        The message has the head of the block (`blocks.packing.BlockHead`) in place of it.
     on_lost: called when a peer that was heard is gone, or was refused. is_finite: tests large
     blocks piece by piece, while a piece is in the cache.
     """
 
     expect: Callable[[str, WireMessage], tuple[str, int] | None]
-    on_message: Callable[[str, WireMessage, Block | None], None]
+    on_message: Callable[[str, WireMessage], None]
     on_lost: Callable[[str], None]
     is_finite: IsFinite | None = None
 
@@ -95,7 +95,7 @@ class Listener(Protocol):
     def unread(self) -> bool:
         """True if a message has arrived that was not handed over yet."""
 
-    def send(self, name: str, message: WireMessage, block: Block | None = None) -> None:
+    def send(self, name: str, message: WireMessage) -> None:
         """Send to a peer that has called before; no effect if it is gone."""
 
     def refuse(self, name: str, reason: str) -> None:
@@ -139,7 +139,7 @@ class Caller(Protocol):
     def up(self) -> bool:
         """True while there is a connection."""
 
-    def send(self, message: WireMessage, block: Block | None = None) -> None:
+    def send(self, message: WireMessage) -> None:
         """Send; queued until there is a connection. The block belongs to the peer from then on.
 
         Raises:

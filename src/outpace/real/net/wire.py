@@ -1,7 +1,8 @@
 """Wire messages to frames and back, without any IO.
 
-A message is a header frame (msgpack, see `messages`) and, if it carries a block, a frame with the
-block's first piece. The other pieces follow, each behind a small header of its own.
+A message is a header frame (msgpack, see `messages`), in which a `BlockHead` takes the place of its
+block. A frame with the block's first piece comes with it. The other pieces follow, each behind a
+small header of its own. Outside of this module a message has its block itself.
 
 Nothing is trusted. Run, generation and serial number must be the expected ones, so frames of
 another run, of a process that was replaced, and replayed frames are refused before the message
@@ -35,6 +36,8 @@ from outpace.real.net.block_frames import (
     IsFinite,
     block_in,
     bytes_of,
+    head_in,
+    head_of,
     pieces_of,
 )
 from outpace.real.net.messages import BlockPiece, WirePart
@@ -44,7 +47,7 @@ from outpace.sync.messages import Count, Index, WireMessage
 HEADER_BYTES: Final = 1 << 22  # no header is longer
 
 Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protocol
-# Which block may come with a message, as (dtype, elements); None refuses any block.
+# Which block may come with a message, which has its head, as (dtype, elements); None: none may.
 Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
 InSlot: TypeAlias = Callable[[int, int, torch.dtype, "IsFinite | None"], Block]
 
@@ -111,14 +114,17 @@ class Outgoing:
     def __init__(self, run: int, generation: int) -> None:
         self._run, self._generation, self._serial = run, generation, 0
 
-    def frames(
-        self, message: WireMessage, block: Block | None = None, slot: int | None = None
-    ) -> Iterable[list[Frame]]:
+    def frames(self, message: WireMessage, slot: int | None = None) -> Iterable[list[Frame]]:
         """Return the parts to send, each a list of frames. The block is not copied.
 
         slot: the shared memory in which the block lies; its bytes are not sent then.
         """
-        if block is None or slot is not None:
+        field = message.block_field
+        block: Block | None = getattr(message, field, None)
+        if block is None:
+            return ([self._header(message)],)
+        message = msgspec.structs.replace(message, **{field: head_of(block)})
+        if slot is not None:
             return ([self._header(message, slot)],)
         if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
             return ([self._header(message), bytes_of(block)],)
@@ -168,7 +174,7 @@ class Incoming:
         self._message: WireMessage  # whose block is put together
         self._assembly: Assembly | None = None  # of that block
 
-    def take(self, frames: Sequence[Frame]) -> tuple[WireMessage, Block | None] | None:
+    def take(self, frames: Sequence[Frame]) -> WireMessage | None:
         """Return a whole message, or None while pieces of its block are missing.
 
         Raises:
@@ -182,12 +188,12 @@ class Incoming:
             return self._continue(message, piece)
         if self._assembly is not None:
             raise WireError(f"{_kind(message)} came in the middle of a block")
-        head: BlockHead | None = getattr(message, message.block_field, None)
+        head = head_in(message)
         if head is None:
             if piece is not None or slot is not None:
                 raise WireError(f"{_kind(message)} came with bytes that it does not announce")
             self._fence.take()
-            return message, None
+            return message
         if slot is not None and piece is None:
             return self._placed(message, head, slot)
         if piece is None or slot is not None:
@@ -195,16 +201,15 @@ class Incoming:
         self._require_expected(message, head)
         if (block := block_in(piece, head)) is not None:
             self._fence.take()
-            return message, block
+            setattr(message, message.block_field, block)
+            return message
         assembly = Assembly(head, self._is_finite)
         if len(piece) != assembly.due:
             raise WireError(f"{_kind(message)}: the first piece has {len(piece)} bytes")
         self._message = message
         return self._add(assembly, piece)
 
-    def _placed(
-        self, message: WireMessage, head: BlockHead, slot: int
-    ) -> tuple[WireMessage, Block]:
+    def _placed(self, message: WireMessage, head: BlockHead, slot: int) -> WireMessage:
         """Return a message whose block lies in shared memory."""
         self._require_expected(message, head)
         if self._in_slot is None or head.dtype == PHANTOM or not head.elements:
@@ -214,7 +219,8 @@ class Incoming:
         except ProtocolError as error:
             raise WireError(f"{_kind(message)}: {error}") from None
         self._fence.take()
-        return message, block
+        setattr(message, message.block_field, block)
+        return message
 
     def _open(self, frame: Frame) -> tuple[WireMessage, int | None]:
         """Return the wire message if it is the one that is due, and where its block lies."""
@@ -253,9 +259,7 @@ class Incoming:
                 f"where {expected[1]} of {expected[0]} were due"
             )
 
-    def _continue(
-        self, more: BlockPiece, piece: memoryview | None
-    ) -> tuple[WireMessage, Block | None] | None:
+    def _continue(self, more: BlockPiece, piece: memoryview | None) -> WireMessage | None:
         assembly = self._assembly
         if assembly is None or piece is None:
             raise WireError("a piece came without the block it belongs to")
@@ -266,13 +270,15 @@ class Incoming:
             )
         return self._add(assembly, piece)
 
-    def _add(
-        self, assembly: Assembly, piece: memoryview
-    ) -> tuple[WireMessage, Block | None] | None:
+    def _add(self, assembly: Assembly, piece: memoryview) -> WireMessage | None:
         self._fence.take()
         block = assembly.add(piece)
-        self._assembly = assembly if block is None else None
-        return None if block is None else (self._message, block)
+        if block is None:
+            self._assembly = assembly
+            return None
+        self._assembly, message = None, self._message
+        setattr(message, message.block_field, block)
+        return message
 
 
 def _kind(message: WireMessage) -> str:

@@ -109,10 +109,10 @@ class FollowingWorker(WorkerProcess):
         applied = self.recorder.totals.applied
         self.send_snapshot(self._script.flat(), self.version, request, applied)
 
-    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, peer: str, message: WireMessage) -> None:
         if self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):
             self.versions.ask(message)
         else:
-            super()._order(peer, message, block)
+            super()._order(peer, message)

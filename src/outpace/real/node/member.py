@@ -14,8 +14,6 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 import torch
 
-from outpace.blocks.block import Block
-from outpace.blocks.packing import BlockHead
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.copying import OwnFiles
@@ -228,7 +226,7 @@ class Member:
         """Return the dtype and elements of the block that may come with a message."""
         return self._own_files.expected(message)
 
-    def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, _: str, message: WireMessage) -> None:
         if isinstance(message, Refused):
             if message.replaced_by:
                 raise self.was_replaced()
@@ -238,7 +236,7 @@ class Member:
             self.kernel.stop()
         elif isinstance(message, ProcessDone):
             self._has_all_arrived = True
-        elif not self._own_files.take(message, block):
+        elif not self._own_files.take(message):
             self.orders.put(message)
 
     def was_replaced(self) -> RunError:
@@ -274,8 +272,7 @@ class Member:
         totals, most = self.recorder.totals, MOST_ROWS if table == "trace" else MOST_TIMES
         for first in range(0, len(rows), most):
             block = torch.from_numpy(rows[first : first + most].reshape(-1))
-            head = BlockHead("int64", block.numel())
-            self.coordinator.send(RowsReport(totals, head, table), block)
+            self.coordinator.send(RowsReport(totals, block, table))
             self._reported = msgspec.msgpack.encode(totals)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
 
-from outpace.blocks.block import Block
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
@@ -20,7 +19,7 @@ from outpace.engine.servers import (
 )
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import announcing, on_the_wire, value_bytes
+from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.real.net.messages import (
     ChangePolicy,
@@ -32,7 +31,7 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     WorkerReplaced,
 )
-from outpace.real.net.probes import MOST_PROBES, SIZES, Probe
+from outpace.real.net.probes import MOST_PROBES, Probe, probe_block
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import Handlers
 from outpace.real.node.member import CoordinatorLink, Member
@@ -171,13 +170,12 @@ class Server(Member):
                 continue
             assert isinstance(message, Reply)
             assert message.parameters is not None
-            block = message.parameters
-            totals.bytes_sent += block.nbytes
+            totals.bytes_sent += message.nbytes
             began = monotonic_ns()
             self._turns.answered(message.worker, message.iteration)
-            self.listener.send(to, announcing(message, block), block)
+            self.listener.send(to, message)
             if times.open:
-                times.answered(message.worker, message.iteration, block.nbytes, began)
+                times.answered(message.worker, message.iteration, message.nbytes, began)
 
     # -- what arrives, on its way to the shard -------------------------------------------
 
@@ -195,26 +193,25 @@ class Server(Member):
 
     def _probe_due(self, peer: str, probe: Probe) -> tuple[str, int] | None:
         """Return which block may come with a probe of this worker; None: it must not come."""
-        size, is_time = probe.block.elements, self._part.has_begun and not self.has_started
+        is_time = self._part.has_begun and not self.has_started
         may = self._experiment.probe and is_time and self._probed[peer] < MOST_PROBES
-        return ("uint8", size) if may and size in SIZES else None
+        return probe_block(probe) if may else None
 
-    def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
+    def _take(self, peer: str, received: WireMessage) -> None:
         """Put a message of a worker into the inbox of the shard's program, or refuse the worker.
 
-        The transport calls it with the block that is expected. A message that is not for the shard
-        is followed here.
+        A message that is not for the shard is followed here.
         """
-        if messages := from_worker(received, block):
+        if messages := from_worker(received):
             if isinstance(received, Push):
                 if received.timed:
-                    self._times.received(peer, received, block)
+                    self._times.received(peer, received)
             elif isinstance(received, Pull):
-                self._times.received(peer, received, block)
+                self._times.received(peer, received)
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
-        elif not self._is_taken(peer, received, block):
+        elif not self._is_taken(peer, received):
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
             )
@@ -238,29 +235,27 @@ class Server(Member):
         )
         push.gradient = push.settings = None
 
-    def _is_taken(self, peer: str, received: WireMessage, block: Block | None) -> bool:
+    def _is_taken(self, peer: str, received: WireMessage) -> bool:
         """Follow a message that is not for the shard; False if it must not be sent now."""
         if isinstance(received, Request):
-            return self._requests.take(peer, received, block)
-        if block is None:
-            return False
+            return self._requests.take(peer, received)
         if isinstance(received, Initialize):
-            return peer == worker_name(0) and self._part.initialize(received, block)
+            return peer == worker_name(0) and self._part.initialize(received)
         if isinstance(received, Probe):
-            self._answer_probe(peer, received, block)
+            self._answer_probe(peer, received)
         return isinstance(received, Probe)
 
-    def _answer_probe(self, peer: str, probe: Probe, block: Block) -> None:
+    def _answer_probe(self, peer: str, probe: Probe) -> None:
         """Answer a probe that has just been read, whose block was expected."""
         number = self._probed[peer]
         self._probed[peer] += 1
         began = monotonic_ns()
-        self.listener.send(peer, probe, block)
-        self._times.probed(self._names.index(peer), number, block.nbytes, began)
+        self.listener.send(peer, probe)
+        self._times.probed(self._names.index(peer), number, probe.block.nbytes, began)
 
     # -- orders of the coordinator -------------------------------------------------------
 
-    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, peer: str, message: WireMessage) -> None:
         if self._saver.take(message):
             pass
         elif isinstance(message, ReplaceWorker):
@@ -270,7 +265,7 @@ class Server(Member):
         elif isinstance(message, Close):
             self._inbox.put(message)
         else:
-            super()._order(peer, message, block)
+            super()._order(peer, message)
 
     async def _replace(self, order: ReplaceWorker) -> None:
         """Hear only a new process of a worker, and tell how far the old one has come."""

@@ -8,16 +8,16 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 import torch
 
-from outpace.blocks.block import Block, whole
+from outpace.blocks.block import Block, whole, whole_tensor
 from outpace.blocks.packing import BlockHead
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import is_narrow
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import announcing, head_of, on_the_wire, value_bytes
+from outpace.real.net.block_frames import head_of, on_the_wire, value_bytes
 from outpace.real.net.messages import Fetch, OptimizerState, Plan, Refused, Snapshot
-from outpace.real.net.probes import SIZES, Probe, ProbeTurn
+from outpace.real.net.probes import SIZES, Probe, ProbeTurn, probe_block
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
@@ -117,13 +117,12 @@ class ServerConnections:
         if isinstance(message, Push):
             block, size, pulls = message.gradient, message.nbytes, message.coin is not None
             self._totals.bytes_sent += size
-            message = announcing(message, block)
             message.timed = is_timed
             if block is not None:
                 message.settings = process.trainer.step_settings
         assert isinstance(message, WireMessage)
         began = monotonic_ns()
-        (process.coordinator if server is None else self.callers[server]).send(message, block)
+        (process.coordinator if server is None else self.callers[server]).send(message)
         if is_timed:
             assert server is not None
             assert isinstance(message, _REQUESTS)
@@ -136,7 +135,7 @@ class ServerConnections:
         """Send what the servers begin with: worker 0's parameters, and its optimizer's state."""
         trainer = self._process.trainer
         for server, (caller, block) in enumerate(zip(self.callers, blocks, strict=True)):
-            caller.send(trainer.initialize(server, block), block)
+            caller.send(trainer.initialize(server, block))
         if initial_state := trainer.initial_state():
             self.replace_optimizer_state(initial_state)
 
@@ -159,7 +158,7 @@ class ServerConnections:
         """
         for server, (caller, state) in enumerate(zip(self.callers, states, strict=True)):
             entries, data = entries_of(state)
-            caller.send(OptimizerState(server, entries, head_of(data)), data)
+            caller.send(OptimizerState(server, entries, data))
 
     async def _all_of(
         self, what: Literal["initial", "final", "state"], answers: Mailbox[tuple[int, _T]]
@@ -179,11 +178,11 @@ class ServerConnections:
         turn = ProbeTurn(self._process.worker, len(self.callers), budget)
         numbers = [0] * len(self.callers)
         for server, size in turn.exchanges():
-            number, block = numbers[server], zeros[:size]
+            number = numbers[server]
             numbers[server] += 1
             self._due = server, number, size
             began = monotonic_ns()
-            self.callers[server].send(Probe(server, number, head_of(block)), block)
+            self.callers[server].send(Probe(server, number, zeros[:size]))
             self.times.sent(PROBE, server, number, size, began, pulls=True)
             await self._probed.get()
             turn.took(monotonic_ns() - began)
@@ -208,29 +207,24 @@ class ServerConnections:
             if isinstance(message, Snapshot):
                 return due
             if isinstance(message, Probe):
-                size = message.block.elements
-                return ("uint8", size) if size in SIZES else None
+                return probe_block(message)
             state = bytes_due(message.entries, lengths)
             return None if state is None else ("uint8", state)
 
         return expected
 
-    def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _take(self, peer: str, message: WireMessage) -> None:
         if isinstance(message, Reply):
             if self.times.open:
-                size = 0 if block is None else block.nbytes
-                self.times.arrived(message.shard, message.iteration, size)
-            message.parameters = block
+                self.times.arrived(message.shard, message.iteration, message.nbytes)
             self.mailbox.put(message)
         elif isinstance(message, Ack):
             self.mailbox.put(message)
         elif isinstance(message, Snapshot):
-            assert block is not None
-            self._snapshots.put((message.shard, whole(block)))
+            self._snapshots.put((message.shard, whole(message.block)))
         elif isinstance(message, OptimizerState):
-            data = None if block is None else whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._states.put((message.shard, state_from(message.entries, data)))
+            state = state_from(message.entries, whole_tensor(message.block))
+            self._states.put((message.shard, state))
         elif isinstance(message, Probe) and self._due == _place_of(message):
             self._due = _NONE_DUE
             self.times.arrived(*_place_of(message))

@@ -15,7 +15,6 @@ from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.real.collective.buffers import Digests
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
@@ -58,7 +57,7 @@ class TaskTrainer:
         return self._workload.initial_parameters()
 
     def initialize(self, server: int, block: Block) -> Initialize:
-        return Initialize("", [], [], head_of(block))
+        return Initialize("", [], [], block)
 
     def lengths(self, server: int) -> dict[int, int]:
         return {}

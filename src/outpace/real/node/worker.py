@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.block import Block, parameters_digest
 from outpace.blocks.packing import PHANTOM
 from outpace.blocks.readiness import shares_until_ready
 from outpace.config.experiment import Experiment
@@ -51,7 +51,7 @@ class ServedWorker(WorkerProcess):
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
         self.first_iteration: int | None = None  # to begin with in the middle of a run
-        self.kept: tuple[torch.Tensor, ScriptState] | None = None  # what its script kept
+        self.kept: ScriptState | None = None  # what its script kept
         self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
         self.has_ended = False  # its script had come to its end at the checkpoint
         self.keeping: Keeping | None = None  # of what its script keeps
@@ -59,7 +59,7 @@ class ServedWorker(WorkerProcess):
         self.tells_pauses = leaves_behind(experiment)
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
-        self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
+        self._kept_states = Mailbox[ScriptState](self.kernel, name)
         coins = RandomStream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
         self.coin = coins.__getitem__
         self._blocks: Sequence[Block] = []  # with which the program begins
@@ -241,17 +241,12 @@ class ServedWorker(WorkerProcess):
             return "uint8", self._kept_bytes
         return super()._expected(peer, message)
 
-    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, peer: str, message: WireMessage) -> None:
         if isinstance(message, Plan) and message.kept:
             self._kept_bytes = message.kept[self.worker]
-        if isinstance(message, Close):
-            self._mailbox.put(message)
-        elif isinstance(message, Reply):
-            message.parameters = block
+        if isinstance(message, Close | Reply):
             self._mailbox.put(message)
         elif isinstance(message, ScriptState):
-            data = whole(block) if block is not None else None
-            assert isinstance(data, torch.Tensor)
-            self._kept_states.put((data, message))
+            self._kept_states.put(message)
         elif self.keeping is None or not self.keeping.take(message):
-            super()._order(peer, message, block)
+            super()._order(peer, message)

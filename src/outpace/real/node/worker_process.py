@@ -16,13 +16,12 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Block, StepSettings, whole
+from outpace.blocks.block import Block, StepSettings, whole_tensor
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import not_finite
 from outpace.engine.scripts.redividing import Redivided
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize, ModelBuffers, Plan, Snapshot
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
@@ -170,7 +169,7 @@ class WorkerProcess(Member, ABC):
     def send_buffers(self, buffers: torch.Tensor) -> None:
         """Send the model buffers, if there are any, to the coordinator."""
         if buffers.numel():
-            self.coordinator.send(ModelBuffers(head_of(buffers)), buffers)
+            self.coordinator.send(ModelBuffers(buffers))
 
     # -- time --------------------------------------------------------------------------
 
@@ -333,8 +332,8 @@ class WorkerProcess(Member, ABC):
 
     def send_snapshot(self, block: Block, version: int, request: int, applied: int) -> None:
         """Send parameters to the coordinator. For the arguments see `Snapshot`."""
-        now, head = max(0, self.now), head_of(block)
-        self.coordinator.send(Snapshot(self.worker, version, request, now, applied, head), block)
+        now = max(0, self.now)
+        self.coordinator.send(Snapshot(self.worker, version, request, now, applied, block))
 
     # -- incoming messages ---------------------------------------------------------------
 
@@ -343,11 +342,8 @@ class WorkerProcess(Member, ABC):
             return "uint8", self.trainer.read_buffers(unsaved=True).numel()
         return super()._expected(peer, message)
 
-    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, peer: str, message: WireMessage) -> None:
         if isinstance(message, ModelBuffers):
-            assert block is not None
-            data = whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._buffers.put(data)
+            self._buffers.put(whole_tensor(message.block))
         else:
-            super()._order(peer, message, block)
+            super()._order(peer, message)

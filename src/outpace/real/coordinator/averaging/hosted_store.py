@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from outpace.blocks.block import Block
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Handlers, Listener, Transport
 from outpace.sync.messages import WireMessage
@@ -82,7 +81,7 @@ class HostedStore:
         )
         self.endpoint = self._listener.endpoint
 
-    def _take(self, name: str, message: WireMessage, _: Block | None) -> None:
+    def _take(self, name: str, message: WireMessage) -> None:
         answer = self._values.answer(message)
         if isinstance(answer, str):
             self._listener.refuse(name, answer)

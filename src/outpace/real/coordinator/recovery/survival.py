@@ -21,7 +21,6 @@ from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     JoinRun,
     ModelBuffers,
@@ -196,7 +195,7 @@ class Survival:
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
             if (buffers := self._run.buffers) is not None:
-                self._listener.send(name, ModelBuffers(head_of(buffers)), buffers)
+                self._listener.send(name, ModelBuffers(buffers))
             self._kept.send(kept, {worker: self._members.done(worker)})
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-import torch
-
-from outpace.blocks.block import Block
+from outpace.blocks.block import whole_tensor
 from outpace.errors import ProtocolError
 from outpace.real.background import Beside
 from outpace.real.coordinator.roles import RunState
@@ -28,6 +26,7 @@ from outpace.real.coordinator.saving.open_checkpoint import (
 from outpace.real.coordinator.saving.peer_models import PeerModels
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.copying import FetchedFiles, Offer
+from outpace.real.net.block_frames import head_in
 from outpace.real.net.checkpoint_messages import (
     MOST_COPIES,
     MOST_KEPT,
@@ -194,15 +193,15 @@ class Checkpoints:
         """Return which block this process may send with this message."""
         if isinstance(message, FilePiece):
             return self._fetched.expected(name, message)
-        if isinstance(message, ScriptState) and self._keeps_script(name):
-            size = message.block.elements
-            return ("uint8", size) if size <= MOST_REPORTED else None
+        head = head_in(message)
+        if isinstance(message, ScriptState) and head is not None and self._keeps_script(name):
+            return ("uint8", head.elements) if head.elements <= MOST_REPORTED else None
         return None
 
     def _keeps_script(self, name: str) -> bool:
         return name in self._run.roles.numbers and name in self._content.parts
 
-    def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
+    def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
         try:
             if isinstance(message, Answer):
@@ -210,20 +209,21 @@ class Checkpoints:
                     raise ProtocolError("it has no part of a checkpoint")
                 self._take(name, message)
             elif isinstance(message, FilePiece) and message.block is not None:
-                self._fetched.take(name, message, block)
+                self._fetched.take(name, message)
             elif isinstance(message, ScriptState):
-                self._take_script(name, message, block)
+                self._take_script(name, message)
             else:
                 return False
         except ProtocolError as error:
             self._run.listener.refuse(name, str(error))
         return True
 
-    def _take_script(self, name: str, message: ScriptState, block: Block | None) -> None:
+    def _take_script(self, name: str, message: ScriptState) -> None:
         if not self._keeps_script(name):
             raise ProtocolError("only the workers of scripts send what scripts keep")
-        if self._kept is not None and isinstance(block, torch.Tensor):
-            self._kept.sent(self._run.roles.numbers[name], block, message.done)
+        if self._kept is not None:
+            state = whole_tensor(message.block)
+            self._kept.sent(self._run.roles.numbers[name], state, message.done)
 
     def _take(self, name: str, message: Answer) -> None:
         present = self._open

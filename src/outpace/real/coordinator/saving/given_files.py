@@ -17,7 +17,6 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ProtocolError
 from outpace.real.background import Beside
 from outpace.real.copying import Offer
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     FilePiece,
@@ -98,8 +97,8 @@ class GivenFiles:
         if isinstance(data, OSError):
             self._failed(name, f"cannot read its checkpoint: {data}")
             return
-        piece = FilePiece(request.number, request.file, request.offset, head_of(data))
-        self._listener.send(name, piece, data)
+        piece = FilePiece(request.number, request.file, request.offset, data)
+        self._listener.send(name, piece)
         self._sent[name] += 1
 
     def sent(self, name: str) -> int:

@@ -13,7 +13,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.engine.scripts.redividing import Redivided, redivided, script_files
 from outpace.errors import RunError
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
@@ -123,8 +122,8 @@ class KeptScripts:
         logs = done is None
         iterations = self._first if done is None else done
         for worker, data in states.items():
-            message = ScriptState(head_of(data), iterations.get(worker, 0), logs)
-            self._listener.send(worker_name(worker), message, data)
+            message = ScriptState(data, iterations.get(worker, 0), logs)
+            self._listener.send(worker_name(worker), message)
 
     @staticmethod
     def _read(worker: int, path: Path) -> torch.Tensor:

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Block, Pieces
+from outpace.blocks.block import Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.clock import Later
@@ -68,11 +68,12 @@ class Lane:
 
     # -- to the peer -----------------------------------------------------------------------
 
-    def place(self, message: WireMessage, block: Block | None) -> int | None:
+    def place(self, message: WireMessage) -> int | None:
         """Return the slot in which a message's block lies when it is sent; None: in none."""
-        if not isinstance(block, torch.Tensor | Pieces) or not self.is_ready:
+        if not self.is_ready or isinstance(message, Probe):
             return None
-        if isinstance(message, Probe):
+        block = getattr(message, message.block_field, None)
+        if not isinstance(block, torch.Tensor | Pieces):
             return None
         assert self._own is not None
         return self._own.place(block, self)

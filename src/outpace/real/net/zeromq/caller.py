@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import torch
 import zmq
 
-from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
@@ -69,9 +68,9 @@ class ZeroMQCaller(MonitoredSocket):
     def up(self) -> bool:
         return self._up
 
-    def send(self, message: WireMessage, block: Block | None = None) -> None:
+    def send(self, message: WireMessage) -> None:
         try:
-            self._send(self._outgoing, None, message, block, self._lane)
+            self._send(self._outgoing, None, message, self._lane)
         except zmq.Again:
             self._monitor.poll(_EVENT_MS)
             self._take_events()
@@ -92,24 +91,24 @@ class ZeroMQCaller(MonitoredSocket):
     def _tell(self, message: WireMessage) -> None:
         """Send a message about shared memory; queued until there is a connection."""
         with contextlib.suppress(zmq.ZMQError):  # the connection has ended
-            self._send(self._outgoing, None, message, None)
+            self._send(self._outgoing, None, message)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
-            got = self._incoming.take(frames)
+            message = self._incoming.take(frames)
         except Repeated:
             return False
         except WireError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
         clock = self._clock
-        if got is None:
+        if message is None:
             self._first_ns = self._first_ns or clock.read_ns
             return False
         clock.first_ns, self._first_ns = self._first_ns or clock.read_ns, 0
-        if isinstance(got[0], MemoryMessage):
-            self._take_memory(got[0])
+        if isinstance(message, MemoryMessage):
+            self._take_memory(message)
             return False
-        self._handlers.on_message(self.peer, *got)
+        self._handlers.on_message(self.peer, message)
         return True
 
     def _take_memory(self, message: MemoryMessage) -> None:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 import torch
 import zmq
 
-from outpace.blocks.block import Block
 from outpace.errors import ConfigError, ProtocolError
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
@@ -152,11 +151,11 @@ class ZeroMQListener(MonitoredSocket):
     def unread(self) -> bool:
         return self._socket.poll(0) != 0
 
-    def send(self, name: str, message: WireMessage, block: Block | None = None) -> None:
+    def send(self, name: str, message: WireMessage) -> None:
         peer = self._named.get(name)
         if peer is not None and not peer.refused:
             try:
-                self._send(peer.outgoing, peer.identity, message, block, peer.lane)
+                self._send(peer.outgoing, peer.identity, message, peer.lane)
             except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
@@ -213,7 +212,7 @@ class ZeroMQListener(MonitoredSocket):
             if peer is None:
                 self._first_message(int(frames[-1].get(zmq.SRCFD)))
                 newcomer = self._newcomer(name, identity, frames[-1])
-                got = newcomer.incoming.take(frames[1:])
+                message = newcomer.incoming.take(frames[1:])
                 if name in self._named:
                     raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
@@ -225,7 +224,7 @@ class ZeroMQListener(MonitoredSocket):
             elif peer.refused:
                 return False
             else:
-                got = peer.incoming.take(frames[1:])
+                message = peer.incoming.take(frames[1:])
         except Repeated:
             self._log.note(f"passed over a message of {name!r} that had come before")
             return False
@@ -241,18 +240,18 @@ class ZeroMQListener(MonitoredSocket):
                 self.refuse(name, str(error))
             return False
         clock = self._clock
-        if got is None:
+        if message is None:
             peer.first_ns = peer.first_ns or clock.read_ns
         else:
             clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
-            if isinstance(got[0], MemoryMessage):
-                self._take_memory(peer, got[0])
-                got = None
+            if isinstance(message, MemoryMessage):
+                self._take_memory(peer, message)
+                message = None
             else:
-                self._handlers.on_message(name, *got)
+                self._handlers.on_message(name, message)
         if is_gone:
             self._handlers.on_lost(name)
-        return got is not None
+        return message is not None
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
         """Return what becomes a peer if its first message is one of this run."""
@@ -289,7 +288,7 @@ class ZeroMQListener(MonitoredSocket):
     def _tell(self, outgoing: Outgoing, identity: bytes, message: WireMessage) -> None:
         """Tell a sender that has this run's keys, and perhaps a name that another one has."""
         with contextlib.suppress(zmq.ZMQError):  # it is gone
-            self._send(outgoing, identity, message, None)
+            self._send(outgoing, identity, message)
 
     def _events_came(self) -> None:
         super()._events_came()

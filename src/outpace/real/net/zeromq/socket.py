@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.slots import OwnSlots
@@ -129,7 +128,6 @@ class MonitoredSocket(ABC):
         outgoing: Outgoing,
         identity: bytes | None,
         message: WireMessage,
-        block: Block | None,
         lane: Lane | None = None,
     ) -> None:
         """Send; raises zmq.Again if there is no connection and ZeroMQ does not try to get one.
@@ -137,8 +135,8 @@ class MonitoredSocket(ABC):
         lane: the memory that the two processes share.
         """
         send = self._socket.send
-        slot = None if lane is None else lane.place(message, block)
-        for header, *piece in outgoing.frames(message, block, slot):
+        slot = None if lane is None else lane.place(message)
+        for header, *piece in outgoing.frames(message, slot):
             if identity is not None:
                 send(identity, _MORE)
             send(header, _MORE if piece else _NOBLOCK)

@@ -18,7 +18,7 @@ from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of,
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.reductions import RealReduction, Reductions
 from outpace.real.collective.store import GroupStore, StoreConnection
-from outpace.real.net.block_frames import head_of
+from outpace.real.net.block_frames import head_in, head_of
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -339,11 +339,11 @@ class PeerWorker(WorkerProcess):
     # -- incoming messages ---------------------------------------------------------------
 
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
-        if isinstance(message, Snapshot):
-            return message.block.dtype, self._head.elements
+        if isinstance(message, Snapshot) and (head := head_in(message)) is not None:
+            return head.dtype, self._head.elements
         return super()._expected(peer, message)
 
-    def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+    def _order(self, peer: str, message: WireMessage) -> None:
         if isinstance(message, Regroup):
             if self._is_in_run:
                 self.reductions.connect(self._settings, message.generation, message.members)
@@ -359,7 +359,6 @@ class PeerWorker(WorkerProcess):
         elif isinstance(message, TakeSnapshot):
             self._versions.ask(message)
         elif isinstance(message, Snapshot):
-            assert block is not None
-            self._final.put(whole(block))
+            self._final.put(whole(message.block))
         else:
-            super()._order(peer, message, block)
+            super()._order(peer, message)

@@ -20,7 +20,6 @@ import torch
 from outpace.errors import OutpaceError, ProtocolError, RunError
 from outpace.real.background import BackgroundThread, Beside, do_now
 from outpace.real.copying import Offer
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
@@ -129,8 +128,8 @@ class Saver(ABC):
         assert order is not None
         return order
 
-    def _send(self, message: WireMessage, block: torch.Tensor | None = None) -> None:
-        self._process.coordinator.send(message, block)
+    def _send(self, message: WireMessage) -> None:
+        self._process.coordinator.send(message)
 
     # -- files -------------------------------------------------------------------------
 
@@ -167,8 +166,7 @@ class Saver(ABC):
         is_last = request.offset + size == content.numel()
         if is_last and request.file == len(self._contents) - 1:
             self._contents = []
-        head = head_of(piece)
-        self._send(FilePiece(request.number, request.file, request.offset, head), piece)
+        self._send(FilePiece(request.number, request.file, request.offset, piece))
 
 
 def _written(

@@ -20,11 +20,11 @@ from typing import Final
 
 import torch
 
+from outpace.blocks.block import whole_tensor
 from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
 from outpace.real.background import Beside, do_now
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
@@ -128,16 +128,15 @@ class Keeping(Saver):
         found, self._process.kept = self._process.kept, None
         if found is None:
             return
-        data, message = found
         try:
-            tree = tree_of(from_bytes(data))
+            tree = tree_of(from_bytes(whole_tensor(found.block)))
         except OSError as error:
             raise RunError(f"{self._process.name}: what its script kept: {error}") from error
         others = self._process.redivided
         self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
         if (iteration := tree.get("iteration")) is not None:
-            self.repeats_left, self._since = max(0, message.done - iteration), self._process.now
-            self._logs = message.logs
+            self.repeats_left, self._since = max(0, found.done - iteration), self._process.now
+            self._logs = found.logs
 
     def repeat(self) -> bool:
         """Take the end of an iteration that is computed again; else False."""
@@ -242,7 +241,7 @@ class Keeping(Saver):
             self._write(part, order.folder, write, at_once=size <= _SMALL)
 
     def _report(self, iteration: int, data: torch.Tensor) -> None:
-        self._send(ScriptState(head_of(data), iteration), data)
+        self._send(ScriptState(data, iteration))
 
     def end(self) -> None:
         """Send what is being prepared: the script leaves the training."""

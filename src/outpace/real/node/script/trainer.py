@@ -22,7 +22,6 @@ from outpace.engine.scripts.gradient import (
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Compared, Initialize
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.programs.context import SendPart, Stopped
@@ -80,7 +79,7 @@ class ScriptTrainer:
             type(script.optimizer).__name__,
             script.settings(),
             groups,
-            head_of(block),
+            block,
             script.has_taken_steps(),
         )
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-import torch
-
-from outpace.blocks.block import Block, Value, whole
+from outpace.blocks.block import whole, whole_tensor
 from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
@@ -16,7 +14,7 @@ from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
-from outpace.real.net.block_frames import block_elements, head_of
+from outpace.real.net.block_frames import block_elements
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     ChangePolicy,
@@ -24,7 +22,6 @@ from outpace.real.net.messages import (
     OptimizerState,
     Plan,
     Snapshot,
-    StateEntry,
 )
 from outpace.real.node.optimizer_state import entries_of, state_from
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
@@ -63,7 +60,7 @@ class ServerPart:
         self._recorder, self._times = recorder, times
         self._followed = experiment.policies.initial()[index]
         self._plan: Plan
-        self._initialized = Future[tuple[Initialize, Value]](kernel, "worker-0's parameters")
+        self._initialized = Future[Initialize](kernel, "worker-0's parameters")
         self._steps: TorchSteps | None = None  # of the block; None: there is no state that travels
         self.lengths: dict[int, int] = {}
         self._initial_state = Future[dict[int, State]](kernel, "the optimizer's state")
@@ -75,12 +72,12 @@ class ServerPart:
         self._plan = plan
         self.block = plan.dtype, block_elements(plan.dtype, plan.slices[self._index])
 
-    def initialize(self, initialize: Initialize, parameters: Block) -> bool:
+    def initialize(self, initialize: Initialize) -> bool:
         """Take what worker 0 begins with; False if it has come before."""
         if self._initialized.done:
             return False
         self.lengths = lengths_of(initialize.groups)
-        self._initialized.set((initialize, whole(parameters)))
+        self._initialized.set(initialize)
         return True
 
     async def begin(self, new_memory: NewMemory, updated: Callable[[int], None]) -> None:
@@ -90,10 +87,10 @@ class ServerPart:
             new_memory: for the copies of the parameters that are sent.
             updated: called with each new version of the parameters.
         """
-        initialize, parameters = await self._initialized
+        initialize = await self._initialized
         plan, experiment = self._plan, self._experiment
         block = parameter_block(
-            parameters,
+            whole(initialize.block),
             self._optimizer(initialize),
             deterministic=experiment.deterministic,
             layers=layers_within(plan.slices[self._index], plan.layers),
@@ -136,16 +133,11 @@ class ServerPart:
 
     # -- the state of the optimizer ----------------------------------------------------------
 
-    def load_state(self, entries: Sequence[StateEntry], data: Block) -> bool:
-        """Replace the optimizer's state, or keep it to begin with; False if it must not come now.
-
-        data: the bytes of its tensors.
-        """
+    def load_state(self, message: OptimizerState) -> bool:
+        """Replace the optimizer's state, or begin with it; False if it must not come now."""
         may_load = self._steps is not None if self.has_begun else not self._initial_state.done
         if may_load:
-            tensors = whole(data)
-            assert isinstance(tensors, torch.Tensor)
-            state = state_from(entries, tensors)
+            state = state_from(message.entries, whole_tensor(message.block))
             if self.has_begun:
                 assert self._steps is not None
                 self._steps.load(state)
@@ -153,15 +145,14 @@ class ServerPart:
                 self._initial_state.set(state)
         return may_load
 
-    def optimizer_state(self) -> tuple[OptimizerState, torch.Tensor]:
+    def optimizer_state(self) -> OptimizerState:
         """Return the optimizer's state as it is sent."""
         entries, data = entries_of({} if self._steps is None else self._steps.state())
-        return OptimizerState(self._index, entries, head_of(data)), data
+        return OptimizerState(self._index, entries, data)
 
     # -- the shard ---------------------------------------------------------------------------
 
-    def snapshot(self, request: int = 0, applied: int = 0) -> tuple[Snapshot, Block]:
+    def snapshot(self, request: int = 0, applied: int = 0) -> Snapshot:
         """Return the parameters as they are sent. For the arguments see `Snapshot`."""
-        shard = self.shard
-        block, now = shard.read(), self._clock.now
-        return Snapshot(self._index, shard.version, request, now, applied, head_of(block)), block
+        shard, now = self.shard, self._clock.now
+        return Snapshot(self._index, shard.version, request, now, applied, shard.read())

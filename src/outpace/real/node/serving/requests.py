@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Fetch, OptimizerState
 from outpace.real.net.transport import Caller, Listener
@@ -40,12 +39,11 @@ class Requests:
 
     # -- of workers ----------------------------------------------------------------------
 
-    def take(self, peer: str, request: Request, block: Block | None) -> bool:
+    def take(self, peer: str, request: Request) -> bool:
         """Answer a request, or keep it; False if the worker must not send it now."""
         part = self._part
         if isinstance(request, OptimizerState):
-            assert block is not None
-            return part.load_state(request.entries, block)
+            return part.load_state(request)
         if request.what == "state" and not part.has_begun:
             return False
         self._waiting[peer, request.what] = None
@@ -60,9 +58,9 @@ class Requests:
             self.all_left_at = self._clock.now
         for peer, what in waiting:
             if what == "state":
-                self._listener.send(peer, *part.optimizer_state())
+                self._listener.send(peer, part.optimizer_state())
             elif all_left if what == "final" else part.has_begun:
-                self._listener.send(peer, *part.snapshot())
+                self._listener.send(peer, part.snapshot())
             else:
                 self._waiting[peer, what] = None
 
@@ -77,4 +75,4 @@ class Requests:
 
     def _send_snapshot(self, request: int) -> None:
         applied = self._recorder.totals.applied
-        self._coordinator.send(*self._part.snapshot(request, applied))
+        self._coordinator.send(self._part.snapshot(request, applied))

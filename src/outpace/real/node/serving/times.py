@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Final
 
-from outpace.blocks.block import Block, Value
+from outpace.blocks.block import Value
 from outpace.real.node.timing import NO_ARRIVAL, PLACE, OpenRequests, TimingRows
 from outpace.record.timing import PROBE, PULL, PUSH, WIDTH
 from outpace.record.trace import NONE
@@ -35,7 +35,7 @@ class ServiceTimes(OpenRequests):
         self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
         self.reading = 0  # when the parameters were read last
 
-    def received(self, peer: str, request: Push | Pull, block: Block | None) -> None:
+    def received(self, peer: str, request: Push | Pull) -> None:
         """Note that the message that the clock has read last is a request of this peer.
 
         A pull that comes alone is noted if the push of its iteration was.
@@ -45,7 +45,7 @@ class ServiceTimes(OpenRequests):
             return
         what, size, pulls = PULL, 0, True
         if isinstance(request, Push):
-            what, size = PUSH, 0 if block is None else block.nbytes
+            what, size = PUSH, request.nbytes
             pulls = request.coin is not None
             self._last[worker] = iteration
         elif self._last.get(worker) != iteration:
