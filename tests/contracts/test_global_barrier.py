@@ -181,7 +181,7 @@ class Listening:
         for call in self.when_refused:
             call(name)
 
-    def send(self, name, message, block):
+    def send(self, name, message):
         self.sent.append((name, message.iteration))
 
 
@@ -200,22 +200,22 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
     )
     scheduler = WithServers(RunState(setting, RealClock(), kernel, listening, Launcher()))
     scheduler.start()
-    assert not scheduler.take("worker-0", Ready(), None), "that is for somebody else"
+    assert not scheduler.take("worker-0", Ready()), "that is for somebody else"
     for name, message, why in [
         ("worker-1", Push(0, 0, 0, coin=0.5), "speaks for worker 0"),
         ("server-0", Pull(0, 0, 0.5), "speaks for worker 0"),
         ("worker-2", Push(2, 0, 7, coin=0.5), "says that it read version 7"),
     ]:
-        assert scheduler.take(name, message, None)
+        assert scheduler.take(name, message)
         kernel.run(until=0)
         assert [reason for who, reason in listening.refusals if who == name and why in reason]
     for iteration in range(2):
-        scheduler.take("worker-3", Push(3, iteration, 0, coin=0.5), None)
+        scheduler.take("worker-3", Push(3, iteration, 0, coin=0.5))
         kernel.run(until=0)
     assert listening.sent == [("worker-3", 0), ("worker-3", 1)]  # within the bound
-    scheduler.take("worker-3", Push(3, 2, 0, coin=0.5), None)
+    scheduler.take("worker-3", Push(3, 2, 0, coin=0.5))
     kernel.run(until=0)
-    scheduler.take("worker-3", Push(3, 3, 0, coin=0.5), None)  # the last is not answered
+    scheduler.take("worker-3", Push(3, 3, 0, coin=0.5))  # the last is not answered
     assert any(
         who == "worker-3" and "without waiting for a reply" in why
         for who, why in listening.refusals

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import torch
@@ -24,11 +24,11 @@ _ALIGNED: Final = 8  # bytes, of the header and its length
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A file of a checkpoint. file: its name in the folder."""
+    """A file of a checkpoint, bounded as it comes over the wire. file: its name in the folder."""
 
-    file: str
-    bytes: int
-    crc32: int
+    file: Annotated[str, msgspec.Meta(max_length=1000)]
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+    crc32: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> Part:
