@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.blocks.readiness import Readiness, shares_until_ready
+from outpace.blocks.gathering import Readiness, shares_until_ready
 
 LAYERS = [2, 5, 1, 4]
 SLICES = [slice(0, 4), slice(4, 8), slice(8, 12)]  # the second tensor is in two parts

@@ -10,11 +10,10 @@ import pytest
 
 from outpace.cluster.calibration.all_reduces import assumed_all_reduce
 from outpace.cluster.calibration.evaluation import fit_evaluations
-from outpace.cluster.calibration.factors import shrunk_factors
+from outpace.cluster.calibration.factors import server_factors, shrunk_factors
 from outpace.cluster.calibration.network import fit_network
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
-from outpace.cluster.calibration.server_factors import server_factors
 from outpace.cluster.calibration.service import service_times
 from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.cluster.laws import (

@@ -22,7 +22,7 @@ class PythonOptimizer:
 
     The function takes parameter groups and returns an optimizer. The groups of a script keep
     the settings of the script. The optimizer must work element by element, because a server may own
-    half of a tensor; `require_elementwise` tries it.
+    half of a tensor; `TorchOptimizer` tries it.
     """
 
     target: str = field(metadata=TARGET)
@@ -58,6 +58,4 @@ class PythonOptimizer:
                 )
             return made
 
-        found = TorchOptimizer(self.target, groups, settings, make)
-        found.require_elementwise(self.target)
-        return found
+        return TorchOptimizer(self.target, groups, settings, make)

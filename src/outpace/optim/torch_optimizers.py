@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from outpace.blocks.block import StepSettings
-from outpace.blocks.recutting import consecutive
+from outpace.blocks.slicing import consecutive
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState, copied, mean_of
@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
 
 
 class TorchOptimizer:
-    """The optimizer called `name` in KNOWN, or the one that `factory` makes."""
+    """The optimizer called `name` in KNOWN, or the one that a user's function, `factory`, makes."""
 
     def __init__(
         self,
@@ -145,7 +145,8 @@ class TorchOptimizer:
             groups: for each parameter group, (parameter number, low, high) of its pieces.
 
         Raises:
-            ConfigError: if the optimizer is unknown or refuses these settings.
+            ConfigError: if the optimizer is unknown or refuses these settings, or that of a
+                function does not work element by element.
         """
         self.groups, self.settings = groups, settings
         self._written: frozenset[str] = frozenset()  # settings that the optimizer writes itself
@@ -161,10 +162,7 @@ class TorchOptimizer:
             raise ConfigError(refusal)
         if factory is not None:
             self._learn(self._made([_empty_group() for _ in groups]).defaults)
-
-    def require_elementwise(self, target: str) -> None:
-        """Raise ConfigError unless the optimizer of a user's function works element by element."""
-        self._written = require_elementwise(target, self._made, len(self.groups))
+            self._written = require_elementwise(name, self._made, len(groups))
 
     def _learn(self, defaults: dict[str, Any]) -> None:
         self._like = [{**group, **defaults} for group in self.settings]

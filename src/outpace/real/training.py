@@ -13,7 +13,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.naming import state_dict_of
-from outpace.blocks.recutting import recut
+from outpace.blocks.slicing import recut
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.running import require_script
 from outpace.real.node.task import run_task

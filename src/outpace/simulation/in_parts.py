@@ -1,6 +1,6 @@
 """Gradients that a virtual worker pushes in parts, while its virtual time to compute passes.
 
-When the part of a server is complete is estimated (`blocks.readiness.shares_until_ready`).
+When the part of a server is complete is estimated (`blocks.gathering.shares_until_ready`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from outpace.blocks.block import Block
-from outpace.blocks.readiness import shares_until_ready
+from outpace.blocks.gathering import shares_until_ready
 from outpace.support.units import Time
 from outpace.sync.programs.context import SendPart
 

@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 import torch
 
-from outpace.blocks.gathering import BlockMemory, no_block_memory
-from outpace.blocks.readiness import Readiness
+from outpace.blocks.gathering import BlockMemory, Readiness, no_block_memory
 
 # Called with the place of a part and its gradient, which belongs to the receiver.
 SendPart: TypeAlias = Callable[[int, torch.Tensor], None]

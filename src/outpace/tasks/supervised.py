@@ -17,9 +17,9 @@ from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
 from outpace.support import repeatable
 from outpace.support.user_code import brief
-from outpace.tasks.ahead import BatchAhead
 from outpace.tasks.in_parts import BackwardInParts, SendPart
 from outpace.tasks.samples import (
+    BatchAhead,
     Sampler,
     accuracy_of,
     batches_of,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Floats, Ints
 from outpace.cluster.calibration.profiles import Periods
 from outpace.cluster.calibration.transits import fit_line
 
@@ -34,17 +34,17 @@ class PeriodFit:
     latency_s: float
     s_per_byte: float
     has_latency: bool
-    count: NDArray[np.int64]
-    size_bytes: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    often: NDArray[np.int64]
+    count: Ints
+    size_bytes: Ints
+    seconds: Floats
+    often: Ints
 
     def at(self, size_bytes: float) -> float:
         """Return the seconds that one all-reduce of a value takes."""
         return self.latency_s + size_bytes * self.s_per_byte
 
     @property
-    def fitted(self) -> NDArray[np.float64]:
+    def fitted(self) -> Floats:
         """Lengths of the periods by the law, in s."""
         return np.asarray(self.count * self.latency_s + self.size_bytes * self.s_per_byte)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.transits import Line, line_through, rounded
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
 from outpace.sync.messages import worker_name

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 import scipy.stats
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from outpace.cluster.calibration import Floats
+
 _MOST: Final = 300  # ends for the drift, whose cost grows with the square
 _LEAST: Final = 10  # ends; the drift of fewer is not estimated
 

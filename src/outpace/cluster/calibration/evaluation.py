@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from outpace.cluster.calibration.independent import Floats, service_law
+from outpace.cluster.calibration import Floats
+from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.run_times import distance_of
 from outpace.cluster.laws import Constant, ServiceLaw
 from outpace.support.randomness import generator

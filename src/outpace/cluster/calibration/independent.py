@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Floats, Ints
 from outpace.cluster.calibration.factors import Factors, shrunk_factors
 from outpace.cluster.laws import (
     Constant,
@@ -27,7 +27,6 @@ from outpace.cluster.laws import (
     ShiftedExponential,
 )
 
-Floats = NDArray[np.float64]
 _STEADY: Final = 1e-3  # standard deviation over mean below which times count as constant
 _Fitted = tuple[ServiceLaw, float, int]  # law, ln L, parameters
 
@@ -77,9 +76,7 @@ def service_law(seconds: Floats) -> ServiceLaw:
 _LevelsOf = Callable[[list[Floats]], tuple[Floats, Floats]]
 
 
-def _factors(
-    times: Floats, worker: NDArray[np.int64], workers: int, levels_of: _LevelsOf
-) -> Factors:
+def _factors(times: Floats, worker: Ints, workers: int, levels_of: _LevelsOf) -> Factors:
     if workers == 1 or len(times) <= workers:  # without repetitions workers are taken to be alike
         return Factors(np.ones(workers), np.zeros(workers), np.zeros(workers))
     return shrunk_factors(*levels_of([times[worker == n] for n in range(workers)]))
@@ -125,9 +122,7 @@ def _roots(times: list[Floats]) -> Floats:
 # -- laws ----------------------------------------------------------------------------
 
 
-def _fits(
-    times: Floats, worker: NDArray[np.int64], factors: Factors, laws: Sequence[_FitLaw]
-) -> list[Fit]:
+def _fits(times: Floats, worker: Ints, factors: Factors, laws: Sequence[_FitLaw]) -> list[Fit]:
     """Return the fits of these laws to times that are divided by the factors."""
     of_time = factors.values[worker]
     times = times / of_time

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Flags, Floats, Ints
 from outpace.cluster.calibration.transits import NOISE, Line, Transits, line_of, rounded
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.sync.messages import server_name, worker_name
@@ -43,7 +43,7 @@ class NetworkFit:
 
     law: NetworkLaw
     transits: Transits
-    fitted: NDArray[np.float64]
+    fitted: Floats
     to_server: Line
     to_worker: Line
     parameters: int
@@ -112,7 +112,7 @@ def _has_sizes(transits: Transits) -> bool:
     return len(sizes) > 0 and bool(sizes.max() >= _LEAST_RANGE * max(sizes.min(), 1))
 
 
-def _bic(transits: Transits, fitted: NDArray[np.float64], parameters: int) -> float:
+def _bic(transits: Transits, fitted: Floats, parameters: int) -> float:
     """Return Schwarz's criterion of relative errors."""
     count = len(fitted)
     variance = float((np.log(fitted / transits.seconds) ** 2).mean()) + NOISE**2
@@ -225,12 +225,12 @@ def _machines(transits: Transits, shared: Sequence[_Machine]) -> list[_Machine]:
     return list(dict.fromkeys(machine_of.get(name, (name,)) for name in names))
 
 
-def _touched(transits: Transits, machine: _Machine) -> NDArray[np.bool_]:
+def _touched(transits: Transits, machine: _Machine) -> Flags:
     """Return which rows have a node of this machine at an end."""
     return _at(transits.worker, worker_name, machine) | _at(transits.server, server_name, machine)
 
 
-def _within(transits: Transits, shared: Iterable[_Machine]) -> NDArray[np.bool_]:
+def _within(transits: Transits, shared: Iterable[_Machine]) -> Flags:
     """Return which rows have both ends on one machine."""
     found = np.zeros(len(transits.seconds), np.bool_)
     for machine in shared:
@@ -240,7 +240,5 @@ def _within(transits: Transits, shared: Iterable[_Machine]) -> NDArray[np.bool_]
     return found
 
 
-def _at(
-    numbers: NDArray[np.int64], name_of: Callable[[int], str], machine: _Machine
-) -> NDArray[np.bool_]:
+def _at(numbers: Ints, name_of: Callable[[int], str], machine: _Machine) -> Flags:
     return np.array([name_of(number) in machine for number in numbers.tolist()], np.bool_)

@@ -26,13 +26,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Flags, Floats, Ints
 from outpace.cluster.calibration.clocks import Clock, clocks_of, spread
 from outpace.cluster.calibration.waits import merged, total_before, waits
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _SHORTEST: Final = 1e-7  # s; of a period and a run time
 
 
@@ -55,9 +53,9 @@ class RankProfile:
     begins: Floats
     ends: Floats
     size_bytes: Ints
-    is_all_reduce: NDArray[np.bool_]
+    is_all_reduce: Flags
 
-    def where(self, chosen: NDArray[np.bool_] | Ints) -> RankProfile:
+    def where(self, chosen: Flags | Ints) -> RankProfile:
         """Return the profile with the chosen collectives only, by a mask or by their places."""
         names = "step", "begins", "ends", "size_bytes", "is_all_reduce"
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration.independent import Floats
-
-Ints = NDArray[np.int64]
+from outpace.cluster.calibration import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +40,7 @@ class Requests:
     def __len__(self) -> int:
         return len(self.worker)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Requests:
+    def where(self, chosen: Flags) -> Requests:
         """Return the chosen rows."""
         return self._rows(chosen)
 

@@ -22,7 +22,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from outpace.cluster.calibration.independent import Floats, independent_fits
+from outpace.cluster.calibration import Floats
+from outpace.cluster.calibration.independent import independent_fits
 from outpace.cluster.calibration.switching import switching_fit
 from outpace.cluster.laws import Errors, ServiceLaw
 from outpace.cluster.regimes import Regimes

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.calibration.requests import Ints, Requests
+from outpace.cluster.calibration import Flags, Floats, Ints
+from outpace.cluster.calibration.requests import Requests
 
 _SHORTEST: Final = 1e-7  # s; a service time of 0 has no likelihood
 _ERRORS: Final = 4  # standard errors by which pushes with an update must take longer
@@ -73,9 +72,7 @@ class ServiceTimes:
         return [self.answer[self.answer_server == server] for server in range(len(self.updates))]
 
 
-def service_times(
-    requests: Requests, is_push: NDArray[np.bool_], *, on_advance: bool
-) -> ServiceTimes:
+def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> ServiceTimes:
     """Return the service times of the pushes and pulls of a run.
 
     Args:
@@ -116,7 +113,7 @@ def service_times(
     )
 
 
-def _longer(push: Floats, known: NDArray[np.bool_], last: NDArray[np.bool_]) -> tuple[float, float]:
+def _longer(push: Floats, known: Flags, last: Flags) -> tuple[float, float]:
     """Return how much longer the last pushes of iterations take, and its standard error.
 
     NaN if there are no others to compare them with.
@@ -145,7 +142,7 @@ def _before(ends: Floats, times: Floats) -> Floats:
     return np.asarray(with_none[np.searchsorted(ends, times, side="right")])
 
 
-def _last_of_iteration(requests: Requests, is_push: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _last_of_iteration(requests: Requests, is_push: Flags) -> Flags:
     """Return the mask of the pushes that were the last of their iteration at their server."""
     workers = len(np.unique(requests.worker))
     last, pushes = np.zeros(len(requests), np.bool_), np.flatnonzero(is_push)

@@ -20,8 +20,8 @@ import numpy as np
 import scipy.optimize
 import torch
 
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.factors import shrunk_factors
-from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.regimes import Regime, Regimes
 
 _MOST: Final = 30_000  # run times that are used

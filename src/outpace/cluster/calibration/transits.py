@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import scipy.optimize
-from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Flags, Floats, Ints
 from outpace.cluster.calibration.requests import Requests
 
 NOISE: Final = 0.05  # relative error of a median that is always assumed
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     latency_s: float
     s_per_byte: float
 
-    def at(self, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def at(self, size_bytes: Floats) -> Floats:
         return self.latency_s + size_bytes * self.s_per_byte
 
     @property
@@ -47,13 +47,13 @@ class Transits:
         size_bytes, seconds: Shape (n,).
     """
 
-    worker: NDArray[np.int64]
-    server: NDArray[np.int64]
-    to_server: NDArray[np.bool_]
-    size_bytes: NDArray[np.float64]
-    seconds: NDArray[np.float64]
+    worker: Ints
+    server: Ints
+    to_server: Flags
+    size_bytes: Floats
+    seconds: Floats
 
-    def where(self, chosen: NDArray[np.bool_]) -> Transits:
+    def where(self, chosen: Flags) -> Transits:
         """Return the chosen rows."""
         return Transits(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
 
@@ -102,7 +102,7 @@ def line_of(transits: Transits) -> Line:
     return line_through(transits.size_bytes, transits.seconds)
 
 
-def line_through(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
+def line_through(sizes: Floats, seconds: Floats) -> Line:
     """Return the line through the durations of messages of these sizes, shape (n,) each."""
     low = float(seconds[sizes == sizes.min()].mean())
     high = float(np.median(seconds[sizes == sizes.max()]))
@@ -112,10 +112,10 @@ def line_through(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> Li
 
 
 def fit_line(
-    count: NDArray[np.int64] | int,
-    sizes: NDArray[np.float64] | NDArray[np.int64],
-    seconds: NDArray[np.float64],
-    weight: NDArray[np.float64] | int,
+    count: Ints | int,
+    sizes: Floats | Ints,
+    seconds: Floats,
+    weight: Floats | int,
     start: tuple[float, float],
     *,
     least_slope: float,
@@ -133,7 +133,7 @@ def fit_line(
         least_slope: seconds per byte.
     """
 
-    def off(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def off(logs: Floats) -> Floats:
         latency, slope = np.exp(logs)
         return np.asarray(weight * np.log((count * latency + sizes * slope) / seconds))
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from outpace.cluster.calibration import Floats
+
 LATE_S: Final = 5e-4  # from the end of a collective until it is noted, at most
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration import Floats
 from outpace.cluster.delays import Delay
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.experiment.calibrating.measured import Measured

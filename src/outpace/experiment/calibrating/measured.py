@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration import Floats
 from outpace.cluster.network import NetworkLaw
 from outpace.experiment.calibrating.measured import Measured
 from outpace.kernel import Kernel

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.all_reduces import AllReduceTimes
-from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.machines import nodes_of

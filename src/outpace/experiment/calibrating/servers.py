@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from outpace.cluster.calibration.independent import Floats, service_law
-from outpace.cluster.calibration.requests import Ints, Requests
-from outpace.cluster.calibration.server_factors import mean_and_error, server_factors
+from outpace.cluster.calibration import Floats, Ints
+from outpace.cluster.calibration.factors import mean_and_error, server_factors
+from outpace.cluster.calibration.independent import service_law
+from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.service import ServiceTimes, service_times
 from outpace.cluster.laws import Constant, ServiceLaw
 from outpace.cluster.service_size import ServiceSize

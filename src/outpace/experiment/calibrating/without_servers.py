@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.all_reduces import AllReduceTimes
-from outpace.cluster.calibration.independent import Floats
 from outpace.errors import ConfigError
 from outpace.record.reading import Columns, read_event
 from outpace.record.trace import NONE

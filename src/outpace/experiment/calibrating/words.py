@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import Law, RunTimeFit
 from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from outpace.blocks.block import Block, parameters_digest
+from outpace.blocks.gathering import shares_until_ready
 from outpace.blocks.packing import PHANTOM
-from outpace.blocks.readiness import shares_until_ready
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import has_scheduler, leaves_behind, worker_program

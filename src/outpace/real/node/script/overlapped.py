@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 
 from outpace.blocks.block import Block, StepSettings
-from outpace.blocks.readiness import Readiness
+from outpace.blocks.gathering import Readiness
 from outpace.blocks.sums import all_finite
 from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.watched import WatchedGradients
