@@ -1,4 +1,4 @@
-"""The speeds of workers, shrunk towards their mean: an empirical Bayes estimate.
+"""The speeds of workers, shrunk towards their mean by an empirical Bayes estimate, and of servers.
 
 A worker's level, the logarithm of its mean time, is known with a standard error s. The estimates
 differ more than the levels do, because the errors add to their spread; so the worker that comes out
@@ -15,6 +15,9 @@ clinical trials, Controlled Clinical Trials 7, 1986, equation 8).
 
 The error of a shrunk level is s √B. If B is 0, workers are alike, and the error is that of m, which
 is the error of the law's mean.
+
+A server has many times, so its mean is known well. Servers get factors, which are not shrunk, only
+if the slowest and the fastest are clearly apart.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ from typing import Final
 import numpy as np
 
 from outpace.cluster.calibration import Floats
+
+_ERRORS: Final = 4  # standard errors by which the slowest and the fastest server must differ
+_LEAST_DIFFERENCE: Final = 1.25  # of the slowest server from the fastest, as of links
+_LEAST: Final = 1e-3  # factor of a server whose time is not more than chance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,11 +89,6 @@ def _between(levels: Floats, weight: Floats) -> float:
     excess = (weight * (levels - middle) ** 2).sum() - (len(levels) - 1)
     scale = weight.sum() - (weight**2).sum() / weight.sum()
     return max(0.0, float(excess / scale)) if scale > 0 else 0.0
-
-
-_ERRORS: Final = 4  # standard errors by which the slowest and the fastest must differ
-_LEAST_DIFFERENCE: Final = 1.25  # of the slowest from the fastest, as of links
-_LEAST: Final = 1e-3  # factor of a server whose time is not more than chance
 
 
 def server_factors(levels_s: Floats, errors_s: Floats) -> tuple[float, ...]:
