@@ -146,11 +146,6 @@ def test_a_file_that_does_not_fit_is_refused_with_the_place(tmp_path, text, word
         simulate(config(csv(tmp_path, text), iterations=1))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot read the run times in .*nothing.csv"):
-        simulate(config(tmp_path / "nothing.csv"))
-
-
 @pytest.mark.skipif(not JOB.is_file(), reason=f"{JOB} is not there")
 def test_a_real_jobs_straggler_is_the_one_its_authors_name():
     result = simulate(config(JOB, workers=10, iterations=300, scale=0.001))

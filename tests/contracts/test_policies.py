@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.shard_driver import Driver
 
 from outpace.config.reading import experiment_from, to_plain
-from outpace.errors import ProtocolError
 from outpace.experiment.running import simulate
 from outpace.sync import (
     POLICIES,
@@ -33,7 +32,6 @@ from outpace.sync import (
     Scale,
     Ssp,
 )
-from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin
 from outpace.sync.observer import Outcome
 
 
@@ -153,22 +151,6 @@ def test_no_worker_is_answered_beyond_the_bound(case, workers, actions):
             assert reply.iteration < reply.clock + case.bound
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if getattr(case.policy, "buffer", None) is Buffer.LAZY],
-    ids=lambda case: str(case.policy),
-)
-@given(workers=st.integers(1, 5), actions=ACTIONS)
-def test_a_lazy_buffer_answers_with_every_gradient_up_to_the_pulls_iteration(
-    case, workers, actions
-):
-    driver = Driver(case.policy, workers)
-    play(driver, actions)
-    for _, iteration, clock, released_by in driver.account.answered:
-        if released_by >= 0:
-            assert clock >= iteration + 1
-
-
 @every_policy
 @given(
     workers=st.integers(1, 5),
@@ -221,75 +203,6 @@ def test_every_gradient_is_applied_exactly_once(case, workers, actions):
     for worker, iteration in driver.applied():
         expected -= driver.gradient(worker, iteration)
     assert torch.equal(driver.shard.read(), expected)
-
-
-@every_policy
-@given(workers=st.integers(1, 5), actions=ACTIONS)
-def test_staleness_counts_the_updates_between_read_and_application(case, workers, actions):
-    driver = Driver(case.policy, workers)
-    play(driver, actions)
-    for _, _, outcome, staleness in driver.account.settled:
-        if outcome is Outcome.APPLIED:
-            assert 0 <= staleness <= driver.shard.version
-        else:
-            assert staleness == -1
-    assert driver.account.versions == list(range(1, driver.shard.version + 1))
-
-
-ILLEGAL = st.sampled_from(
-    [
-        Push(99, 0, 0, None),
-        Push(-1, 0, 0, None),
-        Push(0, -1, 0, None),
-        Push(0, 10**6, 10**6, None),
-        Push(0, 10**6, -1, None),
-        Push(0, 10**6, 0, torch.zeros(4, dtype=torch.float64)),
-        Push(0, 10**6, 0, torch.zeros(3, dtype=torch.float32)),
-        Pull(99, 0),
-        Pull(0, -1),
-        Leave(99),
-        Pause(99),
-        Pause(0, over=True),
-        Rejoin(99, 0),
-        Rejoin(0, 10**6),
-        "older",
-        "gone",
-        "nonsense",
-    ]
-)
-
-
-@every_policy
-@example(  # with PartialPush(2) worker 0 skips iteration 5, so its last push is that of 4
-    workers=3,
-    before=[(0, "step")] * 7 + [(1, "step")] * 5 + [(0, "step")],
-    illegal=["older"],
-    after=[],
-)
-@given(
-    workers=st.integers(2, 4), before=ACTIONS, illegal=st.lists(ILLEGAL, max_size=4), after=ACTIONS
-)
-def test_an_illegal_message_leaves_the_shard_unchanged(case, workers, before, illegal, after):
-    driver, twin = Driver(case.policy, workers), Driver(case.policy, workers)
-    for each in (driver, twin):
-        each.step(0)
-        play(each, before)
-    for message in illegal:
-        state = driver.state()
-        if message == "older":
-            message = Push(0, driver.watermark[0] - 1, 0, None)
-        elif message == "gone":
-            if not driver.gone:
-                continue
-            message = Pull(min(driver.gone), 10**6)
-        with pytest.raises(ProtocolError):
-            driver.shard.receive(message, driver.now)
-        assert driver.state() == state
-    for each in (driver, twin):
-        play(each, after)
-        finish(each)
-    assert driver.state() == twin.state()
-    assert driver.account == twin.account
 
 
 @every_policy

@@ -104,16 +104,6 @@ def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, 
             assert torch.equal(state[number][name], value), (number, name)
 
 
-@pytest.mark.parametrize("place", [0, CHUNK - 1, CHUNK, SIZE - 1])
-def test_a_number_that_is_not_finite_is_found_in_every_chunk(place):
-    block = parameter_block(torch.zeros(SIZE), Adam(lr=0.1))
-    block.update(torch.ones(SIZE), 1, None, 0.0)
-    gradient = torch.ones(SIZE)
-    assert block.update(gradient.clone(), 1, None, 0.0)
-    gradient[place] = float("nan")
-    assert not block.update(gradient, 1, None, 0.0)
-
-
 def test_readers_keep_what_they_have_read_and_can_have_memory_of_their_own():
     given = []
 
@@ -145,17 +135,6 @@ def test_hooks_of_a_users_own_optimizer_are_called():
     calls.clear()  # those of the trial
     block.update(random(1), 1, None, 0.0)
     assert calls == [1]
-
-
-@pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9), Adam()], ids=lambda each: each.kind)
-def test_a_process_that_sent_gradients_in_shared_memory_cannot_change_the_parameters(optimizer):
-    block, plain = (TensorBlock(random(0), optimizer) for _ in range(2))
-    for seed in (1, 2, 3):
-        shared = random(seed)
-        block.update(Pieces(torch.split(shared, 2**16), is_shared=True), 1, None, 0.0)
-        plain.update(random(seed), 1, None, 0.0)
-        shared.fill_(5.0)
-        assert torch.equal(whole(block.read()), whole(plain.read()))
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam()])

@@ -167,12 +167,3 @@ class Driver:
 
     def applied(self) -> list[tuple[int, int]]:
         return [(w, i) for w, i, outcome, _ in self.account.settled if outcome is Outcome.APPLIED]
-
-    def state(self) -> tuple[object, ...]:
-        """All that can be seen of the shard from outside."""
-        return (
-            self.shard.clock,
-            self.shard.version,
-            self.shard.read().tolist(),
-            self.shard.describe_waiting(),
-        )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from tests.support.fluentps import behind_barrier
-from tests.support.ledger import Ledger
 from tests.support.shard_driver import Account
 
 from outpace.config.reading import experiment_from
@@ -83,22 +82,6 @@ def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
     asked.push(1, 0)
     assert asked.saved == []
     assert asked.missed == [(1, 1)]
-
-
-def test_an_exact_checkpoint_of_two_servers_has_the_same_gradients_in_both():
-    run = Ledger(Bsp(scale=Scale.SUM))
-    for cuts in run.cuts:
-        cuts.ask(1, 5)
-    run.run()
-    states = [run.saved[1][server] for server in range(2)]
-    for state in states:
-        assert (state.clock, state.watermarks, state.pending) == (5, (4, 4, 4), ())
-        counts = -state.parameters.reshape(3, 8)
-        assert counts.tolist() == [[1.0] * 5 + [0.0] * 3] * 3
-    assert gaps(states) == 0
-    assert [first_iteration(worker, states) for worker in range(3)] == [5, 5, 5]
-    again = Ledger(Bsp(scale=Scale.SUM), states=states, first=[5, 5, 5]).run()
-    assert (again.counts() == 1).all()
 
 
 def of(clock, *watermarks, pending=()):

@@ -27,7 +27,7 @@ from outpace.sync import (
     ShardView,
     quorum_arrived,
 )
-from outpace.sync.messages import Leave, Push, SetPolicy
+from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -84,44 +84,3 @@ def test_an_iteration_that_too_few_workers_push_ends_when_all_have_responded(pol
     assert push(shard, 1, 1, 20.0) == (0, 0.0)
     # Iteration 0 has one gradient and gets no more; iteration 1 has its two.
     assert push(shard, 2, 0, 1.0) == (2, -31.0)
-
-
-def test_the_time_out_of_partial_push_begins_with_the_quorum():
-    shard = shard_of(PartialPush(1, timeout_s=5.0, scale=Scale.SUM))
-    push(shard, 0, 1, 10.0)
-    assert shard.next_deadline is None
-    push(shard, 1, 0, 1.0)
-    assert shard.next_deadline == 5_000_000_000
-    shard.on_time(5_000_000_000)
-    assert (shard.clock, shard.read().item()) == (1, -1.0)
-    assert shard.next_deadline == 10_000_000_000  # iteration 1 has its quorum: worker 0
-
-
-def test_the_gradient_of_a_worker_that_has_left_counts():
-    shard = shard_of(DropStragglers(2, scale=Scale.SUM))
-    push(shard, 0, 0, 1.0)
-    shard.receive(Leave(0), 0)
-    assert push(shard, 1, 0, 2.0) == (1, -3.0)
-
-
-def test_a_restored_shard_counts_the_gradients_that_it_was_given():
-    policy = PartialPush(3, scale=Scale.SUM)
-    before, after = shard_of(policy), shard_of(policy)
-    push(before, 0, 0, 1.0)
-    push(before, 0, 1, 10.0)  # with partial pull it need not wait for this server
-    push(before, 1, 1, 20.0)
-    after.restore(before.state(), 0)
-    after.on_time(0)
-    assert push(after, 2, 0, 2.0) == (0, 0.0)  # two gradients of iteration 0
-    assert push(after, 2, 1, 40.0) == (0, 0.0)
-    # All have responded: iteration 0 ends with 1, 2 and 4; iteration 1 has its three.
-    assert push(after, 3, 0, 4.0) == (2, -77.0)
-
-
-def test_a_quorum_that_is_set_during_an_iteration_counts_its_earlier_pushes():
-    shard = shard_of(DropStragglers(4, scale=Scale.SUM))
-    push(shard, 0, 1, 10.0)
-    push(shard, 1, 0, 1.0)
-    shard.receive(SetPolicy(DropStragglers(2, scale=Scale.SUM)), 0)
-    assert shard.clock == 0
-    assert push(shard, 2, 0, 2.0) == (1, -3.0)

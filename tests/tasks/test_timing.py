@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outpace.blocks.slicing import even_slices
-from outpace.config.reading import experiment_from, to_plain
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.running import simulate
 from outpace.tasks import Timing
 from outpace.tasks.models import layer_sizes
 
@@ -44,17 +43,6 @@ def test_layers_are_kept_and_the_size_is_their_sum(task, layers):
     assert sum(block.nbytes for block in workload.initial_parameters()) == 4 * sum(layers)
 
 
-def test_a_model_of_that_name_takes_as_long_on_the_wire_as_its_size():
-    """Two iterations: each pulls and pushes 4 bytes per parameter over the slower link."""
-    plain = configuration(layers="resnet-20")
-    plain["network"] = {"latency_s": 0.0, "bandwidth_bytes_per_s": 1e6}
-    plain["stop"] = {"iterations": 2}
-    named = simulate(experiment_from(plain, "test"))
-    plain["task"] = {"kind": "timing", "parameters": 269_722}
-    counted = simulate(experiment_from(plain, "test"))
-    assert named.summary["virtual_time_s"] == counted.summary["virtual_time_s"] > 2 + 4 * 1.07
-
-
 def test_a_large_model_is_not_allocated():
     assert len(layers_of(Timing(layers="wide-resnet-28-10"))) == 80
     assert layers_of(Timing(layers=(10**14, 10**14))) == (10**14, 10**14)
@@ -77,18 +65,3 @@ def test_what_makes_no_sense_is_said_with_its_key(task, words):
     with pytest.raises(ConfigError, match=words) as caught:
         experiment_from(configuration(**task), "test")
     assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "task", [{}, {"parameters": 5}, {"layers": [2, 3]}, {"layers": "resnet20"}]
-)
-def test_it_is_read_again_as_it_was_written(task):
-    experiment = experiment_from(configuration(**task), "test")
-    assert experiment_from(to_plain(experiment), "again") == experiment
-
-
-def test_it_has_no_accuracy_to_reach():
-    plain = configuration(layers="resnet20")
-    plain["stop"] = {"iterations": 1, "target_accuracy": 0.5}
-    with pytest.raises(ConfigError, match="the task 'timing' has no accuracy"):
-        experiment_from(plain, "test")

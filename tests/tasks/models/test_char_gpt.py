@@ -137,14 +137,6 @@ def test_it_learns_more_than_how_often_each_character_occurs():
     assert result.summary["accuracy"] > max(shares) + 0.05
 
 
-def test_the_path_is_seen_from_the_configuration(tmp_path):
-    written(tmp_path, "To be, or not to be. " * 50)
-    plain = configuration("text.txt", context=4, layers=1, heads=1, width=8)
-    plain["stop"] = {"iterations": 1}
-    result = simulate(experiment_from(plain, "test", tmp_path))
-    assert result.summary["gradients_applied"] == 4
-
-
 @pytest.mark.parametrize("context", [1, 7])
 def test_of_a_short_text_it_is_said_how_long_it_must_be(tmp_path, context):
     needed = 10 * (context + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.errors import ConfigError
 from outpace.tasks import Cifar10, FashionMnist, Task
 from outpace.tasks.models import MODELS, layer_sizes, make_model
 from outpace.tasks.supervised import SupervisedWorkload
@@ -113,13 +112,3 @@ def test_names_may_lack_their_dashes_and_slips_are_corrected(kind):
         kind("resnet-57")
     with pytest.raises(ValueError, match="Known: alexnet, densenet-121"):
         kind("?")
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_name_works_without_dashes(name):
-    assert layer_sizes(name.replace("-", "")) == layer_sizes(name)
-
-
-def test_without_its_data_the_files_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="missing: train-images"):
-        FashionMnist("resnet20", str(tmp_path)).workload(1, 1, 0)
