@@ -6,11 +6,12 @@ import zlib
 
 import pytest
 import torch
+from tests.support.blocks_on_the_wire import announced
 
 from outpace.errors import ProtocolError
 from outpace.real.background import do_now
 from outpace.real.copying import FetchedFiles, Incoming, Offer
-from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.checkpoint_messages import FilePiece
 from outpace.record.checkpoints import Part
 
@@ -79,9 +80,9 @@ def fetched(folder, data, crc32):
     files.add("server-0", Offer(1, [Part("a", data.numel(), crc32)]), folder, told.append)
     for request in asked:
         piece = data[request.offset : request.offset + MIB]
-        answer = FilePiece(1, 0, request.offset, head_of(piece))
-        assert files.expected("server-0", answer) == ("uint8", piece.numel())
-        files.take("server-0", answer, piece)
+        answer = FilePiece(1, 0, request.offset, piece)
+        assert files.expected("server-0", announced(answer)) == ("uint8", piece.numel())
+        files.take("server-0", answer)
     return told
 
 
@@ -104,9 +105,9 @@ def test_pieces_of_what_was_given_up_are_taken_and_not_written(tmp_path):
     files.give_up(7)
     data = torch.zeros(MIB, dtype=torch.uint8)
     for request in asked:
-        piece = FilePiece(7, request.file, request.offset, head_of(data))
-        assert files.expected("server-0", piece) == ("uint8", MIB)
-        files.take("server-0", piece, data)
+        piece = FilePiece(7, request.file, request.offset, data)
+        assert files.expected("server-0", announced(piece)) == ("uint8", MIB)
+        files.take("server-0", piece)
     with pytest.raises(ProtocolError, match="not asked for"):
-        files.take("server-0", FilePiece(8, 0, 0, head_of(data)), data)
+        files.take("server-0", FilePiece(8, 0, 0, data))
     assert list(tmp_path.iterdir()) == []

@@ -2,18 +2,12 @@
 
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.config.experiment import Experiment
-from outpace.kernel import Kernel
-from outpace.real.coordinator.roles import Roles, RunState
-from outpace.real.coordinator.setting import Saving
-from outpace.real.net.messages import Plan
 from outpace.record.checkpoints import Checkpoints, Index, Taken, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
@@ -95,30 +89,6 @@ def save(
     )
     checkpoints.commit(index, METRICS)
     return index
-
-
-class RunOfCoordinator(SimpleNamespace):
-    """What checkpoints need of a `RunState`; without processes."""
-
-    totals = RunState.totals
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Any,
-        saving: Saving,
-        plan: Plan | None = None,
-        *,
-        totals_of: dict[str, Totals] | None = None,
-        copies: bool = False,
-    ) -> None:
-        super().__init__(experiment=experiment, kernel=kernel, listener=listener, plan=plan)
-        self.roles = Roles(experiment.servers_in_run, experiment.workers)
-        names = self.roles.servers + self.roles.workers
-        self.totals_of = totals_of or {name: Totals() for name in names}
-        self.setting = SimpleNamespace(saving=saving, copies=copies)
-        self.resume = self.stop_reason = None
 
 
 class Keeper:

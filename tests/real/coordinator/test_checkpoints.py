@@ -5,64 +5,27 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator, shard_state
+from tests.support.checkpoints import shard_state
+from tests.support.saved_processes import SavedProcesses
 
-from outpace.config.reading import experiment_from
-from outpace.kernel import Kernel
-from outpace.real.background import do_now
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
-from outpace.real.coordinator.setting import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     NotSaved,
     TakeCheckpoint,
     VersionReached,
 )
-from outpace.real.net.messages import Plan, Ready, TakeSnapshot
+from outpace.real.net.messages import Ready, TakeSnapshot
 from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
+from outpace.sync.messages import server_name
 
-PLAN = Plan([], [], layers=[6], bounds=[0, 3, 6], dtype="float32", digest="")
 
+class Run(SavedProcesses):
+    """Two servers and two workers."""
 
-class Run:
-    """Two servers and two workers, in virtual time; `told` is what the servers are told."""
-
-    def __init__(self, run, checkpoint, sync="bsp") -> None:
-        experiment = experiment_from(
-            {
-                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 6},
-                "workers": 2,
-                "servers": 2,
-                "sync": {"kind": sync},
-                "stop": {"iterations": 100},
-                "checkpoint": checkpoint,
-            },
-            "the test",
-        )
-        self.keeper, self.kernel = Keeper(run), Kernel()
-        self.told, self.refused = [], []
-        self.totals = {"worker-0": Totals(), "worker-1": Totals(), "server-0": Totals()}
-        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
-        self.take_checkpoints(experiment, saving)
-
-    def take_checkpoints(self, experiment, saving, kept=None):
-        self.run = RunOfCoordinator(
-            experiment, self.kernel, self, saving, PLAN, totals_of=self.totals
-        )
-        self.checkpoints = Checkpoints(self.run, ShardsAndScripts(self.run), do_now, kept)
-
-    def send(self, name, message):
-        self.told.append((int(name[-1]), message))
-
-    def refuse(self, name, why):
-        self.refused.append((name, why))
-
-    def orders(self):
-        """Return what the servers were told since the last call."""
-        told, self.told = self.told, []
-        return told
+    def __init__(self, folder, checkpoint, sync="bsp", **data) -> None:
+        data |= {"servers": 2, "sync": {"kind": sync}, "checkpoint": checkpoint}
+        super().__init__(folder, data)
 
     def clocks(self):
         """Return number and clock of the orders to save; all servers get the same."""
@@ -71,9 +34,6 @@ class Run:
         assert first == second
         return first.number, first.clock
 
-    def hear(self, server, message):
-        assert self.checkpoints.take(f"server-{server}", message)
-
     def saved(self, server, number, clock, now=0, **state):
         """A server says that it is saved, which it is."""
         folder = self.keeper.files._partial(number)
@@ -81,14 +41,9 @@ class Run:
         state = shard_state(shard=server, clock=clock, parameters=parameters, **state)
         record, part = write_shard(folder, state)
         totals = Totals(applied=10 * clock if server == 0 else 0)
-        self.hear(server, CheckpointPart(number, now, totals, shard=record, parts=[part]))
-
-    def wait(self, seconds):
-        async def sleeper():
-            await self.kernel.sleep(seconds)
-
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
+        self.hear(
+            server_name(server), CheckpointPart(number, now, totals, shard=record, parts=[part])
+        )
 
     def begin(self, clock=0):
         """Begin the run, with a checkpoint at clock 0; None: of each server at once."""
@@ -112,7 +67,7 @@ def test_the_first_checkpoint_is_taken_before_the_run_begins(tmp_path):
 def test_checkpoints_are_due_after_seconds_and_ahead_of_all_workers(tmp_path):
     run = Run(tmp_path, {"every_s": 5})
     run.begin()
-    run.totals["worker-1"].iterations[1] = 7
+    run.totals_of["worker-1"].iterations[1] = 7
     run.wait(4.9)
     assert run.orders() == []
     run.wait(0.1)
@@ -137,12 +92,12 @@ def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(
     run.wait(5)
     _, clock = run.clocks()
     run.saved(0, 2, clock)
-    run.hear(1, NotSaved(2, clock + 1))
+    run.hear("server-1", NotSaved(2, clock + 1))
     orders = [message for _, message in run.orders()]
     assert orders[:2] == [NotSaved(2), NotSaved(2)]
     assert [(order.number, order.clock > clock + 1) for order in orders[2:]] == [(3, True)] * 2
     assert run.keeper.abandoned == [(2, "")]
-    run.hear(0, NotSaved(2, clock + 1))  # it had not heard that this one is given up
+    run.hear("server-0", NotSaved(2, clock + 1))  # it had not heard that this one is given up
     assert run.orders() == []
     for server in (0, 1):
         run.saved(server, 3, orders[2].clock)
@@ -161,14 +116,14 @@ def test_server_0_tells_when_enough_updates_are_done(tmp_path):
     run = Run(tmp_path, {"every_updates": 20})
     run.begin()
     # The first checkpoint says that server 0 has version 11.
-    assert run.orders()[-1] == (0, TakeSnapshot(0, 20))
-    run.hear(0, VersionReached(23, 40))
+    assert run.orders()[-1] == ("server-0", TakeSnapshot(0, 20))
+    run.hear("server-0", VersionReached(23, 40))
     number, clock = run.clocks()
     assert (number, clock > 40) == (2, True)
     for server in (0, 1):
         run.saved(server, 2, clock, version=44)
     run.wait(1)
-    assert run.orders() == [(0, TakeSnapshot(0, 60))]
+    assert run.orders() == [("server-0", TakeSnapshot(0, 60))]
 
 
 def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_taken(tmp_path):
@@ -177,8 +132,8 @@ def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_ta
     run.wait(5)
     _, clock = run.clocks()
     run.saved(0, 2, clock)
-    run.hear(1, NotSaved(2, why="no space"))
-    assert run.orders() == [(server, NotSaved(2)) for server in (0, 1)]
+    run.hear("server-1", NotSaved(2, why="no space"))
+    assert run.orders() == [(server, NotSaved(2)) for server in run.roles.servers]
     run.keeper.is_full = True
     run.wait(5)
     assert run.orders() == []
@@ -206,7 +161,7 @@ def test_a_server_whose_disk_does_not_answer_holds_up_one_checkpoint(tmp_path):
     assert run.orders() == []
     run.wait(1)
     assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
-    assert run.orders() == [(server, NotSaved(2)) for server in (0, 1)]
+    assert run.orders() == [(server, NotSaved(2)) for server in run.roles.servers]
     run.wait(200)
     assert run.clocks()[0] == 3
 
@@ -248,9 +203,9 @@ def test_a_message_that_cannot_be_right_is_refused(tmp_path):
     run.wait(5)
     _, clock = run.clocks()
     assert run.checkpoints.take("worker-0", NotSaved(2, 1))
-    run.hear(0, CheckpointPart(2, 0, Totals()))
+    run.hear("server-0", CheckpointPart(2, 0, Totals()))
     run.saved(0, 2, clock)
-    run.hear(1, NotSaved(9, 1))
+    run.hear("server-1", NotSaved(9, 1))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0", "server-1"]
     assert not run.checkpoints.take("server-0", Ready())
 
@@ -273,12 +228,12 @@ def test_a_server_that_says_it_saved_what_cannot_be_is_refused(tmp_path):
 def test_no_order_is_beyond_what_its_receiver_takes_whatever_a_server_reports(tmp_path):
     run = Run(tmp_path, {"every_s": 5}, sync="bsp")
     run.begin()
-    run.totals["server-0"].iterations[0] = 2**62
+    run.totals_of["server-0"].iterations[0] = 2**62
     run.wait(5)
     for _ in range(80):  # the lead is doubled each time
         number = max(order.number for _, order in run.told if isinstance(order, TakeCheckpoint))
-        run.hear(1, NotSaved(number, 2**53))
-    run.hear(0, VersionReached(2**53, 2**53))
+        run.hear("server-1", NotSaved(number, 2**53))
+    run.hear("server-0", VersionReached(2**53, 2**53))
     for _, order in run.orders():
         again = msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=type(order))
         assert again == order
@@ -291,6 +246,6 @@ def test_a_server_that_missed_a_checkpoint_that_is_complete_is_not_heard(tmp_pat
     number, clock = run.clocks()
     for server in (0, 1):
         run.saved(server, number, clock)
-    run.hear(1, NotSaved(number, clock + 1))
+    run.hear("server-1", NotSaved(number, clock + 1))
     run.wait(1)
     assert run.keeper.last == number

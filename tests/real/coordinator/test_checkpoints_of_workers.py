@@ -2,69 +2,41 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator
+from tests.support.saved_processes import SavedProcesses
 
-from outpace.config.reading import experiment_from
-from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.real.coordinator.saving.peer_models import PeerModels
-from outpace.real.coordinator.setting import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     NotSaved,
     TakeCheckpoint,
 )
-from outpace.real.net.messages import Plan, TakeSnapshot
+from outpace.real.net.messages import TakeSnapshot
 from outpace.record.checkpoints import write_shard
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 
-PLAN = Plan([], [], layers=[3], bounds=[0, 3], dtype="float32", digest="")
 
+class Run(SavedProcesses):
+    """Three workers, which are saved where they begin."""
 
-class Run:
-    """Three workers, in virtual time; `told` is what they are told. Also their `Groups`."""
-
-    averages = 0
-
-    def __init__(self, run, sync, checkpoint=None, workers=3) -> None:
-        experiment = experiment_from(
-            {
-                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 3},
-                "workers": workers,
-                "sync": sync if isinstance(sync, dict) else {"kind": sync},
-                "stop": {"iterations": 100},
-                "checkpoint": checkpoint or {"every_s": 5},
-            },
-            "the test",
-        )
-        self.apart = experiment.peers.saved_apart
-        self.keeper, self.kernel = Keeper(run), Kernel()
-        self.told, self.refused, self.waiting, self.is_idle = [], [], [], True
-        self.beside_jobs = None  # a list: jobs beside the run are only noted
-        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
-        self.run = RunOfCoordinator(experiment, self.kernel, self, saving, PLAN)
-        self.checkpoints = Checkpoints(self.run, PeerModels(self.run, self), self.beside)
+    def __init__(self, folder, sync, checkpoint=None) -> None:
+        data = {"workers": 3, "sync": {"kind": sync}, "checkpoint": checkpoint or {"every_s": 5}}
+        super().__init__(folder, data, elements=3)
+        self.waiting, self.is_idle = [], True
         self.checkpoints.prepare(first=True)
-        assert [(who, order.clock) for who, order in self.orders()] == [(0, 0), (1, 0), (2, 0)]
+        assert [order.clock for _, order in self.orders()] == [0, 0, 0]
         self.checkpoints.start()
-        for worker in range(workers):
+        for worker in range(3):
             self.save(worker, 1, 0, 0, common=worker == 0, own=False)
         self.wait(0)
         assert self.keeper.last == 1
-
-    def send(self, name, message):
-        self.told.append((int(name[-1]), message))
-
-    def refuse(self, name, why):
-        self.refused.append((name, why))
 
     def when_idle(self, action):
         if self.is_idle:
@@ -72,19 +44,9 @@ class Run:
         else:
             self.waiting.append(action)
 
-    def beside(self, job, done):
-        if self.beside_jobs is None:
-            done(job())
-        else:
-            self.beside_jobs.append((job, done))
-
     def orders(self):
-        """Return what the workers were told since the last call."""
-        told, self.told = self.told, []
-        return told
-
-    def hear(self, worker, message):
-        assert self.checkpoints.take(f"worker-{worker}", message)
+        """Return what the workers were told since the last call, with their numbers."""
+        return [(int(name[-1]), message) for name, message in super().orders()]
 
     def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
         """A worker says that it is saved, which it is."""
@@ -100,14 +62,7 @@ class Run:
             state = state_of_worker(worker, iteration, {}, parameters=parameters)
             saved.own, part = write_shard(folder, state, name=worker_name(worker))
             saved.parts.append(part)
-        self.hear(worker, saved)
-
-    def wait(self, seconds):
-        async def sleeper():
-            await self.kernel.sleep(seconds)
-
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
+        self.hear(worker_name(worker), saved)
 
     @property
     def newest(self):
@@ -208,7 +163,7 @@ def run_whose_mean_is_made(tmp_path: Path) -> Run:
     """Return a run in whose checkpoint all have saved, and of which the mean is being made."""
     run = Run(tmp_path, "psgd", {"every_s": 1000})
     run.checkpoints.save_now()
-    run.beside_jobs = []
+    run.jobs = deque()
     for worker in range(3):
         run.save(worker, 2, 6, 0, updates=6)
     return run
@@ -217,7 +172,7 @@ def run_whose_mean_is_made(tmp_path: Path) -> Run:
 @pytest.mark.parametrize("how", ["the run ends", "a file cannot be read"])
 def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
     run = run_whose_mean_is_made(tmp_path)
-    ((job, done),) = run.beside_jobs
+    ((job, done),) = run.jobs
     if how == "the run ends":
         run.checkpoints.end()
     else:
@@ -230,7 +185,7 @@ def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
 
 def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
     run = run_whose_mean_is_made(tmp_path)
-    ((job, done),) = run.beside_jobs
+    ((job, done),) = run.jobs
     run.checkpoints.left("worker-0", lost=True)
     done(job())
     run.wait(1)
@@ -259,7 +214,7 @@ def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     saved = CheckpointPart(2, 0, Totals(), 1)
     state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
     saved.own, _ = write_shard(tmp_path, state, name="worker-2")
-    run.hear(1, saved)
+    run.hear("worker-1", saved)
     assert run.refused == [("worker-1", "it saved worker 2")]
 
 
@@ -283,7 +238,7 @@ def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
     saved.parts = [part]
     if of == "part":
         saved.parts.append(msgspec.structs.replace(part, file=file))
-    run.hear(1, saved)
+    run.hear("worker-1", saved)
     ((name, why),) = run.refused
     told = "it did not send the file" if of == "record" else "it saved files that are not of its"
     assert (name, told in why) == ("worker-1", True)
@@ -315,5 +270,5 @@ def test_a_worker_that_says_it_has_done_what_cannot_be_is_refused(tmp_path):
     part = CheckpointPart(order.number, 0, Totals(), 9, order.clock)
     part.shard, file = write_shard(tmp_path, state, name="common")
     part.parts.append(file)
-    run.hear(0, part)
+    run.hear("worker-0", part)
     assert run.refused == [("worker-0", "it saved numbers that cannot be")]

@@ -7,72 +7,41 @@ from collections import deque
 import pytest
 import torch
 from tests.support.blocks_on_the_wire import announced
-from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator, same, shard_state
+from tests.support.checkpoints import same, shard_state
+from tests.support.saved_processes import SavedProcesses
 
-from outpace.config.reading import experiment_from
 from outpace.engine.resuming import state_of
-from outpace.kernel import Kernel
 from outpace.real.background import do_now
-from outpace.real.coordinator.saving.checkpoints import LONGEST_S, Checkpoints
+from outpace.real.coordinator.saving.checkpoints import LONGEST_S
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
-from outpace.real.coordinator.setting import Saving
 from outpace.real.copying import OwnFiles
-from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
     TakeCheckpoint,
 )
-from outpace.real.net.messages import Plan
 from outpace.real.node.saving.saver import PartFiles
 from outpace.record.checkpoints import Checkpoint, Part
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals
 
 SIZE = 2 * PIECE_BYTES // 4 + 1  # parameters of a server: its file has three pieces
-PLAN = Plan([], [], layers=[2 * SIZE], bounds=[0, SIZE, 2 * SIZE], dtype="float32", digest="")
 
 
-def experiment(servers):
-    return experiment_from(
-        {
+class Run(SavedProcesses):
+    """Servers that send their files, and two workers."""
+
+    def __init__(self, folder, servers=2) -> None:
+        data = {
             "task": {"kind": "timing", "parameters": 2 * SIZE},
-            "workers": 2,
             "servers": servers,
             "sync": {"kind": "asp"},
-            "stop": {"iterations": 100},
             "checkpoint": {"every_s": 10_000},
-        },
-        "the test",
-    )
-
-
-class Run:
-    """Two servers and two workers, in virtual time. Also what sends messages, and the thread."""
-
-    def __init__(self, folder) -> None:
-        self.experiment = experiment(2)
-        self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
-        self.told, self.refused = [], []
-        self.requests = deque()  # for pieces, by server
+        }
+        super().__init__(folder, data, 2 * SIZE, copies=True)
         self.jobs = deque()
-        self.held = {}  # by server: the contents of its files
-        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
-        run = RunOfCoordinator(self.experiment, self.kernel, self, saving, PLAN, copies=True)
-        self.checkpoints = Checkpoints(
-            run, ShardsAndScripts(run), lambda job, done: self.jobs.append((job, done))
-        )
-
-    def send(self, name, message):
-        if isinstance(message, FilePiece) and message.block is None:
-            self.requests.append((name, message))
-        else:
-            self.told.append((name, message))
-
-    def refuse(self, name, why):
-        self.refused.append((name, why))
 
     def save(self, server, number, clock, value):
         """A server takes its state, and announces it; returns the state."""
@@ -88,33 +57,10 @@ class Run:
         message = CheckpointPart(number, 0, Totals(), shard=record, parts=files)
         assert self.checkpoints.take(f"server-{server}", message)
 
-    def deliver(self, count=1):
-        """Let the servers answer so many requests."""
-        for _ in range(count):
-            name, request = self.requests.popleft()
-            content = self.held[name][request.file]
-            block = content[request.offset : request.offset + PIECE_BYTES]
-            piece = FilePiece(request.number, request.file, request.offset, block)
-            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece)
-
-    def write(self):
-        """Let the thread do what it has been given."""
-        while self.jobs:
-            job, done = self.jobs.popleft()
-            done(job())
-
     def finish(self):
         while self.requests or self.jobs:
-            self.deliver(len(self.requests))
-            self.write()
-
-    def wait(self, seconds):
-        async def sleeper():
-            await self.kernel.sleep(seconds)
-
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
+            self.deliver()
+            self.work()
 
     def names(self):
         """Return the names of what is in the folder of checkpoints."""
@@ -133,7 +79,7 @@ def run(tmp_path):
     yield found
     found.kernel.close()
     found.checkpoints.close()
-    found.write()
+    found.work()
 
 
 def test_fetched_parts_are_a_whole_checkpoint_with_the_states_bit_by_bit(run):
@@ -166,7 +112,7 @@ def test_a_part_that_arrives_slowly_is_not_given_up(run):
     run.save(1, 1, 5, 0.5)
     for _ in range(3):
         run.deliver(1)
-        run.write()
+        run.work()
         run.wait(LONGEST_S - 10)
     run.wait(1)
     assert run.names() == ["000001"]
@@ -244,7 +190,7 @@ def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_fac
     names = sorted(path.name for path in copied.iterdir())
     assert names == ["index.json", "server-1.safetensors"]
     assert same(state_of(Checkpoint(copied), run.experiment, 1), states[1])
-    assert fetched.expected(FilePiece(1, 0, 0, head_of(torch.zeros(1)))) is None
+    assert fetched.expected(announced(FilePiece(1, 0, 0, torch.zeros(1)))) is None
     assert not run.refused
 
 
@@ -260,7 +206,7 @@ def test_with_another_number_of_servers_each_fetches_the_files_with_a_piece_of_i
     ):
         for server, names in enumerate(files):
             run.told.clear()
-            given = GivenFiles(experiment(servers), run, do_now, print)
+            given = GivenFiles(Run(run.folder, servers).experiment, run, do_now, print)
             given.offer(f"server-{server}", newest.path)
             ((_, offer),) = run.told
             assert isinstance(offer, CheckpointFiles)

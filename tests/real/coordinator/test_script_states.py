@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.real.coordinator.test_checkpoints import PLAN, Run
+from tests.real.coordinator.test_checkpoints import Run
 from tests.support.blocks_on_the_wire import announced
-from tests.support.checkpoints import METRICS
 
 from outpace.blocks.packing import BlockHead
-from outpace.config.reading import experiment_from
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.setting import Saving
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
-    FilePiece,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -30,13 +25,7 @@ class ScriptRun(Run):
     """Two servers, and two workers with a script. `told` are (name, message)."""
 
     def __init__(self, folder, sync="bsp", path="train.py") -> None:
-        super().__init__(folder, {"every_s": 5}, sync)
-        task = {"kind": "script", "path": path}
-        data = {"task": task, "workers": 2, "servers": 2, "sync": {"kind": sync}}
-        self.experiment = experiment_from({**data, "checkpoint": {"every_s": 5}}, "the test")
-        self.times, self.taken = {}, []
-        self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)
-        self.take_checkpoints(self.experiment, Saving(self.keeper, self.complete), self.states)
+        super().__init__(folder, {"every_s": 5}, sync, task={"kind": "script", "path": path})
 
     def folder_of(self, number):
         return str(self.keeper.files._partial(number).absolute())
@@ -44,20 +33,6 @@ class ScriptRun(Run):
     def take(self, number, clock):
         """Return the order to a worker that sees the folder of the run."""
         return TakeCheckpoint(number, clock, self.folder_of(number))
-
-    def complete(self, taken, folder, times):
-        self.keeper.commit(taken, METRICS)
-        self.taken.append(taken)
-        self.times = times
-
-    def send(self, name, message):
-        self.told.append((name, message))
-
-    def orders_to(self, kind):
-        """Return the messages to servers, or to workers, since the last call."""
-        found = [message for name, message in self.told if name.startswith(kind)]
-        self.told = [each for each in self.told if not each[0].startswith(kind)]
-        return found
 
     def begin(self):
         """Begin the run, with a checkpoint at clock 0."""
@@ -83,11 +58,9 @@ class ScriptRun(Run):
         totals = Totals(iterations={worker: done}, bytes_sent=100 * done)
         part = CheckpointPart(number, now, totals, done, is_complete=is_complete, kept_at=now)
         part.parts = files.parts
-        self.tell(worker, part)
+        self.held[f"worker-{worker}"] = files.contents
+        self.hear(f"worker-{worker}", part)
         return files
-
-    def tell(self, worker, message):
-        assert self.checkpoints.take(f"worker-{worker}", message)
 
 
 @pytest.fixture
@@ -134,7 +107,7 @@ def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_t
     orders = run.orders()
     assert [name for name, _ in orders] == ["server-0", "server-1"]
     assert all((order.number, order.clock) == (2, None) for _, order in orders)
-    run.totals["worker-0"].bytes_sent = 70  # until the servers were saved
+    run.totals_of["worker-0"].bytes_sent = 70  # until the servers were saved
     for server in (0, 1):
         run.saved(server, 2, 6, now=5 * 10**9)
     run.wait(0.5)
@@ -187,7 +160,7 @@ def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
     run.begin()
     run.wait(5)
     run.orders()
-    run.tell(1, NotSaved(2, why="a lock cannot be kept"))
+    run.hear("worker-1", NotSaved(2, why="a lock cannot be kept"))
     assert run.keeper.abandoned == [(2, "a lock cannot be kept")]
     assert run.orders() == [
         (name, NotSaved(2)) for name in ("server-0", "server-1", "worker-0", "worker-1")
@@ -265,7 +238,7 @@ def test_a_script_that_is_told_to_stop_has_not_ended(run):
     for server in (0, 1):
         run.saved(server, 2, clock)
     run.kept(0, 2)
-    run.run.stop_reason = "its time is over"
+    run.stop_reason = "its time is over"
     run.checkpoints.left("worker-1", ended=True)
     run.checkpoints.end()
     assert run.keeper.files.numbers() == [1]
@@ -279,7 +252,7 @@ def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
         run.saved(server, 2, clock)
     run.wait(600)
     assert run.keeper.abandoned == []
-    run.totals["worker-1"].iterations[1] = 2
+    run.totals_of["worker-1"].iterations[1] = 2
     run.wait(300)
     assert run.keeper.abandoned == [(2, "worker-1 did not save within 300 s")]
 
@@ -306,41 +279,20 @@ def test_a_worker_saves_only_the_file_of_its_own_script(run):
     run.begin()
     run.wait(5)
     for parts in ([], run.kept(0, 2).parts):
-        run.tell(1, CheckpointPart(2, 0, Totals(), parts=parts))
+        run.hear("worker-1", CheckpointPart(2, 0, Totals(), parts=parts))
         assert run.refused.pop()[0] == "worker-1"
-
-
-class Elsewhere(ScriptRun):
-    """Its workers are started elsewhere, and do not see the folder of the run."""
-
-    def __init__(self, folder) -> None:
-        super().__init__(folder, "asp", "-")
-        self.requests = []
-
-    def send(self, name, message):
-        if isinstance(message, FilePiece):
-            self.requests.append(message)
-        else:
-            super().send(name, message)
-
-    def deliver(self, worker, files):
-        """A worker answers a request."""
-        request, content = self.requests.pop(0), files.contents[0]
-        piece = FilePiece(request.number, request.file, request.offset, content)
-        name = f"worker-{worker}"
-        assert self.checkpoints.expected(name, announced(piece)) == ("uint8", content.numel())
-        assert self.checkpoints.take(name, piece)
 
 
 @pytest.fixture
 def elsewhere(tmp_path):
     """A run whose scripts have been asked for their states, and have taken them."""
-    run = Elsewhere(tmp_path)
+    run = ScriptRun(tmp_path, "asp", "-")
     run.checkpoints.prepare(first=False)
     run.checkpoints.start()
     run.checkpoints.save_now()
     assert run.orders() == [(f"worker-{n}", TakeCheckpoint(1, None)) for n in (0, 1)]
-    run.files = [run.kept(worker, 1, folder="") for worker in (0, 1)]
+    for worker in (0, 1):
+        run.kept(worker, 1, folder="")
     yield run
     run.kernel.close()
 
@@ -355,8 +307,7 @@ def test_the_files_of_scripts_that_do_not_see_the_folder_are_fetched(elsewhere):
         run.saved(server, 1, 6)
     run.wait(1)
     assert not run.taken
-    for worker, files in enumerate(run.files):
-        run.deliver(worker, files)
+    run.deliver()
     run.wait(1)
     checkpoint = run.keeper.files.newest()
     checkpoint.check()
@@ -367,7 +318,7 @@ def test_the_files_of_scripts_that_do_not_see_the_folder_are_fetched(elsewhere):
 @pytest.mark.parametrize("how", ["left", "began"])
 def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, how):
     run = elsewhere
-    run.deliver(0, run.files[0])
+    run.deliver(1)
     run.orders()
     if how == "left":
         run.checkpoints.left("worker-1", ended=True, pushed=3)
@@ -378,7 +329,8 @@ def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, 
     assert run.keeper.abandoned == [(1, "")]
     assert [each for each in run.orders() if isinstance(each[1], TakeCheckpoint)] == asked
     run.requests.clear()
-    run.deliver(0, run.kept(0, 2, folder=""))
+    run.kept(0, 2, folder="")
+    run.deliver(1)
     assert not run.refused
 
 
@@ -386,7 +338,7 @@ def test_a_file_that_does_not_come_is_not_waited_for_for_ever(elsewhere):
     run = elsewhere
     for server in (0, 1):
         run.saved(server, 1, 6)
-    run.deliver(0, run.files[0])
+    run.deliver(1)
     run.wait(700)
     assert run.keeper.abandoned == [(1, "worker-1 did not save within 300 s")]
 
@@ -398,7 +350,7 @@ def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
     states = kept.of(1)
     assert list(states) == [1]
     assert from_bytes(states[1])["seen"].tolist() == [1, 1]
-    plan = kept.announced(PLAN, states)
+    plan = kept.announced(run.plan, states)
     assert plan.kept == [0, states[1].numel()]
     run.orders()
     kept.send(states)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 
 import pytest
 import torch
-from tests.support.blocks_on_the_wire import announced, apart
-from tests.support.checkpoints import METRICS, Keeper, RunOfCoordinator
+from tests.support.blocks_on_the_wire import apart
+from tests.support.saved_processes import SavedProcesses
 
-from outpace.config.reading import experiment_from
-from outpace.kernel import Kernel
 from outpace.real.background import do_now
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.peer_models import PeerModels
-from outpace.real.coordinator.setting import Saving
-from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
 )
-from outpace.real.net.messages import Plan
 from outpace.real.node.saving.saver import PartFiles
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import read_parameters
@@ -31,43 +24,14 @@ from outpace.record.totals import Totals
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 
-PLAN = Plan([], [], layers=[3], bounds=[0, 3], dtype="float32", digest="")
 
-
-class Run:
-    """Two workers of `psgd`, in virtual time. Also their groups, and what sends messages."""
-
-    averages = 0
+class Run(SavedProcesses):
+    """Two workers of `psgd`."""
 
     def __init__(self, folder) -> None:
-        self.experiment = experiment_from(
-            {
-                "task": {"kind": "script", "path": "-"},
-                "workers": 2,
-                "sync": {"kind": "psgd"},
-                "checkpoint": {"every_s": 5},
-            },
-            "the test",
-        )
-        self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
-        self.told, self.refused = [], []
-        self.requests, self.held = deque(), {}  # for pieces; the contents of each worker's files
-        saving = Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS))
-        run = RunOfCoordinator(self.experiment, self.kernel, self, saving, PLAN)
-        self.checkpoints = Checkpoints(run, PeerModels(run, self), do_now)
+        data = {"task": {"kind": "script", "path": "-"}, "sync": {"kind": "psgd"}}
+        super().__init__(folder, data, elements=3)
         self.checkpoints.prepare(first=True)
-
-    def send(self, name, message):
-        if isinstance(message, FilePiece) and message.block is None:
-            self.requests.append((name, message))
-        else:
-            self.told.append((name, message))
-
-    def refuse(self, name, why):
-        self.refused.append((name, why))
-
-    def when_idle(self, action):
-        action()
 
     def save(self, worker, number, iteration, value, at_start=False):
         """A worker sends its part."""
@@ -80,33 +44,12 @@ class Run:
         kept = packed_tree({"kept": {"data": [(0, 4 * iteration)]}})
         files.add(f"worker-{worker}.safetensors", kept)
         self.announce(worker, saved, files.parts)
-        self.hold(worker, number, files.contents)
+        self.held[worker_name(worker)] = files.contents
         self.deliver()
 
     def announce(self, worker, part, files):
         part.parts = list(files)
         assert self.checkpoints.take(worker_name(worker), part)
-
-    def hold(self, worker, number, contents):
-        """Have the worker answer requests for these files."""
-        self.held[worker_name(worker)] = contents
-
-    def deliver(self):
-        """Let the workers answer all requests."""
-        while self.requests:
-            name, request = self.requests.popleft()
-            content = self.held[name][request.file]
-            block = content[request.offset : request.offset + PIECE_BYTES]
-            piece = FilePiece(request.number, request.file, request.offset, block)
-            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece)
-
-    def wait(self, seconds):
-        async def sleeper():
-            await self.kernel.sleep(seconds)
-
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
 
 
 @pytest.fixture
@@ -148,8 +91,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
     given = GivenFiles(run.experiment, run, do_now, print)
     for worker in range(2):
         given.offer(f"worker-{worker}", newest.path)
-        ((name, offer),) = run.told
-        run.told.clear()
+        ((name, offer),) = run.orders()
         assert (name, offer.number) == (f"worker-{worker}", 2)
         assert [file.file for file in offer.files] == [
             "index.json",
@@ -159,8 +101,7 @@ def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
         ]
         for place, file in enumerate(offer.files):
             assert given.take(name, FilePiece(2, place, 0))
-            ((_, sent),) = run.told
-            run.told.clear()
+            ((_, sent),) = run.orders()
             piece, data = apart(sent)
             assert piece == FilePiece(2, place, 0, head_of(data))
             assert data.numpy().tobytes() == (newest.path / file.file).read_bytes()
@@ -210,7 +151,7 @@ def test_a_part_without_what_the_script_keeps_is_refused(run):
     state = state_of_worker(0, 4, {}, parameters=torch.ones(3))
     saved.own = files.add_shard(state, "worker-0-model")
     run.announce(0, saved, files.parts)
-    run.hold(0, 2, files.contents)
+    run.held["worker-0"] = files.contents
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0.safetensors")]
 
@@ -222,6 +163,6 @@ def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
     )
     files.add("worker-0.safetensors", {"kept": torch.ones(1)})
     run.announce(0, saved, files.parts)
-    run.hold(0, 2, files.contents)
+    run.held["worker-0"] = files.contents
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0-model.safetensors")]

@@ -1,0 +1,143 @@
+"""The checkpoints of a coordinator whose processes are played by a test, in virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tests.support.blocks_on_the_wire import announced
+from tests.support.checkpoints import METRICS, Keeper
+
+from outpace.config.reading import experiment_from
+from outpace.kernel import Kernel
+from outpace.real.background import do_now
+from outpace.real.coordinator.roles import Roles, RunState
+from outpace.real.coordinator.saving.checkpoints import Checkpoints
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.coordinator.setting import Saving
+from outpace.real.net.block_frames import PIECE_BYTES
+from outpace.real.net.checkpoint_messages import FilePiece
+from outpace.real.net.messages import Plan
+from outpace.record.checkpoints import Taken
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+
+
+class SavedProcesses(SimpleNamespace):
+    """The state of a run (`RunState`) with its checkpoints. Also its listener and its groups.
+
+    Args:
+        folder: of the run.
+        data: the configuration, but for what is the same in most tests.
+        elements: of the model.
+
+    Attributes:
+        told: what processes were told since the last call of `orders`: name, message.
+        requests: for pieces of files, which are not in `told`; `held`: the files of each process.
+        refused: processes that were refused, and why.
+        jobs: what is to be done beside the run, if it is not to be done at once.
+        taken, times: of each checkpoint that is complete, and when its scripts were saved.
+    """
+
+    totals = RunState.totals
+    averages = 0
+
+    def __init__(
+        self, folder: Path, data: dict[str, Any], elements: int = 6, *, copies: bool = False
+    ) -> None:
+        super().__init__(resume=None, stop_reason=None, listener=self)
+        usual = {
+            "task": {"kind": "quadratic", "eigenvalues": [1.0] * elements},
+            "workers": 2,
+            "checkpoint": {"every_s": 5},
+            "stop": {"iterations": 100},
+        }
+        if data.get("task", {}).get("kind") == "script":
+            del usual["stop"]
+        self.folder, self.experiment = folder, experiment_from({**usual, **data}, "the test")
+        servers = self.experiment.servers_in_run
+        self.roles = Roles(servers, self.experiment.workers)
+        bounds = [elements * n // max(1, servers) for n in range(max(1, servers) + 1)]
+        self.plan = Plan([], [], layers=[elements], bounds=bounds, dtype="float32", digest="")
+        self.totals_of = {name: Totals() for name in self.roles.servers + self.roles.workers}
+        self.keeper, self.kernel = Keeper(folder), Kernel()
+        self.setting = SimpleNamespace(saving=Saving(self.keeper, self.complete), copies=copies)
+        self.told: list[tuple[str, Any]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.requests = deque[tuple[str, FilePiece]]()
+        self.held: dict[str, list[torch.Tensor]] = {}
+        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] | None = None
+        self.taken: list[Taken] = []
+        self.times: dict[int, Time] = {}
+        self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)
+        is_served = self.experiment.peers is None
+        content = ShardsAndScripts(self) if is_served else PeerModels(self, self)
+        self.checkpoints = Checkpoints(self, content, self.beside, self.states)
+
+    def complete(self, taken: Taken, folder: Path, times: dict[int, Time]) -> None:
+        self.keeper.commit(taken, METRICS)
+        self.taken.append(taken)
+        self.times = times
+
+    def send(self, name: str, message: Any) -> None:
+        if isinstance(message, FilePiece) and message.block is None:
+            self.requests.append((name, message))
+        else:
+            self.told.append((name, message))
+
+    def refuse(self, name: str, why: str) -> None:
+        self.refused.append((name, why))
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        action()
+
+    def beside(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if self.jobs is None:
+            do_now(job, done)
+        else:
+            self.jobs.append((job, done))
+
+    def orders(self) -> list[tuple[str, Any]]:
+        """Return what processes were told since the last call."""
+        told, self.told = self.told, []
+        return told
+
+    def orders_to(self, kind: str) -> list[Any]:
+        """Return the messages to servers, or to workers, since the last call."""
+        found = [message for name, message in self.told if name.startswith(kind)]
+        self.told = [each for each in self.told if not each[0].startswith(kind)]
+        return found
+
+    def hear(self, name: str, message: Any) -> None:
+        """A process says something."""
+        assert self.checkpoints.take(name, message)
+
+    def deliver(self, count: int | None = None) -> None:
+        """Let processes answer so many requests for pieces; None: all."""
+        while self.requests and count != 0:
+            count = None if count is None else count - 1
+            name, request = self.requests.popleft()
+            content = self.held[name][request.file]
+            block = content[request.offset : request.offset + PIECE_BYTES]
+            piece = FilePiece(request.number, request.file, request.offset, block)
+            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece)
+
+    def work(self) -> None:
+        """Do what is to be done beside the run."""
+        while self.jobs:
+            job, done = self.jobs.popleft()
+            done(job())
+
+    def wait(self, seconds: float) -> None:
+        async def sleeper() -> None:
+            await self.kernel.sleep(seconds)
+
+        self.kernel.spawn(sleeper(), "the test")
+        self.kernel.run()
