@@ -21,7 +21,6 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import new_keys
 from outpace.real.process.launcher import ADDRESS, Launcher, Role
 from outpace.real.process.local import LocalLauncher
-from outpace.real.process.ray.launcher import HostsLauncher
 from outpace.real.process.ray.placing import groups_of
 
 # Made of a clock, on_exit and on_output.
@@ -73,22 +72,24 @@ class Launched:
 def launched(request: pytest.FixtureRequest) -> Iterator[Launched]:
     make = request.param
     if make == "ray":
-        make = partial(HostsLauncher, request.getfixturevalue("hosts"))
+        from outpace.real.process.ray.launcher import RayLauncher
+
+        make = partial(RayLauncher, request.getfixturevalue("places"))
     launched = Launched(make)
     yield launched
     launched.launcher.stop()
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[Any]:
-    """The hosts of the roles of these tests, on a cluster of two nodes."""
+def places() -> Iterator[Any]:
+    """The places of the roles of these tests, on a cluster of two nodes."""
     from outpace.real.process.ray.cluster import RayCluster
 
     with nodes("one", "two", cpus=2) as cluster:
         settings = Ray(address=cluster.address)
         roles = groups_of(settings, ["server-0"], ["worker-0", "worker-1"])
-        with RayCluster(settings, roles, print) as hosts:
-            yield hosts
+        with RayCluster(settings, roles, print) as places:
+            yield places
 
 
 def test_a_role_is_called_with_its_arguments(launched):

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -65,9 +66,11 @@ def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_th
 ):
     folder, runs, without = tmp_path / "run", [], set[str]()
 
-    def look() -> ClusterView:
+    def look() -> Future[ClusterView]:
         places = {name: "n" for name in ROLES if name not in without}
-        return ClusterView([Node("n", "n", {} if without else {"CPU": 1.0})], places)
+        found = Future[ClusterView]()
+        found.set_result(ClusterView([Node("n", "n", {} if without else {"CPU": 1.0})], places))
+        return found
 
     @contextmanager
     def launch(*_: Any, **__: Any) -> Iterator[Launch]:

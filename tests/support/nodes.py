@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from outpace.real.process.ray.task_news import Began, RunLost
+from outpace.real.process.ray.survey import Began, RunLost
 from outpace.support.processes import forking
 
 

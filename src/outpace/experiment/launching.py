@@ -70,7 +70,7 @@ def launch_of(
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
         raise no_ray("launcher", error) from None
-    from outpace.real.process.ray.launcher import HostsLauncher
+    from outpace.real.process.ray.launcher import RayLauncher
 
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
     workers = [worker_name(worker) for worker in range(experiment.workers)]
@@ -97,7 +97,7 @@ def launch_of(
             )
         copies = copies or bool(blind)
         said = "" if shared is None else _said(copies, blind, shared)
-        launcher = partial(HostsLauncher, cluster)
+        launcher = partial(RayLauncher, cluster)
         elastic = _elastic(experiment, settings, groups, cluster.look)
         yield Launch(launcher, cluster.address, copies, said, elastic)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,24 +38,20 @@ class Watched:
         cluster: ClusterView | None = ROOM,
         gives_up: bool = True,
     ) -> None:
-        self.looking = SimpleNamespace(
-            latest=cluster, failure=None, start=lambda: None, close=lambda: None
-        )
-        monkeypatch.setattr(watching, "Looking", lambda look, every_s: self.looking)
+        self.looking = SimpleNamespace(latest=cluster, failure=None, again=lambda: None)
+        monkeypatch.setattr(watching, "Looking", lambda look: self.looking)
         self.kernel, self.started, self.refused = Kernel(), True, refused
         self.servers = view.servers
         self.view: Callable[[], RunView | None] = lambda: view
         self.lines: list[str] = []
-        self.status: Any = SimpleNamespace(elastic="")
         self.told: Callable[..., None] = lambda **_: None
         self.scaling = self.survival = self
         self._events = EventLog(folder / LOG)
         self._events.open()
+        self.status: Any = SimpleNamespace(elastic="", events=self._events)
         self._file = folder / LOG
         rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0, gives_up)
-        self.watcher = NodeWatcher(
-            Elastic(rules, lambda: ROOM), self.lines.append, self._events, self.status
-        )
+        self.watcher = NodeWatcher(Elastic(rules, Future), self.lines.append, self.status)
         self.watcher.attach(self, begins_again=False)  # type: ignore[arg-type]
 
     def wait(self, duration_s: float) -> None:
@@ -185,24 +181,26 @@ def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeyp
 
 
 def test_looks_that_fail_are_counted_and_the_last_reason_is_kept_on_one_line():
-    found: list[tuple[ClusterView | None, Failure | None]] = []
-    enough = threading.Event()
+    asked: list[Future[ClusterView]] = []
 
-    def look() -> ClusterView:
-        found.append((looking.latest, looking.failure))
-        if len(found) == 4:
-            enough.set()
-        if len(found) == 3:
-            return ROOM
-        raise ConnectionError(f"answer {len(found)}\n  more of it")
+    def look() -> Future[ClusterView]:
+        if len(asked) == 1:
+            asked.append(Future())
+            raise ConnectionError("answer 2\n  more of it")
+        asked.append(Future())
+        return asked[-1]
 
-    looking = Looking(look, 0.001)
-    looking.start()
-    assert enough.wait(10)
-    looking.close()
-    assert found[:4] == [
-        (None, None),
-        (None, Failure(1, "ConnectionError: answer 1")),
-        (None, Failure(2, "ConnectionError: answer 2")),
-        (ROOM, None),
-    ]
+    looking = Looking(look)
+    looking.again()
+    asked[0].set_exception(ConnectionError("answer 1\n  more of it"))
+    assert (looking.latest, looking.failure) == (None, None)
+    looking.again()
+    assert (looking.latest, looking.failure) == (None, Failure(1, "ConnectionError: answer 1"))
+    looking.again()
+    assert (looking.latest, looking.failure) == (None, Failure(2, "ConnectionError: answer 2"))
+    looking.again()
+    looking.again()
+    assert len(asked) == 3, "no look begins while one is under way"
+    asked[-1].set_result(ROOM)
+    looking.again()
+    assert (looking.latest, looking.failure) == (ROOM, None)

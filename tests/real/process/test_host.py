@@ -1,4 +1,4 @@
-"""The host of a role: what its end, however it comes, means for the role's process."""
+"""The parent of a role: what its end, however it comes, means for the role's process."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ pytestmark = [
 ]
 
 HOST = """
-import os, pickle, threading
+import asyncio, os, pickle
 from outpace.real.process.launcher import Role
-from outpace.real.process.ray.host import Host
+from outpace.real.process.ray.host import OutpaceHost
 
-host = Host("worker-0", "127.0.0.1", ".")
+host = OutpaceHost(".")
 role = Role("worker-0", exec, ("import os, time; print(os.getpid()); time.sleep(600)", {}))
-threading.Thread(target=host.order, args=("start", pickle.dumps(role)), daemon=True).start()
-((_, line),) = host.events()
-host._launcher.suspend()
-print(line, flush=True)
-os._exit(0)  # as if it were killed: nothing is ended in order
+
+async def use():
+    await host.start("worker-0", pickle.dumps(role))
+    ((_, line),) = await host.events()
+    await host.suspend()
+    print(line, flush=True)
+    os._exit(0)  # as if it were killed: nothing is ended in order
+
+asyncio.run(use())
 """
 
 

@@ -22,7 +22,6 @@ from tests.support.paths import SCRIPTS
 
 import outpace as library
 from outpace import ConfigError
-from outpace.engine.control import Control
 from outpace.errors import OutpaceWarning
 from outpace.experiment.scaling import scaled
 from outpace.real.process.ray import cluster as ray_cluster
@@ -43,8 +42,6 @@ CONFIG: dict[str, Any] = {
     "probe": False,
     "stop": {"iterations": 20},
 }
-KILL_EVERY_S = 2.0
-KILLS_S = float(os.environ.get("OUTPACE_RAY_KILLS_S", "4"))  # `make soak`: a minute
 SLOW = CONFIG | {"compute": {"kind": "constant", "mean_s": 0.05}, "stop": {"iterations": 60}}
 
 
@@ -175,36 +172,6 @@ def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
     direct = any(line.startswith(f"all nodes see {tmp_path / 'run'}") for line in said)
     assert direct == bool(changes), said
     assert capfd.readouterr().out == ""
-
-
-@pytest.mark.skipif("OUTPACE_RAY_KILLS_S" not in os.environ, reason="takes a minute: `make soak`")
-def test_a_run_whose_worker_loses_its_actor_every_few_seconds_goes_on(cluster, tmp_path):
-    """For KILLS_S; BSP then has the parameters of a run of as many iterations without kills."""
-    iterations = round(KILLS_S / SLOW["compute"]["mean_s"])  # these take KILLS_S without kills
-    kills: list[float] = []
-
-    def kill_again(control: Control) -> None:
-        def look() -> None:
-            if control.now_s >= KILLS_S and kills:
-                return
-            is_due = not kills or control.now_s >= kills[-1] + KILL_EVERY_S
-            if is_due and of_role(cluster, name := f"worker-{len(kills) % 2}"):
-                kill(actor_of(name))
-                kills.append(control.now_s)
-            control.at(control.now_s + 0.2, look)
-
-        control.at(0.5, look)
-
-    config = SLOW | {
-        "launcher": {"kind": "ray", "address": cluster.address},
-        "stop": {"iterations": iterations},
-    }
-    result = library.run(config, tmp_path / "run", control=kill_again)
-    assert 1 <= result.summary["restarts"] <= len(kills)  # the last may come after the end
-    assert result.summary["iterations"] == [iterations] * 2
-    if not result.summary["updates_lost"]:  # by a kill between the pushes to the two servers
-        expected = library.simulate(SLOW | {"stop": {"iterations": iterations}})
-        assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
 
 
 def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):

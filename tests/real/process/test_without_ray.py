@@ -87,7 +87,7 @@ def test_commands_that_spread_runs_name_what_is_lacking_before_anything_is_writt
         assert words in message
         assert len(message.splitlines()) == 1
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("tasks", "cluster", "connecting"):
+    for name in ("tasks", "cluster", "connecting", "nodes"):
         monkeypatch.delitem(sys.modules, f"outpace.real.process.ray.{name}", raising=False)
     message = refused(capsys, command, *given, "--on", "ray")
     assert "on: Ray cannot be imported" in message
@@ -223,17 +223,18 @@ def test_a_role_without_a_place_is_named_with_what_it_lacks_and_what_to_do():
 
 
 def test_a_node_that_cannot_take_part_is_named():
-    from outpace.real.process.ray.host import Survey, problem_of
+    from outpace.real.process.ray.survey import Survey, problem_of
 
-    here = Survey("1.2.0", "3.11.4", ())
+    here = Survey("1.2.0", "3.11.4", "2.9.0")
     for there, words in (
-        (Survey("1.1.0", "3.11.4", ()), "has Outpace 1.1.0, and this machine 1.2.0"),
-        (Survey("1.2.0", "3.12.0", ()), "has Python 3.12.0, and this machine 3.11.4"),
-        (Survey("1.2.0", "3.11.9", ("/x/train.py",)), "does not have /x/train.py"),
+        (Survey("1.1.0", "3.11.4", "2.9.0"), "has Outpace 1.1.0, and this machine 1.2.0"),
+        (Survey("1.2.0", "3.12.0", "2.9.0"), "has Python 3.12.0, and this machine 3.11.4"),
+        (Survey("1.2.0", "3.11.9", "2.8.0"), "has torch 2.8.0, and this machine 2.9.0"),
+        (Survey("1.2.0", "3.11.9", "2.9.0", ("/x/train.py",)), "does not have /x/train.py"),
     ):
         assert problem_of(there, here, "/out/.t").startswith(words)
     # The folder of the run need not be there.
-    assert problem_of(Survey("1.2.0", "3.11.9", ("/out/.t",)), here, "/out/.t") == ""
+    assert problem_of(Survey("1.2.0", "3.11.9", "2.9.0", ("/out/.t",)), here, "/out/.t") == ""
 
 
 class Blind:

@@ -21,7 +21,7 @@ from outpace.experiment.trials.carrier import Lost, Told
 from outpace.experiment.trials.one import End
 from outpace.experiment.trials.orders import Order
 from outpace.experiment.trials.remote import Piece, Printed, Remote, carry_out_on_node
-from outpace.real.process.ray.task_news import Began, RunLost
+from outpace.real.process.ray.survey import Began, RunLost
 from outpace.support.streams import write_line
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """Has a run take more processes, or fewer, as the nodes of its cluster come and go.
 
-It looks at the cluster in a thread of its own: a cluster may take long to answer.
+The coordinator does not wait for the cluster, which may take long to answer.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -26,16 +26,14 @@ from outpace.real.elastic.deciding import (
 )
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
-from outpace.record.event_log import EventLog
 from outpace.support.units import seconds
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
 
-Look: TypeAlias = Callable[[], ClusterView]
+Look: TypeAlias = Callable[[], Future[ClusterView]]
 
-_LAST_S: Final = 2.0  # for the last look to come back
 _LONGEST: Final = 200  # characters of the reason of a failure
 
 
@@ -47,43 +45,36 @@ class Failure(NamedTuple):
 
 
 class Looking:
-    """Knows what was seen last.
+    """Looks at a cluster again and again, and does not wait for it.
 
     Args:
-        look: looks once. May raise anything of the cluster's library; then nothing is known.
+        look: begins to look. It, and what it returns, may raise anything of the cluster's library;
+            then nothing is known.
 
     Attributes:
         latest: what the last look has seen; None: it has failed, or there was none yet.
         failure: of the last look; None: it has not failed, or there was none yet.
     """
 
-    def __init__(self, look: Look, every_s: float) -> None:
+    def __init__(self, look: Look) -> None:
         self.latest: ClusterView | None = None
         self.failure: Failure | None = None
-        self._look, self._every_s, self._over = look, every_s, threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="nodes", daemon=True)
-        self._has_started = False
+        self._look = look
+        self._asked: Future[ClusterView] | None = None
 
-    def start(self) -> None:
-        """Begin; no effect if it has begun."""
-        if not self._has_started:
-            self._has_started = True
-            self._thread.start()
-
-    def close(self) -> None:
-        """Look no more; wait for the look that is under way, but not long."""
-        self._over.set()
-        if self._has_started:
-            self._thread.join(_LAST_S)
-
-    def _keep(self) -> None:
-        while not self._over.is_set():
-            try:
-                self.latest, self.failure = self._look(), None
-            except Exception as error:  # the cluster does not answer, or is being left
-                times = 1 if self.failure is None else self.failure.times + 1
-                self.latest, self.failure = None, Failure(times, _in_words(error))
-            self._over.wait(self._every_s)
+    def again(self) -> None:
+        """Take what was seen if the last look has come back, and begin the next one."""
+        asked = self._asked
+        if asked is not None and not asked.done():
+            return
+        self._asked = None
+        try:
+            if asked is not None:
+                self.latest, self.failure = asked.result(), None
+            self._asked = self._look()
+        except Exception as error:
+            times = 1 if self.failure is None else self.failure.times + 1
+            self.latest, self.failure = None, Failure(times, _in_words(error))
 
 
 def _in_words(error: Exception) -> str:
@@ -111,15 +102,13 @@ class NodeWatcher:
     Args:
         log: called with a line for each change that the run accepts or refuses, with its reason,
             and if the cluster cannot be looked at.
-        status: gets the last change, and why it was not done if so; None: there is none.
+        status: gets the last change, and why it was not done if so.
     """
 
-    def __init__(
-        self, elastic: Elastic, log: Log, events: EventLog, status: StatusFile | None = None
-    ) -> None:
-        self._rules, self._log, self._events, self._status = elastic.rules, log, events, status
+    def __init__(self, elastic: Elastic, log: Log, status: StatusFile) -> None:
+        self._rules, self._log, self._status = elastic.rules, log, status
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
-        self._looking = Looking(elastic.look, self._every_s)
+        self._looking = Looking(elastic.look)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
         self._has_told_failure = False
         self._needed = self._told_needed = Waiting()  # needed processes without a place
@@ -133,15 +122,11 @@ class NodeWatcher:
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
         self._needed = self._told_needed = Waiting()
         self._begins_again = begins_again
-        self._looking.start()
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
-
-    def close(self) -> None:
-        """Look no more."""
-        self._looking.close()
 
     async def _keep(self, coordinator: Coordinator) -> None:
         while True:
+            self._looking.again()
             self._tell_failures()
             self._decide(coordinator)
             await coordinator.kernel.sleep(self._every_s)
@@ -202,10 +187,9 @@ class NodeWatcher:
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
     ) -> None:
         """Say what changes, and why. workers, servers: None: as they are."""
-        if self._status is not None:
-            self._status.elastic = why
+        self._status.elastic = why
         asked: dict[str, Any] = {"workers": workers, "servers": servers}
-        self._events.add("elastic", why=why, without=list(without), **asked)
+        self._status.events.add("elastic", why=why, without=list(without), **asked)
         self._log(f"elastic: {why}")
 
     def _do(self, coordinator: Coordinator, order: Order) -> None:
@@ -221,8 +205,7 @@ class NodeWatcher:
             if not is_done:
                 failed.append(text)
                 self._memory = self._memory.has_failed(order, seconds(coordinator.kernel.now))
-                if self._status is not None:
-                    self._status.elastic = _not_done(order, text)
+                self._status.elastic = _not_done(order, text)
 
         try:
             coordinator.scaling.scale(order.servers, order.workers, told, order.without)

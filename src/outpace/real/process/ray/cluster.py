@@ -1,8 +1,8 @@
-"""A Ray cluster, and the hosts of a run on it.
+"""The places of a run on a Ray cluster.
 
-Each role of a run has a bundle of a placement group and an actor in it, which is its `Host`. Groups
-and actors belong to the job of this process: Ray removes them when this process ends, however it
-ends. An actor whose node is lost is made again in its bundle, for which Ray finds another node.
+Each role of a run has a bundle of a placement group, in which its process has an actor.
+Groups and actors belong to the job of this process: Ray removes them when this process ends,
+however it ends. If the node of a bundle is lost, Ray finds another one.
 """
 
 from __future__ import annotations
@@ -11,46 +11,43 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import ray
 import ray.util
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
     placement_group_table,
     remove_placement_group,
 )
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
-from outpace.real.process.ray.actor import RayHost
-from outpace.real.process.ray.connecting import (
-    connected,
-    last_line,
-    node_names,
-    nodes_now,
-    nodes_of,
-    resources_of_nodes,
-    staying_connected,
-)
-from outpace.real.process.ray.host import Survey, problem_of, survey_here
+from outpace.real.process.ray.connecting import connected
+from outpace.real.process.ray.host import OutpaceHost, RemoteProcess
+from outpace.real.process.ray.nodes import nodes_now, nodes_of, resources_of_nodes, surveys
 from outpace.real.process.ray.placing import Group, lacking, no_room
+from outpace.real.process.ray.survey import problem_of, survey_here
 
 _SAY_AFTER_S: Final = 3.0
-
 
 _Bundle: TypeAlias = tuple[PlacementGroup, int]
 
 
 class RayCluster:
-    """The hosts of one run on a Ray cluster, which last longer than its attempts.
+    """The places of one run on a Ray cluster, which last longer than its attempts.
 
     Use as a context manager.
 
@@ -76,36 +73,26 @@ class RayCluster:
         self._folder = os.getcwd()
         self._bundles: dict[str, _Bundle] = {}  # by role
         self._of_start: list[PlacementGroup] = []
-        self._free: dict[str, list[_Bundle]] = {}  # of these groups, by kind of role
-        self._hosts: dict[str, RayHost] = {}
-        self._made: dict[str, int] = {}  # actors of each role so far
+        self._free: dict[str, list[_Bundle]] = {each.kind: [] for each in groups}  # of these groups
+        self._made = Counter[str]()  # actors of each role so far
         self.nodes: dict[str, str] = {}
         self.room_s = settings.wait_s
-        self._closing = contextlib.ExitStack()
-        try:
-            self._closing.enter_context(connected(settings.address, self._cpus, "launcher.address"))
+        cpus = sum(len(group.names) * group.each.cpu for group in groups)
+        self._env = {"runtime_env": settings.runtime_env} if settings.runtime_env else {}
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(connected(settings.address, cpus, "launcher.address"))
+            self._closing = closing
             self.address: str = ray.util.get_node_ip_address()
             self._namespace = f"outpace-{ray.get_runtime_context().get_job_id()}-{id(self):x}"
             self._reserve()
-        except BaseException:
-            self._closing.close()
-            raise
+            self._closing = closing.pop_all()
 
     def __enter__(self) -> RayCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all hosts, and the connection, and the cluster if it was started here."""
-        for host in self._hosts.values():
-            host.end()
+        """End the connection with all actors, and the cluster if it was started here."""
         self._closing.close()
-
-    @property
-    def _cpus(self) -> float:
-        return sum(len(group.names) * group.each.cpu for group in self._groups)
 
     # -- places ------------------------------------------------------------------------
 
@@ -150,137 +137,94 @@ class RayCluster:
             if name not in self._bundles:
                 self._place(name)
 
-    @staying_connected()
-    def no_room(self, names: Sequence[str]) -> str:
-        """See `Launcher.no_room`. Called in another thread; Ray may raise anything."""
-        without = [name for name in names if name in self._bundles]
-        without = [name for name in without if not _has_place(self._bundles[name])]
-        if not without:
-            return ""
-        return no_room(self._groups, without, resources_of_nodes(), ray.available_resources())
-
-    @staying_connected()
-    def look(self) -> ClusterView:
-        """Return the nodes and the run's places there. May be called in another thread.
-
-        Raises:
-            RuntimeError: this process has disconnected. Ray may raise other errors.
-        """
-        by_role = dict(self._bundles)
-        free = {kind: list(bundles) for kind, bundles in self._free.items()}
-        used = [*by_role.values(), *(bundle for bundles in free.values() for bundle in bundles)]
-        groups = {group.id: group for group, _ in used}
-        nodes = {each: nodes_of(group) for each, group in groups.items()}
-
-        def node(bundle: _Bundle) -> str | None:
-            return nodes[bundle[0].id].get(bundle[1])
-
-        return ClusterView(
-            nodes=nodes_now(),
-            places={name: on for name, each in by_role.items() if (on := node(each))},
-            kept={kind: [on for each in free[kind] if (on := node(each))] for kind in free},
-        )
-
-    # -- hosts -------------------------------------------------------------------------
-
-    def host(self, name: str) -> RayHost:
-        """Return a host for this role: the one it has, or a new one if that is lost."""
-        if name not in self._hosts:
-            self._hosts[name] = self._new_host(name)
-        return self._hosts[name]
-
-    def lost(self, host: RayHost) -> None:
-        """This host does not answer, or has ended."""
-        host.end()
-        if self._hosts.get(host.name) is host:
-            del self._hosts[host.name]
-
-    def _new_host(self, name: str) -> RayHost:
-        number = self._made[name] = self._made.get(name, 0) + 1
-        group, (placed, index) = self._group_of(name), self._place(name)
-        options: dict[str, Any] = {
-            # A lost node may keep the name of its actor for a while.
-            "name": name if number == 1 else f"{name}.{number}",
+    def host(self, name: str) -> RemoteProcess:
+        """Make the parent of a process of this role, at the place of the role."""
+        self._made[name] += 1
+        options = {
+            **self._at_place(name),
+            # The actor of a lost node keeps its name for a while.
+            "name": name if self._made[name] == 1 else f"{name}.{self._made[name]}",
             "namespace": self._namespace,
+            "max_restarts": 0,
+        }
+        return RemoteProcess(name, ray.remote(OutpaceHost).options(**options).remote(self._folder))
+
+    def _at_place(self, name: str) -> dict[str, Any]:
+        """Return the options of an actor or a task at the place of a role."""
+        placed, index = self._place(name)
+        group = self._group_of(name)
+        return {
+            **self._env,
             "num_cpus": group.each.cpu,
             "num_gpus": group.each.gpu,
-            "max_restarts": 0,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
                 placed, placement_group_bundle_index=index
             ),
         }
-        if self._settings.runtime_env:
-            options["runtime_env"] = self._settings.runtime_env
-        host = RayHost(name, self._folder, options)
-        host.survey(()).future().add_done_callback(lambda found: self._is_on(host, found))
-        return host
 
     def _group_of(self, name: str) -> Group:
         return next(group for group in self._groups if name.startswith(group.kind))
 
     def _place(self, name: str) -> _Bundle:
-        """Return the bundle of a role, a new one if the role has none."""
+        """Return the bundle of a role: the one that it has, or a free one, or a new one.
+
+        A bundle that has lost its node is exchanged for a free one that has a node.
+        """
         group = self._group_of(name)
-        if name in self._bundles:
-            self._change_place(name, group.kind)
-        elif (free := self._free_with_place(group.kind)) is not None:
-            self._bundles[name] = free
-        else:
-            found = placement_group([group.bundle])
-            self._closing.callback(_remove, found)
-            self._bundles[name] = found, 0
-        return self._bundles[name]
+        mine, free = self._bundles.get(name), self._free[group.kind]
+        if free and (mine is None or not _has_node(mine)):
+            found = next((each for each in reversed(free) if _has_node(each)), None)
+            if found is not None:
+                free.remove(found)
+                self._give_back(group.kind, mine)
+                mine = found
+        if mine is None:
+            mine = placement_group([group.bundle]), 0
+            self._closing.callback(_remove, mine[0])
+        self._bundles[name] = mine
+        return mine
 
-    def _change_place(self, name: str, kind: str) -> None:
-        """If the bundle of a role has lost its place, give the role a free one that has one."""
-        before = self._bundles[name]
-        if not self._free.get(kind) or _has_place(before):
-            return
-        if (free := self._free_with_place(kind)) is not None:
-            self._bundles[name] = free
-            self._give_back(kind, before)
-
-    def _free_with_place(self, kind: str) -> _Bundle | None:
-        """Return a bundle of the start that no role has any more; None: none has a place."""
-        free = self._free.get(kind, [])
-        found = next((each for each in reversed(free) if _has_place(each)), None)
-        if found is not None:
-            free.remove(found)
-        return found
-
-    def release(self, name: str) -> None:
-        """End the host of a role that has left the run, and give back its bundle.
+    def _give_back(self, kind: str, bundle: _Bundle | None) -> None:
+        """Give back a bundle that a role has no more.
 
         Ray takes back whole placement groups only. A bundle of one of the start is kept for the
         next role of its kind.
         """
-        if (host := self._hosts.pop(name, None)) is not None:
-            host.end()
-        if (bundle := self._bundles.pop(name, None)) is not None:
-            self._give_back(self._group_of(name).kind, bundle)
-
-    def _give_back(self, kind: str, bundle: _Bundle) -> None:
-        if bundle[0] in self._of_start:
-            self._free.setdefault(kind, []).append(bundle)
-        else:
+        if bundle is not None and bundle[0] in self._of_start:
+            self._free[kind].append(bundle)
+        elif bundle is not None:
             _remove(bundle[0])
+
+    def release(self, name: str) -> None:
+        """Give back the place of a role that has left the run."""
+        self._give_back(self._group_of(name).kind, self._bundles.pop(name, None))
 
     def keep_only(self, names: Collection[str]) -> None:
         """Release all other roles."""
         for name in sorted(self._bundles.keys() - set(names)):
             self.release(name)
 
-    def _is_on(self, host: RayHost, found: Future[tuple[Survey, str]]) -> None:
-        """It is known on which node a host is. In another thread."""
-        if found.exception() is None:
-            # Not connected any more, perhaps.
-            with contextlib.suppress(RayError, RuntimeError), staying_connected():
-                _, node = found.result()
-                host.node = node_names().get(node, node)
-                self.nodes[host.name] = host.node
+    # -- what the cluster has ------------------------------------------------------------
+
+    def no_room(self, names: Sequence[str]) -> Future[str]:
+        """See `Launcher.no_room`."""
+        mine = {name: self._bundles[name] for name in names if name in self._bundles}
+        return self._ask(_no_room, self._groups, mine)
+
+    def look(self) -> Future[ClusterView]:
+        """Begin to look at the nodes, and at the places of the run on them."""
+        return self._ask(_view, self._bundles, self._free)
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Call a function in a process of Ray on this node: the cluster may take long to answer."""
+        node = ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=False)
+        asked = ray.remote(function).options(num_cpus=0, scheduling_strategy=here, **self._env)
+        found: Future[Any] = asked.remote(*arguments).future()
+        return found
 
     def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
-        """Make all hosts, and look whether their nodes have what the run needs.
+        """Look whether the nodes of all roles have what the run needs.
 
         Args:
             paths: files that the processes read.
@@ -292,36 +236,42 @@ class RayCluster:
         Raises:
             ConfigError: a node lacks something, has other versions, or does not answer.
         """
+        blind = ""
         with _token(shared) as token:
             wanted = [*paths, *([] if token is None else [str(token)])]
-            asked = {name: self.host(name).survey(wanted) for name in self._bundles}
-            references = list(asked.values())
-            deadline = time.monotonic() + self._settings.wait_s
-            ready, _ = ray.wait(
-                references, num_returns=len(references), timeout=self._settings.wait_s
-            )
-            names, blind = node_names(), ""
-            for name, found in asked.items():
-                if found not in ready:
-                    raise ConfigError(
-                        f"launcher: the node of {name} did not answer within "
-                        f"{self._settings.wait_s:g} s: look at it with `ray status`, or wait "
-                        "longer (launcher.wait_s)"
-                    )
-                left = max(0.1, deadline - time.monotonic())
-                try:
-                    survey, node = ray.get(found, timeout=left)
-                except (RayError, GetTimeoutError) as error:
-                    raise ConfigError(
-                        f"launcher: the actor of {name} could not be started: {last_line(error)}"
-                    ) from None
-                self.host(name).node = self.nodes[name] = names.get(node, node)
-                problem = problem_of(survey, survey_here(), str(token))
-                if problem:
+            places = {name: self._at_place(name) for name in self._bundles}
+            for name, found in surveys(places, wanted, self._settings.wait_s).items():
+                if isinstance(found, str):
+                    raise ConfigError(f"launcher: the node of {name} {found}")
+                self.nodes[name], there = found
+                # Versions of torch may differ: processes of a real run exchange plain numbers.
+                here = replace(survey_here(), torch=there.torch)
+                if problem := problem_of(there, here, str(token)):
                     raise ConfigError(f"launcher: node {self.nodes[name]} {problem}")
-                if str(token) in survey.missing:
+                if str(token) in there.missing:
                     blind = self.nodes[name]
-            return blind
+        return blind
+
+
+def _no_room(groups: Sequence[Group], bundles: Mapping[str, _Bundle]) -> str:
+    without = [name for name, each in bundles.items() if not _has_node(each)]
+    if not without:
+        return ""
+    return no_room(groups, without, resources_of_nodes(), ray.available_resources())
+
+
+def _view(places: Mapping[str, _Bundle], kept: Mapping[str, Sequence[_Bundle]]) -> ClusterView:
+    used = [*places.values(), *(bundle for bundles in kept.values() for bundle in bundles)]
+    nodes = {group.id: nodes_of(group) for group in {group.id: group for group, _ in used}.values()}
+
+    def node(bundle: _Bundle) -> str | None:
+        return nodes[bundle[0].id].get(bundle[1])
+
+    return ClusterView(
+        nodes=nodes_now(),
+        places={name: on for name, each in places.items() if (on := node(each))},
+        kept={kind: [on for each in kept[kind] if (on := node(each))] for kind in kept},
+    )
 
 
 @contextlib.contextmanager
@@ -343,7 +293,7 @@ def _token(folder: Path | None) -> Iterator[Path | None]:
         Path(path).unlink(missing_ok=True)
 
 
-def _has_place(bundle: _Bundle) -> bool:
+def _has_node(bundle: _Bundle) -> bool:
     group, index = bundle
     return index in nodes_of(group)
 

@@ -1,13 +1,15 @@
-"""The connection of this process to a Ray cluster, and its nodes.
+"""The connection of this process to a Ray cluster.
 
-All that depends on more than Ray's public interface is in this file. Ray has no public way to do
-what these of its private names are used for: to know which address it takes for the loopback
-address (`services.get_node_ip_address`) and which cluster for `auto`
+All that depends on more than Ray's public interface is in this file and in `nodes`. Ray has no
+public way to do what these of its private names are used for: to know which address it takes for
+the loopback address (`services.get_node_ip_address`) and which cluster for `auto`
 (`services.get_ray_address_from_environment`), to be reached on the loopback address as it is
-(`ray_constants.ENABLE_RAY_CLUSTER`), not to print what the nodes report
-(`worker.print_to_stdstream`), to know the free resources of each node
-(`available_resources_per_node`) and which nodes are drained (`state.get_draining_nodes`). Whether
-an actor has ended with its node is known from the words of its error alone (`has_lost_its_node`).
+(`ray_constants.ENABLE_RAY_CLUSTER`), and not to print what the nodes report
+(`worker.print_to_stdstream`).
+
+Only one thread of this process may call Ray: Ray ends the whole process, by `_exit`, if a
+thread calls it after `ray.shutdown`, or connects again by itself, to any cluster. What takes long
+is asked of a task.
 """
 
 from __future__ import annotations
@@ -20,134 +22,21 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import ray
 from ray._private import ray_constants, services, worker
-from ray._private.state import available_resources_per_node, state
-from ray.exceptions import ActorDiedError, RayError
-from ray.util.placement_group import PlacementGroup, placement_group_table
+from ray.exceptions import RayError
 
 from outpace.errors import ConfigError
-from outpace.real.elastic.view import Node
 from outpace.real.net.addresses import LOOPBACK, is_loopback
 from outpace.real.process.ray.left_behind import PassingFolder
-from outpace.real.process.ray.placing import RESOURCES
+from outpace.real.process.ray.nodes import last_line
 
 _REACH_S: Final = 5.0
 _STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
-_LEAVE_S: Final = 60.0  # for other threads to come back from Ray
-
-
-def node_names() -> dict[str, str]:
-    """Return the names of all nodes by their ids: different ones, as readable as possible."""
-    found = {}
-    for node in ray.nodes():
-        own, address = node["NodeName"], node["NodeManagerAddress"]
-        found[node["NodeID"]] = node["NodeManagerHostname"] if own == address else own
-    names = list(found.values())
-    return {
-        each: name if names.count(name) == 1 else f"{name}-{each[:6]}"
-        for each, name in found.items()
-    }
-
-
-def resources_of_nodes() -> dict[str, dict[str, float]]:
-    """Return the resources of each node that is alive, used or not, by its id."""
-    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-
-
-def nodes_now() -> Sequence[Node]:
-    """Return the nodes that are alive."""
-    free, drained, names = available_resources_per_node(), state.get_draining_nodes(), node_names()
-    return [
-        Node(
-            id=each,
-            name=names.get(each, each),
-            free={name: free[each].get(name, 0.0) for name in RESOURCES},
-            is_drained=each in drained,
-        )
-        for each in sorted(resources_of_nodes())
-        if each in free
-    ]
-
-
-def nodes_of(group: PlacementGroup) -> Mapping[int, str]:
-    """Return the ids of the nodes of a group's bundles, by index; without those that have none."""
-    found: Mapping[int, str] = placement_group_table(group).get("bundles_to_node_id", {})
-    return {index: node for index, node in found.items() if node}
-
-
-def has_lost_its_node(error: ActorDiedError) -> bool:
-    """True if an actor has ended because its node has."""
-    return "its node has died" in str(error)
-
-
-def last_line(error: BaseException) -> str:
-    """Return the last line of an error, which has the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-class _Threads:
-    """The threads that are in a function of Ray, beside the one that connects.
-
-    Ray ends the whole process, by `_exit`, if a thread calls it after `ray.shutdown`, or is in a
-    stream then; or it connects again by itself, to any cluster.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._count, self._is_left = 0, True
-
-    def connect(self) -> None:
-        """This process has connected."""
-        with self._changed:
-            self._is_left = False
-
-    def leave(self) -> bool:
-        """Let no more threads in, and wait for those that are; False: some do not come back."""
-        with self._changed:
-            self._is_left = True
-            return self._changed.wait_for(lambda: not self._count, _LEAVE_S)
-
-    @contextlib.contextmanager
-    def enter(self) -> Iterator[None]:
-        """Keep this process connected for the block. See `staying_connected`."""
-        with self._changed:
-            if self._is_left:
-                raise RuntimeError("this process is not connected to Ray")
-            self._count += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._count -= 1
-                self._changed.notify_all()
-
-
-_THREADS: Final = _Threads()
-
-
-@contextlib.contextmanager
-def staying_connected() -> Iterator[None]:
-    """Keep this process connected for a block, or a function, in which a thread calls Ray.
-
-    Every thread but that of `connected` calls Ray in such a block only.
-
-    Raises:
-        RuntimeError: this process is not connected, or about to disconnect.
-    """
-    with _THREADS.enter():
-        yield
-
-
-def _disconnect() -> None:
-    """Disconnect, unless a thread does not come back from Ray: then the process stays connected."""
-    if _THREADS.leave():
-        ray.shutdown()
 
 
 @contextlib.contextmanager
@@ -163,11 +52,7 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
         ConfigError: there is no cluster, or it cannot be used.
     """
     if ray.is_initialized():  # by the user's program, which ends it
-        _THREADS.connect()
-        try:
-            yield
-        finally:
-            _THREADS.leave()
+        yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or ""
     if "://" in address:
@@ -177,27 +62,19 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
         )
     with contextlib.ExitStack() as closing:
         closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
+        if address in ("", "auto"):
+            running = _running()
+            if not running and address == "auto":
+                raise ConfigError(
+                    f"{key}: auto: no Ray cluster runs on this machine: start one "
+                    "with `ray start --head`, or give HOST:PORT"
+                )
+            address = running or "local"
         if address == "local":
             _start(needed, closing, key)
-        elif address in ("", "auto"):
-            try:
-                host, port = _running()
-                if _is_on_loopback(host, port):
-                    with _on_loopback():
-                        _init(address=f"{host}:{port}")
-                else:
-                    _init(address="auto")
-            except ConnectionError:
-                if address == "auto":
-                    raise ConfigError(
-                        f"{key}: auto: no Ray cluster runs on this machine: start one "
-                        "with `ray start --head`, or give HOST:PORT"
-                    ) from None
-                _start(needed, closing, key)
         else:
             _reach(address, key)
-        _THREADS.connect()
-        closing.callback(_disconnect)
+        closing.callback(ray.shutdown)
         closing.enter_context(_silent())
         yield
 
@@ -243,15 +120,20 @@ def _reach(address: str, key: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"{key}: {address}: must be HOST:PORT, auto or local")
-    own = _is_on_loopback(host, int(port))
-    other = services.get_node_ip_address() if _is_mine(host) else host
-    if not _answers(host if own else other, int(port)):
-        raise ConfigError(
-            f"{key}: no Ray cluster answers at {address} within {_REACH_S:g} s: look at "
-            "it with `ray status`, and give the address that `ray start --head` has printed"
-        )
+    # Ray takes the loopback address for another one of this machine. A cluster may be there, or on
+    # the loopback interface alone.
+    is_loop = host == "localhost" or is_loopback(host)
+    taken_for = services.get_node_ip_address() if is_loop else host
+    connect: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if not _answers(taken_for, int(port)):
+        if not (is_loop and _answers(host, int(port))):
+            raise ConfigError(
+                f"{key}: no Ray cluster answers at {address} within {_REACH_S:g} s: look at it "
+                "with `ray status`, and give the address that `ray start --head` has printed"
+            )
+        connect = _on_loopback()
     try:
-        with _on_loopback() if own else contextlib.nullcontext():
+        with connect:
             _init(address=address)
     except (ConnectionError, RuntimeError, RayError) as error:
         raise ConfigError(
@@ -259,28 +141,11 @@ def _reach(address: str, key: str) -> None:
         ) from None
 
 
-def _running() -> tuple[str, int]:
-    """Return host and port of the cluster that Ray takes for `auto`.
-
-    Raises:
-        ConnectionError: there is none.
-    """
-    with _quiet():
-        found = services.get_ray_address_from_environment("auto", None)
-    host, _, port = str(found).rpartition(":")
-    return host, int(port) if port.isdecimal() else 0
-
-
-def _is_mine(host: str) -> bool:
-    return host == "localhost" or is_loopback(host)
-
-
-def _is_on_loopback(host: str, port: int) -> bool:
-    """True if a cluster is on the loopback interface alone.
-
-    Ray takes the loopback address for another one of this machine. A cluster may be there, too.
-    """
-    return _is_mine(host) and not _answers(services.get_node_ip_address(), port)
+def _running() -> str:
+    """Return the address of the cluster that Ray takes for `auto`; empty if there is none."""
+    with _quiet(), contextlib.suppress(ConnectionError):
+        return str(services.get_ray_address_from_environment("auto", None))
+    return ""
 
 
 def _answers(host: str, port: int) -> bool:

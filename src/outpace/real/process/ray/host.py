@@ -1,143 +1,86 @@
-"""The parent of one role's process on a node of a cluster, called from far.
+"""The parent of one role's process on a node of a cluster: an actor of Ray, and a handle of it.
 
-A cluster manager runs a `Host` as an actor. The thread of `events` alone starts, watches and ends
-the role's process; the other methods give it orders, which it carries out while the command asks
-for events. The process is a new Python, since the threads of an actor must not be forked, and it
-dies with the actor. The actor itself does not import torch.
+All calls of the actor are coroutines in one thread, which starts, watches and ends the process. The
+process is a new Python, since the threads of an actor must not be forked, and the kernel ends it
+with that thread. The actor itself does not import torch.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import pickle
-import platform
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import ray
+import ray.util
+from ray.exceptions import ActorDiedError, RayError
+
 from outpace.real.net.clock import RealClock
-from outpace.real.net.waker import Waker
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
+from outpace.real.process.ray.nodes import has_lost_its_node, last_line, name_of_this_node
 from outpace.support.processes import forking
-from outpace.support.version import __version__
 
 OUTPUT, ERROR, EXIT, STOPPED = "output", "error", "exit", "stopped"
-Event: TypeAlias = tuple[str, str]  # one of these, and a line or how a process ended
+Event: TypeAlias = tuple[str, str]  # one of these, and a line or how the process ended
 
-_ANSWER_S: Final = 10.0
-_LOOK_NS: Final = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What a host finds on its node: versions, and those of the wanted paths that are not there.
-
-    torch: as `torch_version` has it; empty: it does not matter.
-    """
-
-    outpace: str
-    python: str
-    missing: tuple[str, ...]
-    torch: str = ""
+_LOOK_S: Final = 0.02
 
 
-def survey_here(paths: Sequence[str] = (), torch: str = "") -> Survey:
-    """Return what this process finds on its machine."""
-    # `Path.exists` raises PermissionError for a path in a folder that cannot be looked into.
-    missing = tuple(path for path in paths if not os.path.exists(path))
-    return Survey(__version__, platform.python_version(), missing, torch)
-
-
-def torch_version() -> str:
-    """Return the version of torch, without its variant (`+cpu`) and without importing it."""
-    return version("torch").partition("+")[0]
-
-
-def problem_of(there: Survey, here: Survey, token: str = "") -> str:
-    """Return in words why a node cannot take part; empty if it can.
-
-    token: a file that it need not have.
-    """
-    if there.outpace != here.outpace:
-        return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"
-    if there.python.split(".")[:2] != here.python.split(".")[:2]:
-        return f"has Python {there.python}, and this machine {here.python}: use the same"
-    files = [path for path in there.missing if path != token]
-    if files:
-        return (
-            f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
-            "reach"
-        )
-    if there.torch != here.torch:
-        return f"has torch {there.torch}, and this machine {here.torch}: install the same"
-    return ""
-
-
-class Host:
-    """Starts the processes of one role, one after the other, and says what becomes of them.
+class OutpaceHost:
+    """Starts the process of one role, and says what becomes of it.
 
     Args:
-        name: of the role.
-        address: of this node, for roles that listen.
-        folder: working folder of the processes, if it exists on this node.
+        folder: working folder of the process, if it exists on this node.
     """
 
-    def __init__(self, name: str, address: str, folder: str) -> None:
+    def __init__(self, folder: str) -> None:
         if Path(folder).is_dir():
             os.chdir(folder)
         forking.start_new_pythons()
-        self._name, self._address = name, address
         self._come: list[Event] = []
-        self._clock = RealClock()  # of the thread of `events`
-        self._waker = Waker(self._clock)
-        self._launcher = LocalLauncher(self._clock, self._ended, self._printed, address)
+        self._clock = RealClock()
+        self._launcher = LocalLauncher(self._clock, self._ended, self._printed)
 
     # -- called from far -----------------------------------------------------------------
 
-    def order(self, method: str, *arguments: Any) -> None:
-        """Have the thread of `events` call a method of this object; return when it has."""
-        done = threading.Event()
+    async def start(self, name: str, role: bytes) -> str:
+        """Start the process, and return the name of this node.
 
-        def carry_out() -> None:
-            try:
-                getattr(self, method)(*arguments)
-            finally:
-                done.set()
+        Args:
+            name: of the role.
+            role: pickled; only the process can read it, which has torch.
+        """
+        address = ray.util.get_node_ip_address()
+        self._launcher.start(Role(name, play, (role, address)))
+        return name_of_this_node()
 
-        self._waker.call(carry_out)
-        done.wait(_ANSWER_S)
-
-    def events(self) -> list[Event]:
+    async def events(self) -> list[Event]:
         """Wait until something happens; return what has happened since the last call.
 
         A process that prints more before the next call must wait.
         """
+        self._clock(self._clock.now)  # without waiting: calls `_printed` and `_ended`
         while not self._come:
-            self._clock(self._clock.now + _LOOK_NS)
+            await asyncio.sleep(_LOOK_S)
+            self._clock(self._clock.now)
         taken, self._come = self._come, []
         return taken
 
-    # -- the orders ----------------------------------------------------------------------
-
-    def start(self, role: bytes) -> None:
-        """Start a process for a pickled role, which only that process can read: it has torch."""
-        self._launcher.start(Role(self._name, play, (role, self._address)))
-
-    def kill(self) -> None:
-        """End the process at once; no effect if there is none."""
-        self._launcher.kill(self._name)
-
-    def suspend(self) -> None:
+    async def suspend(self) -> None:
+        """Stop the process where it stands."""
         self._launcher.suspend()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
+        """Continue the process after `suspend`."""
         self._launcher.resume()
 
-    def stop(self, at_once: bool) -> None:
+    async def stop(self, at_once: bool) -> None:
         """End the process; its end is not told, but what it has printed, and then STOPPED."""
         self._launcher.stop(at_once=at_once)
         self._come.append((STOPPED, ""))
@@ -156,3 +99,56 @@ def play(role: bytes, address: str) -> None:
     made: Role = pickle.loads(role)
     made = made.at(address)
     made.target(*made.arguments)
+
+
+class RemoteProcess:
+    """The process of a role, and the actor that is its parent.
+
+    Args:
+        name: of the role.
+        host: the actor, an `OutpaceHost`.
+
+    Attributes:
+        node: name of its node; empty until it is known.
+        events: those that come next, or the error with which the actor is lost.
+        is_killed: True if this process has ended it.
+    """
+
+    def __init__(self, name: str, host: Any) -> None:
+        self.name, self.node, self.is_killed = name, "", False
+        self.events: Future[list[Event]] = Future()
+        self._host = host
+
+    def order(self, method: str, *arguments: Any) -> Future[Any]:
+        """Call a method of the actor."""
+        found: Future[Any] = getattr(self._host, method).remote(*arguments).future()
+        return found
+
+    def end(self) -> None:
+        """End the actor at once, and with it the process."""
+        self.is_killed = True
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(self._host)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process has ended, which need not be told yet."""
+        if not self.events.done():
+            return False
+        return self.events.exception() is not None or exit_in(self.events.result()) is not None
+
+    def why_lost(self, error: BaseException) -> str:
+        """Say how the process has ended, whose actor has failed with this error."""
+        where = f" on node {self.node}" if self.node else ""
+        if self.is_killed:
+            return "was killed by SIGKILL"
+        if not isinstance(error, ActorDiedError):
+            return f"was lost with its host{where} ({last_line(error)})"
+        if has_lost_its_node(error):
+            return f"was lost with node {self.node}" if self.node else "was lost with its node"
+        return f"was lost with its actor{where}"
+
+
+def exit_in(events: Sequence[Event]) -> str | None:
+    """Return how the process has ended, if that is among these events."""
+    return next((text for kind, text in events if kind == EXIT), None)

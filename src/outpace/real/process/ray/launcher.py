@@ -1,103 +1,77 @@
-"""A launcher whose processes are children of hosts on the nodes of a cluster."""
+"""A launcher whose processes are on the nodes of a cluster, each the child of an actor there."""
 
 from __future__ import annotations
 
-import contextlib
 import pickle
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
 from outpace.real.net.waker import Waker
 from outpace.real.process.launcher import Launcher, OnExit, Role
-from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
+from outpace.real.process.ray.cluster import RayCluster
+from outpace.real.process.ray.host import ERROR, OUTPUT, STOPPED, Event, RemoteProcess, exit_in
 
-if TYPE_CHECKING:
-    from outpace.real.process.ray.actor import RayHost
-    from outpace.real.process.ray.cluster import RayCluster
-
-_ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
+_ANSWER_S: Final = 5.0  # for an actor
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
-_LOOK_S: Final = 0.05
-
-Hear: TypeAlias = "Callable[[RayHost, list[Event] | BaseException], None]"
-"""Takes events of a host, or the error with which it is lost."""
 
 
-class HostsLauncher(Launcher):
-    """A launcher whose processes are started by hosts elsewhere.
+class RayLauncher(Launcher):
+    """A launcher whose processes have places on a cluster.
 
-    Threads of the cluster's library tell what happens, and the clock's thread takes it.
+    Threads of Ray tell what happens, and the clock's thread takes it.
     """
 
     def __init__(
-        self,
-        hosts: RayCluster,
-        clock: RealClock,
-        on_exit: OnExit,
-        on_output: OnOutput,
+        self, places: RayCluster, clock: RealClock, on_exit: OnExit, on_output: OnOutput
     ) -> None:
-        self._hosts = hosts
-        self.nodes, self.room_s = hosts.nodes, hosts.room_s
+        self._places = places
+        self.nodes, self.room_s = places.nodes, places.room_s
         self._on_exit, self._on_output = on_exit, on_output
-        self._running: dict[str, RayHost] = {}
-        self._ending: set[RayHost] = set()  # whose process has ended, which is not told yet
+        self._running: dict[str, RemoteProcess] = {}
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
         self._is_open = True  # until `stop`
-        self._stopping: set[RayHost] = set()  # hosts that have not stopped yet
         self._waker = Waker(clock)
 
     def reserve(self, names: Sequence[str]) -> None:
-        self._hosts.reserve(names)
+        self._places.reserve(names)
 
     def no_room(self, names: Sequence[str]) -> str:
-        found: list[str] = []
-
-        def ask() -> None:
-            with contextlib.suppress(Exception):  # the cluster does not answer
-                found.append(self._hosts.no_room(names))
-
-        asking = threading.Thread(target=ask, name="room", daemon=True)
-        asking.start()
-        asking.join(_ANSWER_S)
-        return found[0] if found else ""
+        try:
+            return self._places.no_room(names).result(_ANSWER_S)
+        except Exception:  # the cluster does not answer, and Ray may raise anything
+            return ""
 
     def start(self, role: Role) -> None:
-        is_leaving = role.name in self._leaving
+        if role.name in self._running:  # its process should have ended, and that was not told
+            # A place that it gives back has perhaps no node: this process asks for one anew.
+            self._forget(self._running[role.name])
         self._leaving.discard(role.name)
-        before = self._running.pop(role.name, None)
-        if before is not None:  # its process should have ended, and that was not told
-            self._hosts.lost(before)
-            if is_leaving:  # it may never have had room: this one asks for it anew
-                self._hosts.release(role.name)
-        host = self._running[role.name] = self._hosts.host(role.name)
-        self._order(host, "start", pickle.dumps(role))
+        process = self._places.host(role.name)
+        self._running[role.name] = process
+        started = process.order("start", role.name, pickle.dumps(role))
+        self._when(started, partial(self._has_started, process))
+        self._listen(process)
 
     def is_ending(self, name: str) -> bool:
-        return self._running.get(name) in self._ending
+        return name in self._running and self._running[name].has_ended
 
     def kill(self, name: str) -> None:
-        host = self._running.get(name)
-        if host is not None:
-            answer = self._order(host, "kill")
-            # A host that does not answer is ended, and lost.
-            after = threading.Timer(_ANSWER_S, lambda: None if answer.done() else host.end())
-            after.daemon = True
-            after.start()
+        if name in self._running:
+            self._running[name].end()
 
     def release(self, name: str) -> None:
         if name in self._running:
             self._leaving.add(name)
         else:
-            self._hosts.release(name)
+            self._places.release(name)
 
     def keep_only(self, names: Collection[str]) -> None:
-        self._hosts.keep_only(names)
+        self._places.keep_only(names)
 
     def suspend(self) -> None:
         self._order_all("suspend")
@@ -105,74 +79,69 @@ class HostsLauncher(Launcher):
     def resume(self) -> None:
         self._order_all("resume")
 
+    def _order_all(self, method: str) -> None:
+        """Give an order to all actors, and wait until they have carried it out."""
+        wait([process.order(method) for process in self._running.values()], _ANSWER_S)
+
     def stop(self, *, at_once: bool = True) -> None:
         if not self._is_open:
             return
-        self._is_open, self._stopping = False, set(self._running.values())
-        for host in self._stopping:
-            self._order(host, "stop", at_once)
+        self._is_open = False
+        for process in self._running.values():
+            process.order("stop", at_once)
         deadline = time.monotonic() + _STOP_S
-        while self._stopping and (left_s := deadline - time.monotonic()) > 0:
+        while self._running and (left_s := deadline - time.monotonic()) > 0:
             self._waker.run_within(left_s)
         self._waker.stop()
         self._waker.close()
-        for host in self._stopping:
-            self._hosts.lost(host)
-        self._running.clear()
+        for process in [*self._running.values()]:
+            self._forget(process)
 
     # ----------------------------------------------------------------------------------
 
-    def _order(self, host: RayHost, method: str, *arguments: Any) -> Future[Any]:
-        """Give an order to a host, which carries it out while it is listened to."""
-        host.listen(self._has_come)
-        return host.order(method, *arguments)
+    def _when(self, answer: Future[Any], take: Callable[[Future[Any]], None]) -> None:
+        """Call `take` with an answer in the thread of the clock, once it has come."""
+        answer.add_done_callback(lambda _: self._waker.call(partial(take, answer)))
 
-    def _order_all(self, method: str) -> None:
-        """Give an order to all hosts, and wait until they have carried it out."""
-        orders = [self._order(host, method) for host in self._running.values()]
-        until = time.monotonic() + _ANSWER_S
-        while wait(orders, _LOOK_S).not_done and time.monotonic() < until:
-            for host in self._running.values():  # what comes meanwhile is taken later
-                host.listen(self._has_come)
+    def _has_started(self, process: RemoteProcess, node: Future[str]) -> None:
+        error = node.exception()
+        if error is None:
+            process.node = self._places.nodes[process.name] = node.result()
+        elif self._running.get(process.name) is process:
+            self._end(process, process.why_lost(error))
 
-    def _has_come(self, host: RayHost, come: list[Event] | BaseException) -> None:
-        """In another thread."""
-        if _has_end(come):
-            self._ending.add(host)
-        self._waker.call(partial(self._take, host, come))
+    def _listen(self, process: RemoteProcess) -> None:
+        process.events = process.order("events")
+        self._when(process.events, partial(self._take, process))
 
-    def _take(self, host: RayHost, come: list[Event] | BaseException) -> None:
-        if _has_end(come):
-            self._ending.discard(host)
-        if self._running.get(host.name) is not host:
+    def _take(self, process: RemoteProcess, come: Future[list[Event]]) -> None:
+        if self._running.get(process.name) is not process:
             return
-        how, has_stopped = "", False
-        if isinstance(come, BaseException):
-            self._hosts.lost(host)
-            how, has_stopped = host.why_lost(come), True
-        else:
-            self._tell_output(host, come)
-            how = next((text for kind, text in come if kind == EXIT), "")
-            has_stopped = any(kind == STOPPED for kind, _ in come)
-        if has_stopped and not self._is_open:
-            self._stopping.discard(host)
-        elif how and self._is_open:
-            self._ended(host, how)
-        else:
-            host.listen(self._has_come)
-
-    def _ended(self, host: RayHost, how: str) -> None:
-        del self._running[host.name]
-        if host.name in self._leaving:
-            self._leaving.remove(host.name)
-            self._hosts.release(host.name)
-        self._on_exit(host.name, how)
-
-    def _tell_output(self, host: RayHost, events: Sequence[Event]) -> None:
+        error = come.exception()
+        if error is not None:
+            self._end(process, process.why_lost(error))
+            return
+        events = come.result()
         for kind, text in events:
             if kind in (OUTPUT, ERROR):
-                self._on_output(host.name, text, kind == ERROR)
+                self._on_output(process.name, text, kind == ERROR)
+        how = exit_in(events)
+        if (STOPPED, "") in events:
+            self._forget(process)
+        elif how is not None and self._is_open:
+            self._end(process, how)
+        else:
+            self._listen(process)
 
+    def _end(self, process: RemoteProcess, how: str) -> None:
+        self._forget(process)
+        if self._is_open:
+            self._on_exit(process.name, how)
 
-def _has_end(come: list[Event] | BaseException) -> bool:
-    return isinstance(come, BaseException) or any(kind == EXIT for kind, _ in come)
+    def _forget(self, process: RemoteProcess) -> None:
+        """End the actor of a process that has ended, or is taken for lost."""
+        process.end()
+        del self._running[process.name]
+        if process.name in self._leaving:
+            self._leaving.remove(process.name)
+            self._places.release(process.name)

@@ -20,15 +20,16 @@ from ray import cloudpickle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from outpace.real.process.ray.connecting import (
-    connected,
+from outpace.real.process.ray.connecting import connected
+from outpace.real.process.ray.nodes import (
     last_line,
+    name_of_this_node,
     node_names,
     nodes_now,
     resources_of_nodes,
+    surveys,
 )
-from outpace.real.process.ray.host import Survey, problem_of, survey_here, torch_version
-from outpace.real.process.ray.task_news import Began, RunLost
+from outpace.real.process.ray.survey import Began, RunLost, Survey, problem_of, survey_here
 
 _KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
 _ASK_S: Final = 0.2  # between two questions of a run whether it is to end
@@ -54,10 +55,7 @@ class RayTask:
         """
         try:
             while ray.wait([self._stream], timeout=0)[0]:
-                told = ray.get(next(self._stream))
-                if isinstance(told, Began):
-                    told = Began(node_names().get(told.node, told.node), told.problem, told.missing)
-                yield told
+                yield ray.get(next(self._stream))
         except (RayError, StopIteration) as error:
             yield RunLost(last_line(error))
 
@@ -127,26 +125,19 @@ class RayTasks:
             paths: must be there.
             wait_s: for the answers of the nodes.
         """
-        names, asked = node_names(), {}
+        names, places = node_names(), {}
         for node, resources in resources_of_nodes().items():
             if resources.get("CPU"):
                 there = NodeAffinitySchedulingStrategy(node, soft=False)
                 options = {**self._options, "num_cpus": 0, "scheduling_strategy": there}
-                look = ray.remote(_survey).options(**options)
-                asked[names[node]] = look.remote(list(paths))
-        answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=wait_s)
-        found = {}
-        for name, survey in asked.items():
-            if survey not in answered:
-                found[name] = f"did not answer within {wait_s:g} s: look at it with `ray status`"
-                continue
-            try:
-                problem = problem_of(ray.get(survey), _survey())
-            except RayError as error:
-                problem = f"cannot start processes: {last_line(error)}"
-            if problem:
-                found[name] = problem
-        return found
+                places[names[node]] = options
+        found = surveys(places, paths, wait_s)
+        here = survey_here()
+        problems = {
+            name: each if isinstance(each, str) else problem_of(each[1], here)
+            for name, each in found.items()
+        }
+        return {name: problem for name, problem in problems.items() if problem}
 
     def refuse(self, node: str) -> None:
         """Begin no more runs on the node of this name."""
@@ -171,7 +162,7 @@ class RayTasks:
         work = cloudpickle.dumps((carry_out, arguments))
         return RayTask(
             self._task.options(**options).remote(
-                work, os.getcwd(), list(paths), _survey(), self._reasons, self._count
+                work, os.getcwd(), list(paths), survey_here(), self._reasons, self._count
             ),
             self._reasons,
             self._count,
@@ -200,9 +191,9 @@ def _carry_out(
     number: int,
 ) -> Iterator[Any]:
     """Carry out a run on a node, in the working folder if it exists there. A task."""
-    problem, found = problem_of(_survey(), wanted), _survey(paths)
-    yield Began(ray.get_runtime_context().get_node_id(), problem, found.missing)
-    if problem or found.missing:
+    problem, missing = problem_of(survey_here(), wanted), survey_here(paths).missing
+    yield Began(name_of_this_node(), problem, missing)
+    if problem or missing:
         return
     if os.path.isdir(folder):
         os.chdir(folder)
@@ -217,8 +208,3 @@ def _carry_out(
 
     carry_out, arguments = pickle.loads(work)
     yield from carry_out(*arguments, stopped)
-
-
-def _survey(paths: Sequence[str] = ()) -> Survey:
-    """Return what this process finds on its node."""
-    return survey_here(paths, torch_version())

@@ -1,0 +1,86 @@
+"""A launcher with places on a cluster, which here only note what they are asked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from outpace.real.net.clock import RealClock
+from outpace.real.process.launcher import Role
+from outpace.real.process.ray.host import STOPPED
+from outpace.real.process.ray.launcher import RayLauncher
+
+
+class Process:
+    """A process at which nothing happens, except that it stops when it is told to."""
+
+    def __init__(self, name: str, did: list[str]) -> None:
+        self.name, self.node, self._did = name, "", did
+        self._events, self.started = Future[Any](), Future[str]()
+
+    def order(self, method: str, *_: Any) -> Future[Any]:
+        if method == "stop":
+            self._events.set_result([(STOPPED, "")])
+        return {"events": self._events, "start": self.started}.get(method, Future())
+
+    def why_lost(self, error: BaseException) -> str:
+        return f"was lost: {error}"
+
+    def end(self) -> None:
+        self._did.append(f"{self.name} is ended")
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves):
+    """Else it would wait without limit for the place that the first one did not get."""
+    did: list[str] = []
+
+    def host(name: str) -> Any:
+        did.append(f"a place for {name}")
+        return Process(name, did)
+
+    places: Any = SimpleNamespace(
+        nodes={},
+        room_s=0.0,
+        host=host,
+        release=lambda name: did.append(f"{name} gives its place back"),
+    )
+    launcher = RayLauncher(places, RealClock(), lambda *_: None, print)
+    role = Role("worker-3", print, ())
+    launcher.start(role)
+    if leaves:
+        launcher.release("worker-3")
+    launcher.start(role)
+    launcher.stop()
+    given_back = ["worker-3 gives its place back"] if leaves else []
+    first = ["a place for worker-3", "worker-3 is ended"]
+    assert did == [*first, *given_back, *first]
+
+
+def test_a_process_that_its_actor_cannot_start_has_ended():
+    """Else the run would wait for it as long as for one that is slow to join."""
+    did: list[str] = []
+    process = Process("worker-0", did)
+    places: Any = SimpleNamespace(nodes={}, room_s=0.0, host=lambda _: process)
+    clock = RealClock()
+    launcher = RayLauncher(places, clock, lambda *ended: did.append(" ".join(ended)), print)
+    launcher.start(Role("worker-0", print, ()))
+    process.started.set_exception(OSError("too many processes"))
+    clock(clock.now)
+    assert did == ["worker-0 is ended", "worker-0 was lost: too many processes"]
+    launcher.stop()
+
+
+def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
+    fails, answers = Future[str](), Future[str]()
+    fails.set_exception(ConnectionError("no answer"))
+    answers.set_result("none for a")
+    for answer, words in ((fails, ""), (answers, "none for a")):
+        places: Any = SimpleNamespace(nodes={}, room_s=0.0, no_room=lambda _, found=answer: found)
+        launcher = RayLauncher(places, RealClock(), lambda *_: None, print)
+        assert launcher.no_room(["a"]) == words
