@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from rich.console import Console
 
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
-from outpace.real.live import Sample, gathering, overview, picture, rows, share_done, shown, watch
+from outpace.real.live import Sample, gathering, overview, picture, rows, shown, watch
 from outpace.real.slow_workers import SlowWorkers
+from outpace.record.status import CheckpointStatus, ProcessStatus, Status
 from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, NONE, SCHEMA
 
@@ -30,25 +33,35 @@ def experiment(workers: int = 2, **changes):
     )
 
 
-def worker(number: int, iterations: int, sent: int = 0) -> Totals:
-    return Totals(
-        iterations={number: iterations}, compute=60, communicate=30, wait=10, bytes_sent=sent
-    )
+def worker(sent: int = 0) -> Totals:
+    return Totals(compute=60, communicate=30, wait=10, bytes_sent=sent)
+
+
+def status(done: Sequence[int] = (30, 20), servers: int = 2, **changes: Any) -> Status:
+    """The status of a run whose workers have completed so many iterations."""
+    processes = [ProcessStatus(name=f"server-{n}", state="training") for n in range(servers)]
+    processes += [
+        ProcessStatus(name=f"worker-{n}", state="training", iteration=iteration)
+        for n, iteration in enumerate(done)
+    ]
+    known: dict[str, Any] = {"command": "run", "process": 1, "host": "", "since": 0.0, "at": 0.0}
+    known |= {"phase": "training", "gradients": 50, "gradients_per_s": 15.0} | changes
+    return Status(processes=processes, **known)
 
 
 def text_of(drawn) -> str:
-    console = Console(file=io.StringIO(), width=100)
+    console = Console(file=io.StringIO(), width=140)
     console.print(drawn)
     return console.file.getvalue()
 
 
-EARLY = Sample(3.0, {"worker-0": worker(0, 10, 1_000_000), "server-0": Totals(applied=20)})
+EARLY = Sample(3.0, {"worker-0": worker(1_000_000)})
 LATE = Sample(
     5.0,
     {
-        "worker-0": worker(0, 30, 5_000_000),
-        "worker-1": worker(1, 20),
-        "server-0": Totals(applied=50, staleness={0: {0: 10, 2: 30}}, bytes_sent=2_000_000),
+        "worker-0": worker(5_000_000),
+        "worker-1": worker(),
+        "server-0": Totals(staleness={0: {0: 10, 2: 30}}, bytes_sent=2_000_000),
         "server-1": Totals(staleness={0: {1: 40}}, bytes_sent=2_000_000),
     },
 )
@@ -56,76 +69,31 @@ LATE = Sample(
 
 def test_the_last_loss_and_accuracy_are_shown():
     last = LATE._replace(quality={"train_loss": 0.51234, "accuracy": 0.9125})
-    assert overview(experiment(), last, EARLY).endswith("training loss 0.5123  ·  accuracy 91.2 %")
+    assert overview(status(), last, EARLY).endswith("training loss 0.5123  ·  accuracy 91.2 %")
 
 
 def test_a_row_says_what_the_worker_reported():
-    assert rows(experiment(), LATE, EARLY) == [
+    assert rows(status(), LATE, EARLY) == [
         (30, 10, 60.0, 30.0, 10.0, 2.0),
         (20, 0, 60.0, 30.0, 10.0, 0.0),
     ]
 
 
-def test_a_worker_of_a_run_that_was_scaled_is_as_far_as_the_others():
-    """It has computed 20 iterations after the first 10, and worker 0 all of 30."""
-    scaled = LATE._replace(not_computed={1: 10})
-    assert [row[:2] for row in rows(experiment(), scaled, EARLY)] == [(30, 0), (30, 0)]
-    assert share_done(experiment(), scaled) == 0.3
-
-
 def test_the_line_above_is_about_all():
-    assert overview(experiment(), LATE, EARLY) == (
+    assert overview(status(), LATE, EARLY) == (
         "5 s  ·  50 gradients (15.0/s)  ·  mean staleness 1.25  ·  servers send 2.0 MB/s"
     )
-
-
-def test_what_was_done_before_a_restart_counts_too():
-    """Worker 1 had done 9 iterations before its process was replaced, all 5 before the checkpoint.
-
-    By hand: 30 + 5 and 20 + 9 + 5 iterations; 50 + 10 gradients, 40 of which since the sample
-    before.
-    """
-    parts = {
-        **LATE.totals_of,
-        "the run until its checkpoint": Totals(iterations={0: 5, 1: 5}, applied=10),
-        "worker-1 before generation 1": Totals(iterations={1: 9}, bytes_sent=10**9),
-    }
-    found = rows(experiment(), LATE._replace(totals_of=parts), EARLY)
-    assert [row[:2] for row in found] == [(35, 1), (34, 0)]
-    line = overview(experiment(), LATE._replace(totals_of=parts), EARLY)
-    assert "60 gradients (20.0/s)" in line
-    assert line.endswith("servers send 2.0 MB/s")
+    alone = overview(status(servers=0, gradients_per_s=None), LATE, EARLY)
+    assert alone == "5 s  ·  50 gradients  ·  mean staleness 1.25  ·  workers send 2.0 MB/s"
 
 
 def test_rates_are_not_negative_after_the_run_has_gone_back():
-    line = overview(experiment(), EARLY._replace(time_s=6.0), LATE)
-    assert "20 gradients (0.0/s)" in line
+    line = overview(status(), EARLY._replace(time_s=6.0), LATE)
     assert line.endswith("servers send 0.0 MB/s")
 
 
-@pytest.mark.parametrize(
-    ("stop", "share"),
-    [
-        ({"iterations": 100}, 0.25),
-        ({"virtual_time_s": 20.0}, 0.25),
-        ({"iterations": 100, "virtual_time_s": 10.0}, 0.5),
-        ({"iterations": 10}, 1.0),
-    ],
-)
-def test_the_share_done(stop, share):
-    assert share_done(experiment(stop=stop), LATE) == share
-
-
-def test_without_a_limit_nobody_knows_the_share():
-    aiming = experiment(
-        task={"kind": "digits-mlp"}, evaluate={"every_s": 1}, stop={"target_accuracy": 0.9}
-    )
-    assert share_done(aiming, LATE) is None
-    assert "%  " not in text_of(picture(aiming, LATE, EARLY)).splitlines()[0]
-
-
 def test_the_picture():
-    lines = text_of(picture(experiment(), LATE, EARLY)).splitlines()
+    lines = text_of(picture(status(share=0.25), LATE, EARLY)).splitlines()
     assert lines[0].split()[-2:] == ["25", "%"]
     assert lines[2].split() == (
         ["worker", "iteration", "lead", "compute", "%", "communicate", "%", "wait", "%", "MB/s"]
@@ -134,12 +102,27 @@ def test_the_picture():
         ["0", "30", "10", "60", "30", "10", "2.0"],
         ["1", "20", "0", "60", "30", "10", "0.0"],
     ]
+    assert "%  " not in text_of(picture(status(), LATE, EARLY)).splitlines()[0]
 
 
 def test_the_picture_of_a_run_on_several_nodes_names_them():
-    nodes = {"worker-0": "one", "worker-1": "two", "server-0": "one"}
-    lines = text_of(picture(experiment(), LATE, EARLY, nodes=nodes)).splitlines()
+    known = status()
+    for process, node in zip(known.processes, ("one", "one", "one", "two"), strict=True):
+        process.node = node
+    lines = text_of(picture(known, LATE, EARLY)).splitlines()
     assert [line.split()[:3] for line in lines[3:]] == [["0", "(one)", "30"], ["1", "(two)", "20"]]
+
+
+def test_checkpoints_restarts_and_what_is_awaited_are_shown():
+    checkpoints = CheckpointStatus(every={}, number=12, time_s=2.0, failure="the disk is full")
+    known = status(
+        time_s=5.0, checkpoints=checkpoints, restarts=2, updates_lost=3, waits_for="worker-1"
+    )
+    survived = (
+        "checkpoint 12, 3 s old  ·  the last one could not be written  ·  2 restarts  ·  "
+        "3 updates lost  ·  waits for worker-1"
+    )
+    assert survived in " ".join(text_of(picture(known, LATE, EARLY)).splitlines())
 
 
 def test_slow_workers_are_named_while_the_run_goes_on():
@@ -153,16 +136,14 @@ def test_slow_workers_are_named_while_the_run_goes_on():
         table[:, 6] = table[:, 4] + np.array([100, 130, 100, 100]) * 10**6
         slow.take("trace", table)
     assert slow.line() == "worker 1: 1.3 times as slow as the others, costs about 0.6 s"
-    assert "slow: worker 1" in text_of(picture(experiment(), LATE, EARLY, slow.line()))
-    survived = "checkpoint 12, 3 s old"
-    assert survived in text_of(picture(experiment(), LATE, EARLY, "", survived)).splitlines()
+    assert "slow: worker 1" in text_of(picture(status(), LATE, EARLY, slow.line()))
     asynchronous = SlowWorkers(experiment(4))
     asynchronous.take("trace", table)
     assert asynchronous.line() == ""
 
 
 def test_nothing_reported_yet():
-    lines = text_of(picture(experiment(), Sample(0.0, {}), Sample(0.0, {}))).splitlines()
+    lines = text_of(picture(status([0, 0]), Sample(0.0, {}), Sample(0.0, {}))).splitlines()
     assert lines[-1].split() == ["1", "0", "0", "0", "0", "0", "0.0"]
 
 
@@ -172,13 +153,16 @@ def test_many_workers_are_shown_by_quantiles():
     assert list(table) == ["least", "25 %", "median", "75 %", "most"]
     assert [row[0] for row in table.values()] == [0, 25, 50, 75, 100]
     assert [row[-1] for row in table.values()] == [0, 25, 50, 75, 100]
-    assert len(text_of(picture(experiment(500), LATE, EARLY)).splitlines()) < 10
+    assert len(text_of(picture(status([0] * 500), LATE, EARLY)).splitlines()) < 10
 
 
 def test_who_is_missing():
-    names = ["server-0", "worker-0", "worker-1"]
-    assert gathering(names, ["server-0"]).plain.endswith("the others: worker-0, worker-1")
-    assert gathering(names, []).plain == "0 of 3 processes have joined; waiting for the others"
+    known = status(servers=1)
+    for process in known.processes:
+        process.state = "missing"
+    assert gathering(known).plain == "0 of 3 processes have joined; waiting for the others"
+    known.processes[0].state = "joined"
+    assert gathering(known).plain.endswith("the others: worker-0, worker-1")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Keeps status.json of a run up to date, in every runtime."""
+"""Says how far a run is, and keeps its status.json up to date, in every runtime."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ _WINDOW: Final = 10  # written statuses over which the rate is averaged
 
 
 class StatusFile:
-    """Writes how far one run is.
+    """Knows how far one run is, and writes it.
 
-    A file that cannot be written is a warning, once; the run goes on.
+    A file that cannot be written is a warning, once; the run continues.
 
     Args:
-        folder: of the run.
+        folder: of the run; None: nothing is written.
         command: which has started the run.
         events: knows the checkpoints of this session.
 
     Attributes:
         elastic: as in `Status`; may be changed.
+        latest: the status that was written last; None: there was none yet.
     """
 
     def __init__(
-        self, folder: Path, command: Command, experiment: Experiment, events: EventLog
+        self, folder: Path | None, command: Command, experiment: Experiment, events: EventLog
     ) -> None:
         self.events, self.elastic = events, ""
         self.folder = folder
+        self.latest: Status | None = None
         self._command, self._experiment = command, experiment
         self._since, self._host = time.time(), socket.gethostname()
         self._known = deque[tuple[float, int]](maxlen=_WINDOW)  # seconds, gradients
@@ -65,7 +67,7 @@ class StatusFile:
         iterations = [each.iteration for each in processes if each.iteration is not None]
         if not iterations:  # of a simulation
             iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
-        status = Status(
+        self.latest = Status(
             command=self._command,
             process=os.getpid(),
             host=self._host,
@@ -86,8 +88,10 @@ class StatusFile:
             resumed_from=recovery.resumed_from,
             elastic=self.elastic,
         )
+        if self.folder is None:
+            return
         try:
-            write_status(self.folder, status)
+            write_status(self.folder, self.latest)
         except OSError as error:
             if not self._has_warned:
                 warn(

@@ -33,8 +33,8 @@ from outpace.experiment.sources import (
 )
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
+from outpace.real.process.rendezvous import Outside
 from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.checkpoints.committed import name_of
@@ -254,8 +254,7 @@ def _run(
             timing=Timing(times),
             resume=None if resumed is None else resumed.point,
             keeper=keeper,
-            status=None if out is None else StatusFile(out, command, experiment, events),
-            events=events,
+            status=StatusFile(out, command, experiment, events),
             **options,
         )
         trackers = trackers_of(experiment, tracking, out, warn_of)

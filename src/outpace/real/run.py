@@ -38,9 +38,9 @@ from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher, suspended_together
 from outpace.real.process.local import LocalLauncher
+from outpace.real.process.rendezvous import Outside
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
@@ -74,8 +74,8 @@ class RealRun:
         timing: takes the times of messages and computations; None: they are dropped.
         resume: where the run goes on; None: it begins.
         keeper: where checkpoints go; None: none are taken.
-        status: where to write how far the run is; None: nowhere.
-        events: the log of what happens to the run; None: none is kept.
+        status: knows and writes how far the run is, and has the log of what happens to it; None:
+            nothing is written.
         copies: True if the processes do not see the folder of the run: the parts of checkpoints are
             copied to it, and back.
         elastic: has processes come and go with the nodes of a cluster; None: they stay.
@@ -104,7 +104,6 @@ class RealRun:
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
         status: StatusFile | None = None,
-        events: EventLog | None = None,
         copies: bool = False,
         elastic: Elastic | None = None,
     ) -> None:
@@ -128,15 +127,14 @@ class RealRun:
         # Before it was scaled, and when (ns of the monotonic clock); None: it trains.
         self._scaled_from: tuple[Experiment, int] | None = None
         self._recovery = Recovery() if resume is None else resume.recovery
-        self.events = EventLog() if events is None else events
+        self.status = status or StatusFile(None, "run", experiment, EventLog())
+        self.events = self.status.events
         self._interruptions = Interruptions(trace, self.events, self._recovery)
-        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events, status)
-        self._status = (
-            None
-            if status is None
-            else StatusOfRun(status, self._recovery, self._interruptions.generations, self.nodes)
-        )
-        self._requests = None if status is None else ScaleRequests(status.folder)
+        generations = self._interruptions.generations
+        self._status = StatusOfRun(self.status, self._recovery, generations, self.nodes)
+        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.status)
+        folder = self.status.folder
+        self._requests = None if folder is None else ScaleRequests(folder)
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
@@ -227,11 +225,6 @@ class RealRun:
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
 
-    @property
-    def waits_for(self) -> str:
-        """What the run waits for, in words; empty if nothing is known."""
-        return "" if self._status is None else self._status.waits_for
-
     def recovery(self) -> Recovery:
         return self._recovery
 
@@ -275,8 +268,7 @@ class RealRun:
             started = [*self.coordinator.servers]
             started += self.coordinator.workers if self._outside is None else []
             self.events.add("launched", role=LAUNCHER, processes=len(started))
-            if self._status is not None:
-                self._status.attach(self.coordinator)
+            self._status.attach(self.coordinator)
             if self._requests is not None:
                 self._requests.attach(self.coordinator)
             if self._watcher is not None:
@@ -352,8 +344,7 @@ class RealRun:
 
     def _begin_anew(self, loss: GroupLost) -> None:
         """End all processes and start others."""
-        if self._status is not None:
-            self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
+        self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
         self._end_attempt(self._present)
         self._recovery.restarts += 1
         restarts = self._recovery.restarts
@@ -413,8 +404,7 @@ class RealRun:
         done = self.totals.iterations
         if coordinator.started:
             self._origin = coordinator.clock.origin
-        if self._status is not None:
-            self._status.restarting(coordinator, why)
+        self._status.restarting(coordinator, why)
         self._interruptions.generations.clear()
         self._end_attempt(present, without)
         self._timing.forget()
@@ -473,8 +463,6 @@ class RealRun:
         if self._closed:
             return
         self._closed = True
-        if self._watcher is not None:
-            self._watcher.close()
         # The error is reported already, or is Ctrl-C: keep the results that are still available.
         try:
             with contextlib.suppress(OutpaceError):

@@ -20,12 +20,11 @@ from outpace.record.timing import PULL, PUSH, SCHEMA, Timing
 from outpace.record.trace import Table
 from outpace.report.explaining.charging import Floats, shared
 from outpace.report.explaining.messages import Requests
-from outpace.report.explaining.servers import LEAST_FACTOR, LEAST_SHARE, answered, stops_in
+from outpace.report.explaining.servers import LEAST_FACTOR, LEAST_SHARE, answered
 
 _MOST_WAITING: Final = 64  # iterations whose requests are not all known
-_KEPT: Final = 256  # iterations among which stops are found
+_KEPT: Final = 256  # iterations whose lengths are known
 _MOST: Final = 2  # servers that are named
-_LOOK_EVERY: Final = 16  # iterations
 _SERVER: Final = SCHEMA.names.index("server")
 _WORKER: Final = SCHEMA.names.index("worker")
 
@@ -54,11 +53,8 @@ class SlowServers:
         self._rows = _Rows(servers, self._workers)
         self._timing = Timing(self._rows.take)
         self._is_lockstep = servers > 0 and is_exact(experiment)
-        error = FAMILY_ERROR / 3
+        error = FAMILY_ERROR / 2
         self._of_work, self._of_way = (Detector(servers, LEAST_FACTOR, error) for _ in range(2))
-        self._whole: deque[tuple[int, Floats]] = deque(maxlen=_KEPT)  # of requests, (M, 1, N)
-        self._rows_judged = self._looked = 0  # `_looked`: how often for stops
-        self._stops: dict[tuple[int, int], float] = {}  # iteration, server -> s that it was late
         self._seen, self._last_sent = 0, float("nan")
         self._lengths: deque[float] = deque(maxlen=_KEPT)  # of iterations, in s
         # Of the server's work (0) and its link (1), while they were slow, by server, shape (2, M):
@@ -87,14 +83,6 @@ class SlowServers:
         # Requests lie in the socket of a busy server: its link cannot be told then.
         links = [period for period in self._of_way.slow_now if period.unit not in named]
         words += [self._words(period, 1) for period in links]
-        named |= {period.unit for period in links}
-        words += [
-            f"server {server}: late by about {late_s:.2g} s in iteration {iteration}"
-            for (iteration, server), late_s in sorted(
-                self._stops.items(), key=lambda stop: stop[1], reverse=True
-            )
-            if server not in named
-        ]
         return "  ·  ".join([each for each in words if each][:_MOST])
 
     def _words(self, period: SlowPeriod, which: int) -> str:
@@ -132,25 +120,7 @@ class SlowServers:
         way = _by_server(requests.under_way, np.nanmin)
         for detector, seconds in ((self._of_work, work), (self._of_way, way)):
             detector.step(iteration, seconds + ignored_s)
-        self._whole.append((iteration, requests.under_way + each_work))
-        self._rows_judged += 1
-        if self._rows_judged % _LOOK_EVERY == 0:
-            self._look_for_stops()
         self._charge(row, np.stack([work, way]), ignored_s)
-
-    def _look_for_stops(self) -> None:
-        """Find the stops among the iterations that are kept.
-
-        The k-th time with an error of FAMILY_ERROR / (k (k + 1)), so that their sum is bounded.
-        """
-        self._looked += 1
-        times = np.concatenate([each for _, each in self._whole], axis=1)
-        longest = np.fmax.reduce(times, axis=2).T
-        rows = np.broadcast_to(np.arange(times.shape[1])[:, None], times.shape[1:])
-        error = FAMILY_ERROR / (self._looked * (self._looked + 1))
-        for row, server in stops_in(times, rows, longest, self._iteration_s, error):
-            late_s = longest[row, server] - float(np.nanmedian(longest[:, server]))
-            self._stops.setdefault((self._whole[row][0], server), late_s)
 
     def _charge(self, row: _Row, times: Floats, ignored_s: float) -> None:
         """Add what servers and links that are slow at present have cost in an iteration.

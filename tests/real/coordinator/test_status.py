@@ -1,4 +1,4 @@
-"""What the status of a real run says that it waits for."""
+"""What the status of a run says."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from outpace.config.reading import experiment_from
+from outpace.engine.status import StatusFile
 from outpace.kernel import Kernel
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 
@@ -57,6 +60,7 @@ def waits(pids: dict[str, int]) -> list[str]:
         state=SimpleNamespace(
             totals=whole,
             totals_of=totals,
+            reported_at=dict.fromkeys(names, 0),
             not_computed={0: 0, 1: 4},  # worker 1 was not there in the first four
             awaited=lambda names: names,
         ),
@@ -70,5 +74,31 @@ def waits(pids: dict[str, int]) -> list[str]:
 
     kernel.spawn(for_a_while(), "the test")
     kernel.run()
-    assert status.waits_for == written[-1]
     return written
+
+
+@pytest.mark.parametrize(
+    ("stop", "share"),
+    [
+        ({"iterations": 100}, 0.25),
+        ({"virtual_time_s": 20.0}, 0.25),
+        ({"iterations": 100, "virtual_time_s": 10.0}, 0.5),
+        ({"iterations": 10}, 1.0),
+        ({"target_accuracy": 0.9}, None),
+    ],
+)
+def test_the_share_done_is_known_if_iterations_or_time_have_a_limit(stop, share):
+    experiment = experiment_from(
+        {
+            "task": {"kind": "digits-mlp"},
+            "workers": 2,
+            "sync": {"kind": "asp"},
+            "evaluate": {"every_s": 1},
+            "stop": stop,
+        },
+        "the test",
+    )
+    file = StatusFile(None, "run", experiment, EventLog())
+    file.write("training", 5.0, Totals(iterations={0: 30, 1: 20}), Recovery())
+    assert file.latest is not None
+    assert file.latest.share == share

@@ -243,3 +243,4 @@ class Reports:
             self._listener.refuse(name, f"its {what} cannot be read: {error}")
             return
         self._run.totals_of[name] = message.totals
+        self._run.reported_at[name] = self._run.kernel.now

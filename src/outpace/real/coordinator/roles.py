@@ -149,6 +149,7 @@ class RunState:
         resume: where the run goes on; None: it begins.
         members: decides what follows when processes are lost.
         totals_of: the sums that each process has reported.
+        reported_at: when each did so the last time, by the kernel's clock.
         plan: of the run, once it is made.
         buffers: worker 0's model buffers, with which all workers begin; None: there are none.
         stop_reason: why the workers must stop; None: they go on.
@@ -173,6 +174,7 @@ class RunState:
         self.members.begin(experiment.workers, self.roles.servers)
         self.announced = Announcements(kernel)
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
+        self.reported_at: dict[str, Time] = {}
         self.plan: Plan | None = None
         self.buffers: Block | None = None
         self.early = False

@@ -26,9 +26,6 @@ class StatusOfRun:
         recovery: the counts of the run, which change while it goes on.
         generations: of processes that were started again, by name; changes, too.
         nodes: returns the nodes of the processes by name, as far as they are known.
-
-    Attributes:
-        waits_for: as in the status that was written last.
     """
 
     def __init__(
@@ -40,12 +37,9 @@ class StatusOfRun:
     ) -> None:
         self._file, self._recovery, self._generations = file, recovery, generations
         self._nodes = nodes
-        self.waits_for = ""
-        self._changed: dict[str, tuple[int, float]] = {}  # name: its last report, and when
 
     def attach(self, coordinator: Coordinator) -> None:
         """Write the status of this attempt, until its kernel is closed."""
-        self._changed.clear()
         coordinator.kernel.spawn(self._keep(coordinator), "the status", daemon=True)
 
     def restarting(self, coordinator: Coordinator, why: str) -> None:
@@ -70,13 +64,11 @@ class StatusOfRun:
         if phase is None:
             phase = _phase(coordinator, processes)
             waits_for = _waits_for(coordinator, phase, processes)
-        self.waits_for = waits_for
         totals = coordinator.state.totals
         self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
         run, roles = coordinator.state, coordinator.roles
-        now_s = seconds(coordinator.kernel.now)
         names = [*coordinator.servers, *coordinator.workers]
         nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
@@ -102,20 +94,19 @@ class StatusOfRun:
                     iteration=None
                     if worker is None
                     else iterations.get(worker, 0) + before.get(worker, 0),
-                    quiet_s=self._quiet_s(name, coordinator, now_s),
+                    quiet_s=_quiet_s(name, coordinator),
                     node=nodes.get(name),
                 )
             )
         return found
 
-    def _quiet_s(self, name: str, coordinator: Coordinator, now_s: float) -> float | None:
-        totals = coordinator.state.totals_of.get(name)
-        if totals is None:
-            return None
-        known = self._changed.get(name)
-        if known is None or known[0] != id(totals):  # each report brings new sums
-            known = self._changed[name] = id(totals), now_s
-        return round(max(0.0, now_s - known[1]), 1)
+
+def _quiet_s(name: str, coordinator: Coordinator) -> float | None:
+    """Return since when the process of this name has not reported; None if it never has."""
+    run, at = coordinator.state, coordinator.state.reported_at.get(name)
+    if at is None or name not in run.totals_of:
+        return None
+    return round(max(0.0, seconds(coordinator.kernel.now - at)), 1)
 
 
 def _phase(coordinator: Coordinator, processes: Sequence[ProcessStatus]) -> Phase:
