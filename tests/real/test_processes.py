@@ -598,20 +598,6 @@ def test_a_script_may_save_for_longer_than_the_time_of_the_run(tmp_path):
     assert (tmp_path / "saved").exists()
 
 
-def test_a_target_ends_a_real_run():
-    result = run(
-        {
-            **DIGITS,
-            "compute": None,
-            "evaluate": {"every_updates": 20},
-            "stop": {"target_accuracy": 0.5, "iterations": 100_000},
-        }
-    )
-    assert max(result.metrics["accuracy"].to_pylist()) >= 0.5
-    assert max(result.summary["iterations"]) < 100_000
-    assert result.summary["time_to_target_s"] <= result.summary["wall_time_s"]
-
-
 def test_evaluations_follow_the_clock():
     result = run({**DIGITS, "evaluate": {"every_s": 0.2}, "stop": {"virtual_time_s": 1.1}})
     first, *times, last = result.metrics["time_s"].to_pylist()

@@ -155,7 +155,7 @@ def serve(
     They have OUTPACE_CONNECT set to the file. A script that calls outpace.attach is started as it
     is, one with DistributedDataParallel by outpace worker.
     """
-    from outpace.real.outside import Outside
+    from outpace.real.process.rendezvous import Outside
     from outpace.tasks import ELSEWHERE
 
     output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,23 +40,22 @@ def cut_off_rule(
     The keyword arguments are those of `make_rule`. Raises ConfigError if the rule cannot be
     made or the model file does not match the run.
     """
-    make = partial(
-        make_rule,
-        settings,
-        node=_nodes(experiment, settings.workers_per_node),
-        seed=experiment.seed,
-        fitting=fitting,
-        truth=truth,
-        say=say,
-        note=note,
-        clock=clock,
-    )
-    if settings.file is None:
-        return make()
-    fitted = load_model(Path(settings.file))
+    fitted = None if settings.file is None else load_model(Path(settings.file))
     try:
-        return make(fitted=fitted)
+        return make_rule(
+            settings,
+            node=_nodes(experiment, settings.workers_per_node),
+            seed=experiment.seed,
+            fitted=fitted,
+            fitting=fitting,
+            truth=truth,
+            say=say,
+            note=note,
+            clock=clock,
+        )
     except ConfigError as error:
+        if settings.file is None:
+            raise
         raise ConfigError(f"{settings.file}: {error}") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from outpace.record.event_log import EventLog, Level
 from outpace.record.recovery import Recovery
@@ -29,21 +29,6 @@ class Stored(Protocol):
     def first(self) -> Sequence[int]: ...
 
 
-class _Group(NamedTuple):
-    """A loss after which all processes begin again.
-
-    at: when. since: what was done from this time on is repeated. anew: scripts that begin anew.
-    """
-
-    servers: Sequence[int]
-    workers: Sequence[int]
-    at: Time
-    number: int  # of the checkpoint
-    since: Time
-    first: int  # iteration
-    anew: int
-
-
 class Interruptions:
     """Notes losses and restarts in the trace, the event log and the counts of a run.
 
@@ -63,7 +48,8 @@ class Interruptions:
         self._rows: list[tuple[int, ...]] = []
         self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
-        self._group: _Group | None = None
+        # Rows of a loss for which all processes begin again, without their ends.
+        self._begins_again: list[tuple[int, ...]] = []
 
     def note(self, event: str, name: str, level: Level = "info", **fields: Any) -> None:
         """Add an event of the present process of this name to the log."""
@@ -125,7 +111,9 @@ class Interruptions:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)
         since = max(point.now, self._began)  # nothing was done between the two
-        self._group = _Group(servers, workers, at, point.number, since, min(point.first), anew)
+        rest = NONE, max(0, at - since), point.number, NONE, NONE, anew or NONE
+        lost = [(NONE, server) for server in servers] + [(worker, NONE) for worker in workers]
+        self._begins_again = [(*one, min(point.first), at, *rest) for one in lost]
         self._recovery.restarts += 1
         self._recovery.updates_lost = updates_lost
         self._events.add(
@@ -140,14 +128,10 @@ class Interruptions:
 
     def began_again(self, now: Time) -> None:
         """The training begins, perhaps again after a loss for which all processes begin again."""
-        loss, self._group, self._began = self._group, None, now
-        if loss is not None:
-            lost = [(NONE, server) for server in loss.servers]
-            lost += [(worker, NONE) for worker in loss.workers]
-            for worker, server in lost:
-                repeated = max(0, loss.at - loss.since)
-                rest = NONE, repeated, loss.number, NONE, NONE, loss.anew or NONE
-                self._add(RESTART, worker, server, loss.first, loss.at, max(now, loss.at), *rest)
+        self._began = now
+        for worker, server, first, lost_at, *rest in self._begins_again:
+            self._add(RESTART, worker, server, first, lost_at, max(now, lost_at), *rest)
+        self._begins_again.clear()
 
     def _add(self, *row: int) -> None:
         self._rows.append(row)

@@ -15,9 +15,8 @@ from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.coordinator.setting import Setting
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
-from outpace.real.outside import Outside
 from outpace.real.process.launcher import ADDRESS, Role
-from outpace.real.process.rendezvous import write_rendezvous
+from outpace.real.process.rendezvous import Outside, write_rendezvous
 from outpace.real.training import Training
 from outpace.support.place import CONNECT
 from outpace.support.words import plural

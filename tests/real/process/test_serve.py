@@ -26,9 +26,8 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.transport import Session, new_keys
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.outside import Outside
 from outpace.real.process import rendezvous
-from outpace.real.process.rendezvous import write_rendezvous
+from outpace.real.process.rendezvous import Outside, write_rendezvous
 from outpace.record.checkpoints import Checkpoints
 from outpace.support import place
 
@@ -195,21 +194,6 @@ def test_a_worker_that_is_started_twice_is_told(served):
 
 
 @pytest.mark.slow
-def test_a_worker_whose_run_ends_under_it_says_so_in_a_line(served):
-    started = served.folder / "started"
-    workers = [served.start(rank, endless=started) for rank in range(2)]
-    while not started.exists():
-        assert all(worker.poll() is None for worker in workers)
-        time.sleep(0.02)
-    served.process.kill()
-    for rank, worker in enumerate(workers):
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 1
-        (line,) = text.splitlines()
-        assert line.startswith(f"error: worker-{rank} lost the co")
-
-
-@pytest.mark.slow
 def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
     workers = [served.start(rank, fail=(1, 3)) for rank in range(2)]
     code, text, summary = served.end()
@@ -274,19 +258,6 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
     assert code == 1
     assert text.startswith("error: worker-0 is lost: ")
     assert summary["status"] == "failed"
-
-
-@pytest.mark.slow
-def test_without_servers_the_death_of_a_worker_started_elsewhere_ends_the_run(serve):
-    served = serve("sync.kind=ssgd")
-    _, first, second = _two_that_train(served)
-    second.kill()
-    code, text, summary = served.end()
-    assert code == 1
-    assert re.search(r"(?m)^error: worker-1 is lost: .*; set checkpoint, for example", text)
-    assert summary["status"] == "failed"
-    first.communicate(timeout=60)
-    assert first.returncode == 1
 
 
 @pytest.fixture
