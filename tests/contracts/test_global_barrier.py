@@ -26,7 +26,7 @@ from outpace.config.reading import experiment_from
 from outpace.engine.losses import rules_about_losses
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
@@ -193,6 +193,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
         experiment=experiment,
         members=Membership(rules_about_losses(experiment, 120.0), [SCHEDULER]),
         resume=None,
+        saving=None,
         rule=None,
         trace=TraceRows(rows_taken.append),
         evaluate=lambda *_: None,

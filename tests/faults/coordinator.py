@@ -11,21 +11,31 @@ from tests.faults.oracle import Violation
 from tests.faults.processes import Judge, Process, ServerProcess, WorkerProcess
 
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync import membership
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.membership import (
+    AllBegin,
     BeginAgain,
+    CheckpointComplete,
+    Confirmed,
+    DeadlinePassed,
     EndRun,
+    Event,
     Fence,
+    Finished,
     Kill,
     Loss,
     Membership,
+    ProcessEnded,
+    ProcessesLost,
     Removed,
     Replace,
     Rules,
     Start,
+    TrainingBegan,
+    WorkerBegan,
 )
+from outpace.sync.membership import Order as MemberOrder
 from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 
 if TYPE_CHECKING:
@@ -76,9 +86,9 @@ class Coordinator:
     def begin(self, stored: Stored | None) -> None:
         """Start all processes, from a checkpoint or from the beginning."""
         cluster, scenario = self._cluster, self._scenario
-        servers = [server_name(server) for server in range(scenario.servers)]
-        self._members.begin(scenario.workers, servers)
-        self._members.started()
+        begin = AllBegin(scenario.workers, scenario.servers, checkpoint=self._checkpoints)
+        self._tell(begin)
+        self._tell(TrainingBegan())
         self._reached: dict[int, dict[str, int]] = {n: {} for n in range(scenario.workers)}
         self._done: set[int] = set()  # workers that have finished, or have left for good
         self._finished: set[int] = set()
@@ -135,12 +145,16 @@ class Coordinator:
             self._note_loss(process.worker)
             process.is_lost = True
         loss = Loss(process.name, "is lost", has_ended=not process.alive)
-        self._do(self._members.lost([loss], self._kernel.now, checkpoint=self._checkpoints))
+        self._tell(ProcessesLost([loss]))
 
     def _note_loss(self, worker: int) -> None:
         oracle = self._cluster.oracle
         leaves = self._scenario.on_loss == "continue" and worker not in self._finished
-        if leaves and worker in oracle.computed and self._members.can_spare(worker):
+        if (
+            leaves
+            and worker in oracle.computed
+            and self._members.table.can_spare(worker_name(worker))
+        ):
             oracle.leaves(worker)
 
     def ended(self, process: Process) -> None:
@@ -149,11 +163,15 @@ class Coordinator:
         def tell() -> None:
             if self._cluster.processes.get(process.name) is process:
                 assert isinstance(process, WorkerProcess)
-                self._do(self._members.process_ended(process.worker, self._kernel.now))
+                self._tell(ProcessEnded(process.worker))
 
         self._after(DETECTED_S, tell)
 
-    def _do(self, orders: Sequence[membership.Order]) -> None:
+    def _tell(self, event: Event) -> None:
+        """Carry out what the membership decides."""
+        self._do(self._members.take(event, self._kernel.now))
+
+    def _do(self, orders: Sequence[MemberOrder]) -> None:
         cluster, oracle = self._cluster, self._cluster.oracle
         for order in orders:
             match order:
@@ -189,12 +207,12 @@ class Coordinator:
                         oracle.ended(reason, self._finished)
                     self.restart_all()  # the user resumes it
                     return
-        if (due := self._members.next_deadline) is not None and orders:
+        if (due := self._members.table.next_deadline) is not None and orders:
             attempt = self.attempt
             self._after(seconds(max(0, due - self._kernel.now)), lambda: self._look(attempt))
 
     def _look(self, attempt: int) -> None:
-        if attempt == self.attempt and self._members.on_time(self._kernel.now):
+        if attempt == self.attempt and self._members.take(DeadlinePassed(), self._kernel.now):
             raise Violation("a wait of the membership has reached its limit")
 
     def _arrived(self, worker: int) -> int:
@@ -212,25 +230,22 @@ class Coordinator:
             judge.fences[name] = Fence(order.generation)
         await judge.settled()
         progress = judge.progress(worker)
-        self._tell(judge, Lost(worker, order.stays))
+        self._put(judge, Lost(worker, order.stays))
         await judge.settled()
         if order.stays:
             progress = judge.progress(worker)
         self.hears(judge, partial(self._confirmed, order, *progress))
 
-    def _tell(self, judge: Judge, lost: Lost) -> None:
+    def _put(self, judge: Judge, lost: Lost) -> None:
         judge.mailbox.put(lost)
 
     def _confirmed(self, order: Replace, watermark: int, clock: int) -> None:
-        worker, now = order.worker, self._kernel.now
         if order.server != SCHEDULER:
-            self._reached[worker][order.server] = watermark
-        self._do(
-            self._members.confirmed(order.server, worker, order.generation, watermark, clock, now)
-        )
+            self._reached[order.worker][order.server] = watermark
+        self._tell(Confirmed(order.server, order.worker, order.generation, watermark, clock))
 
     def _start(self, order: Start) -> None:
-        if self._members.generation(order.worker) == order.generation:
+        if self._members.table.workers[order.worker].generation == order.generation:
             old = self._cluster.processes[worker_name(order.worker)]
             if old.alive and self._scenario.on_loss == "restart":
                 raise Violation(f"{old.name} is started while its old process is alive")
@@ -238,15 +253,15 @@ class Coordinator:
 
     def began(self, process: WorkerProcess) -> None:
         """A worker is ready to begin."""
-        if self._members.is_starting(process.worker):
-            self._members.began(process.worker)
+        if self._members.table.workers[process.worker].is_starting:
+            self._tell(WorkerBegan(process.worker))
 
     # -- the end -------------------------------------------------------------------
 
     def finished(self, process: WorkerProcess) -> None:
         """A worker has done all its iterations, and said so to the servers."""
         if self._cluster.processes.get(process.name) is process:
-            self._members.finished(process.worker)
+            self._tell(Finished(process.name))
             self._finished.add(process.worker)
             self._done.add(process.worker)
             process.may_end = True
@@ -313,6 +328,7 @@ class Coordinator:
             self._stored = Stored(states, frozenset(oracle.may_miss), oracle.updates_lost)
             self._parts = {}
             self._checkpoints += 1
+            self._tell(CheckpointComplete(self._checkpoints))
         elif number == self._planner.number and self._planner.is_open:
             self._parts[shard] = state
 
@@ -343,7 +359,9 @@ class Coordinator:
     def let_hear(self, judge: Judge) -> None:
         """Tell a judge which generations of workers it hears when it starts."""
         for worker in range(self._scenario.workers):
-            judge.fences[worker_name(worker)] = Fence(self._members.generation(worker))
+            judge.fences[worker_name(worker)] = Fence(
+                self._members.table.workers[worker].generation
+            )
 
     def _order(self, judge: Judge, order: Callable[[Any], Any]) -> None:
         due = self._kernel.now + nanoseconds(self._cluster.draw.uniform(0.001, 0.01))

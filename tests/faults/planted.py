@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -18,13 +19,23 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Fence, Kill, Loss, Membership, Start
-from outpace.sync.membership.machine import Phase
+from outpace.sync.membership import (
+    Confirmed,
+    Fence,
+    Kill,
+    Phase,
+    ProcessesLost,
+    Role,
+    Start,
+    Table,
+    decide,
+)
 from outpace.sync.messages import Lost, Rejoin
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller
 from outpace.sync.shard import Shard
 
+MEMBERSHIP: Final = sys.modules[decide.__module__]
 Planted: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 
@@ -64,10 +75,10 @@ def _forgets_only_at_rejoin(on_lost: Any) -> Any:
     return wrong
 
 
-def _tells_all_but_one(tell: Any) -> Any:
+def _tells_all_but_one(put: Any) -> Any:
     def wrong(self: Coordinator, judge: Judge, lost: Lost) -> None:
         if judge.name != "server-0":
-            tell(self, judge, lost)
+            put(self, judge, lost)
 
     return wrong
 
@@ -80,50 +91,61 @@ def _ignores_comeback(take: Any) -> Any:
     return wrong
 
 
-def _orders(name: str, change: Callable[[Any], list[Any]]) -> Planted:
-    """Each order that the membership returns is replaced by these."""
+def _deciding(name: str, change: Callable[[Any], list[Any]]) -> Planted:
+    """Each order that a function of the membership returns is replaced by these."""
 
-    def made(method: Any) -> Any:
-        def wrong(self: Membership, *args: Any, **named: Any) -> list[Any]:
-            return [order for each in method(self, *args, **named) for order in change(each)]
+    def made(function: Any) -> Any:
+        def wrong(*args: Any) -> Any:
+            table, orders = function(*args)
+            return table, [order for each in orders for order in change(each)]
 
         return wrong
 
-    return _instead(Membership, name, made)
+    return _instead(MEMBERSHIP, name, made)
 
 
 def _unless_finished(lost: Any) -> Any:
     """The membership does nothing about the loss of a worker that has finished."""
 
-    def wrong(self: Membership, losses: Sequence[Loss], *args: Any, **named: Any) -> list[Any]:
-        (loss,) = losses
-        finished = [known.name for known in self._workers if known.phase is Phase.FINISHED]
-        return [] if loss.name in finished else lost(self, losses, *args, **named)
+    def wrong(table: Table, event: ProcessesLost, now: int) -> Any:
+        (loss,) = event.losses
+        if table.role(loss.name).phase is Phase.FINISHED:
+            return table, []
+        return lost(table, event, now)
 
     return wrong
 
 
 def _starts_after_one_answer(confirmed: Any) -> Any:
-    def wrong(
-        self: Membership, server: str, worker: int, generation: int, mark: int, clock: int, now: int
-    ) -> Any:
-        known = self._workers[worker]
+    def wrong(table: Table, event: Confirmed, now: int) -> Any:
+        known, server = table.workers[event.worker], event.server
         if known.phase is not Phase.FENCING:
             if server not in known.unconfirmed:
-                return []
-        elif server in self._servers and generation == known.generation:
-            known.reached = dict.fromkeys(self._servers, (mark, clock))
-            known.unconfirmed = {server}
-        return confirmed(self, server, worker, generation, mark, clock, now)
+                return table, []
+        elif server in table.server_names and event.generation == known.generation:
+            reached = dict.fromkeys(table.server_names, (event.watermark, event.clock))
+            known = replace(known, reached=reached, unconfirmed=frozenset([server]))
+            table = table.having(known)
+        return confirmed(table, event, now)
 
     return wrong
 
 
-def _lowest_of_servers(started: Any) -> Any:
-    def wrong(self: Membership, known: Any, now: int) -> Any:
+def _lowest_of_servers(fenced: Any) -> Any:
+    def wrong(table: Table, known: Role, now: int) -> Any:
         lowest = min((max(1 + m, c) for m, c in known.reached.values()), default=0)
-        orders = started(self, known, now)
-        return [replace(each, first=lowest) if isinstance(each, Start) else each for each in orders]
+        table, orders = fenced(table, known, now)
+        return table, [
+            replace(each, first=lowest) if isinstance(each, Start) else each for each in orders
+        ]
+
+    return wrong
+
+
+def _believed_to_have_ended(lost: Any) -> Any:
+    def wrong(table: Table, event: ProcessesLost, now: int) -> Any:
+        losses = [replace(each, has_ended=True) for each in event.losses]
+        return lost(table, replace(event, losses=losses), now)
 
     return wrong
 
@@ -235,7 +257,7 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "shards ignore that a worker is lost": lambda: patch.object(Shard, "_on_lost", lambda *_: []),
     "one server is not told that a worker is lost": _instead(
-        Coordinator, "_tell", _tells_all_but_one
+        Coordinator, "_put", _tells_all_but_one
     ),
     "pulls of a lost worker are forgotten only when it is back": _instead(
         Shard, "_on_lost", _forgets_only_at_rejoin
@@ -247,28 +269,22 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "a scheduler ignores that a worker is back": _instead(_Scheduler, "_take", _ignores_comeback),
     "the loss of a worker that has finished is told to nobody": _instead(
-        Membership, "lost", _unless_finished
+        MEMBERSHIP, "_lost", _unless_finished
     ),
     "a process begins when one server has answered": _instead(
-        Membership, "confirmed", _starts_after_one_answer
+        MEMBERSHIP, "_confirmed", _starts_after_one_answer
     ),
     "a process begins before the one whose place it takes has ended": _instead(
-        Membership,
-        "lost",
-        lambda lost: (
-            lambda self, losses, *args, **named: lost(
-                self, [replace(each, has_ended=True) for each in losses], *args, **named
-            )
-        ),
+        MEMBERSHIP, "_lost", _believed_to_have_ended
     ),
     "a process begins at the lowest iteration over the servers": _instead(
-        Membership, "_started_if_fenced", _lowest_of_servers
+        MEMBERSHIP, "_fenced", _lowest_of_servers
     ),
-    "a process that stands still is not killed": _orders(
-        "lost", lambda order: [] if isinstance(order, Kill) else [order]
+    "a process that stands still is not killed": _deciding(
+        "_lost", lambda order: [] if isinstance(order, Kill) else [order]
     ),
     "gradients that are lost are not counted": lambda: patch.object(
-        Membership, "_lost_of", lambda *_: 0
+        MEMBERSHIP, "_count_lost", lambda _, worker: (worker, 0)
     ),
     "a run ends without the parameters of its servers": lambda: patch.object(
         Coordinator, "_end_if_over", _ends_without_asking

@@ -69,7 +69,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state
-from outpace.sync.membership import Membership
+from outpace.sync.membership import Membership, TrainingBegan
 from outpace.sync.messages import SCHEDULER, Done, Leave, Pause, Pull, Rejoin, WireMessage
 
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4
@@ -114,7 +114,7 @@ _OF_CHECKPOINTS = CheckpointPart | NotSaved
 class VirtualClock:
     """Takes the place of the real clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: None = None) -> None:
         self.origin = self.now = self.first_ns = self.read_ns = self.after_ns = 0
         self.stood_still_s = 0.0
 
@@ -298,13 +298,13 @@ class FuzzedCoordinator:
         transport: Any = parts.transport
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
-        self._names = [*parts.run.roles.workers, *parts.run.roles.servers]
+        self._names = [*parts.run.workers, *parts.run.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name))
         parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
         parts.checkpoints.prepare(first=True)
-        parts.run.members.started()
+        parts.run.members.take(TrainingBegan(), 0)
         parts.architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
         parts.checkpoints.start()
@@ -439,7 +439,7 @@ class FuzzedCoordinator:
             return
         if isinstance(message, WorkerReplaced):
             message.worker = draw.randrange(WORKERS)
-            message.generation = parts.run.members.generation(message.worker)
+            message.generation = parts.run.table.workers[message.worker].generation
         elif parts.checkpoints is not None and parts.checkpoints._open is not None:
             message.number = parts.checkpoints._open.number
 
@@ -451,8 +451,7 @@ class FuzzedCoordinator:
         present = checkpoints._open
         return (
             repr(sorted(parts.run.totals_of.items())),
-            sorted(parts.run.roles.left),
-            repr(parts.run.members._workers),
+            repr(parts.run.table),
             repr(vars(checkpoints._planner)),
             None if present is None else (present.number, sorted(present.parts)),
         )

@@ -22,7 +22,17 @@ from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Loss, Membership, Replace, Rules
+from outpace.sync.membership import (
+    AllBegin,
+    Confirmed,
+    Loss,
+    Membership,
+    ProcessesLost,
+    Replace,
+    Rules,
+    TrainingBegan,
+    WorkerBegan,
+)
 from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, worker_name
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -76,8 +86,8 @@ class Fuzzed:
         self._incoming = Incoming(7, 0, lambda _: ("float32", 2))
         self._serial = 0
         self._members = Membership(Rules(hopeless_s=1e9))
-        self._members.begin(WORKERS, ["server-0", "server-1"])
-        self._members.started()
+        self._members.take(AllBegin(WORKERS, 2), 0)
+        self._members.take(TrainingBegan(), 0)
         self._planner = CutPlanner(["server-0", "server-1"], exact=self._draw.random() < 0.5)
 
     # -- the machines --------------------------------------------------------------
@@ -108,19 +118,20 @@ class Fuzzed:
         self._now += 1
         if draw.random() < 0.5:
             worker = draw.randrange(WORKERS)
-            orders = members.lost([Loss(worker_name(worker), "is lost")], self._now)
+            lost = ProcessesLost([Loss(worker_name(worker), "is lost")])
+            orders = members.take(lost, self._now)
             asked = [order for order in orders if isinstance(order, Replace)]
             if asked and draw.random() < 0.7:
                 message.worker, message.generation = worker, asked[0].generation
         name = draw.choice(("server-0", "server-1", "server-7"))
         values = message.worker, message.generation, message.watermark, message.clock
         for worker in range(WORKERS):
-            if members.is_starting(worker):
-                members.began(worker)
+            if members.table.workers[worker].is_starting:
+                members.take(WorkerBegan(worker), self._now)
         self._try(
             "membership",
-            lambda: repr(members._workers),
-            lambda: members.confirmed(name, *values, self._now),
+            lambda: repr(members.table),
+            lambda: members.take(Confirmed(name, *values), self._now),
         )
 
     def _plan(self, message: NotSaved | VersionReached) -> None:

@@ -77,7 +77,7 @@ def test_servers_listen_at_the_address_of_their_machine():
     endpoints = {}
     try:
         run.run()
-        endpoints = {name: joined.endpoint for name, joined in run.coordinator.roles.joined.items()}
+        endpoints = {name: joined.endpoint for name, joined in run.coordinator.state.joined.items()}
     finally:
         run.close()
     assert run.totals.iterations == {0: 3, 1: 3}

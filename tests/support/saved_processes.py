@@ -15,7 +15,7 @@ from tests.support.checkpoints import METRICS, Keeper
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
 from outpace.real.background import do_now
-from outpace.real.coordinator.roles import Roles, RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.peer_models import PeerModels
@@ -27,6 +27,7 @@ from outpace.real.net.messages import Plan
 from outpace.record.checkpoints import Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
+from outpace.sync.messages import server_name, worker_name
 
 
 class SavedProcesses(SimpleNamespace):
@@ -62,10 +63,12 @@ class SavedProcesses(SimpleNamespace):
             del usual["stop"]
         self.folder, self.experiment = folder, experiment_from({**usual, **data}, "the test")
         servers = self.experiment.servers_in_run
-        self.roles = Roles(servers, self.experiment.workers)
+        self.servers = [server_name(server) for server in range(servers)]
+        self.workers = [worker_name(worker) for worker in range(self.experiment.workers)]
+        self.numbers = {name: worker for worker, name in enumerate(self.workers)}
         bounds = [elements * n // max(1, servers) for n in range(max(1, servers) + 1)]
         self.plan = Plan([], [], layers=[elements], bounds=bounds, dtype="float32", digest="")
-        self.totals_of = {name: Totals() for name in self.roles.servers + self.roles.workers}
+        self.totals_of = {name: Totals() for name in self.servers + self.workers}
         self.keeper, self.kernel = Keeper(folder), Kernel()
         self.setting = SimpleNamespace(saving=Saving(self.keeper, self.complete), copies=copies)
         self.told: list[tuple[str, Any]] = []

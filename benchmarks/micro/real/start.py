@@ -51,7 +51,7 @@ def print_phases(workers: int, servers: int) -> None:
 
         async def look() -> None:
             for names in (coordinator.servers, coordinator.workers):
-                while not coordinator.roles.joined.keys() >= set(names):
+                while not coordinator.state.joined.keys() >= set(names):
                     await coordinator.kernel.sleep(0.002)
                 stamps.append(time.monotonic())
 

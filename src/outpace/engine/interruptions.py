@@ -87,6 +87,18 @@ class Interruptions:
         lost = self._lost.pop(worker, now)
         self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
 
+    def scaled(self, before: tuple[int, int], after: tuple[int, int], took_s: float) -> None:
+        """All processes have begun again with other numbers of workers and servers, and train."""
+        self._recovery.scalings.append(after)
+        self._events.add(
+            "scaled",
+            workers=after[0],
+            servers=after[1],
+            workers_before=before[0],
+            servers_before=before[1],
+            took_s=took_s,
+        )
+
     def group_lost(
         self,
         why: str,

@@ -21,6 +21,7 @@ from outpace.support.paths import absolute_target, with_paths
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
+from outpace.sync.membership import AskedToScale
 from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
 
@@ -72,7 +73,7 @@ class RealControl(Control):
         """
         if self._is_repeated:
             return "the run was asked for these numbers before it began again from a checkpoint"
-        return self._coordinator.scaling.scale(servers, workers)
+        return self._coordinator.scaling.scale(AskedToScale(workers, servers))
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

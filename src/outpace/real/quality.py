@@ -157,7 +157,7 @@ class Quality:
     @property
     def layout(self) -> str:
         """Names and shapes of the parameters, as worker 0 has sent them."""
-        first = self._coordinator.roles.joined.get(self._coordinator.workers[0])
+        first = self._coordinator.state.joined.get(self._coordinator.workers[0])
         return "" if first is None else first.layout
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,9 +29,9 @@ from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
-from outpace.real.coordinator.recovery.survival import GroupLost
-from outpace.real.coordinator.roles import machines_of
-from outpace.real.coordinator.scaling import BeginWith, ScaleRequests
+from outpace.real.coordinator.recovery.survival import AttemptOver, with_numbers
+from outpace.real.coordinator.run_state import machines_of
+from outpace.real.coordinator.scaling import ScaleRequests
 from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
@@ -53,8 +52,13 @@ from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, seconds
-from outpace.support.words import plural
-from outpace.sync.membership import Membership
+from outpace.sync.membership import (
+    AttemptFailed,
+    BeginAgain,
+    CheckpointComplete,
+    EndRun,
+    Membership,
+)
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 LEASE_S: Final = 10.0
@@ -123,9 +127,6 @@ class RealRun:
         self._resume = resume
         self._present = experiment  # with the numbers of workers and servers that there are now
         self._most_workers = experiment.workers  # at any time
-        self._asked: tuple[BeginWith, Experiment] | None = None  # not trained with yet; before
-        # Before it was scaled, and when (ns of the monotonic clock); None: it trains.
-        self._scaled_from: tuple[Experiment, int] | None = None
         self._recovery = Recovery() if resume is None else resume.recovery
         self.status = status or StatusFile(None, "run", experiment, EventLog())
         self.events = self.status.events
@@ -166,6 +167,7 @@ class RealRun:
             interruptions=self._interruptions,
             on_start=self._has_begun,
             on_log=self._quality.log,
+            on_answer=self._answer,
             address=address,
             warn=warn,
             timing=self._timing,
@@ -188,6 +190,7 @@ class RealRun:
             recovery=self._recovery,
         )
         self._keeper.commit(taken, self._quality.metrics_until(taken, saved))
+        self.coordinator.survival.tell(CheckpointComplete(taken.number))
 
     def _new_attempt(self) -> Attempt:
         """Return an attempt with the present numbers of workers and servers."""
@@ -196,7 +199,6 @@ class RealRun:
         attempt = Attempt(setting, self._training, self._outside, self._files, self._origin)
         coordinator = attempt.coordinator
         self._quality.attach(coordinator)
-        self._scaled_from = None
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt
@@ -221,7 +223,7 @@ class RealRun:
 
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
-        first = self.coordinator.roles.joined.get(self._attempt.workers[0])
+        first = self.coordinator.state.joined.get(self._attempt.workers[0])
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
 
@@ -231,7 +233,7 @@ class RealRun:
     def nodes(self) -> Mapping[str, str]:
         if self._outside is None:
             return self.launcher.nodes
-        return machines_of(self.coordinator.roles.joined)
+        return machines_of(self.coordinator.state.joined)
 
     def files_written(self) -> Mapping[int, Collection[str]]:
         return self.coordinator.reports.files_written
@@ -245,10 +247,8 @@ class RealRun:
         now = 0 if self._resume is None else self._resume.now
         if coordinator.snapshots.final is not None:
             now = coordinator.snapshots.final[1].now
-        elif coordinator.started:
+        elif coordinator.started or self._origin is not None:
             now = coordinator.clock.now
-        elif self._origin is not None:
-            now = time.monotonic_ns() - self._origin
         processor = {} if self._processor is None else {"processor": self._processor}
         return {"wall_time_s": seconds(now), **processor}
 
@@ -268,94 +268,75 @@ class RealRun:
             started = [*self.coordinator.servers]
             started += self.coordinator.workers if self._outside is None else []
             self.events.add("launched", role=LAUNCHER, processes=len(started))
-            self._status.attach(self.coordinator)
-            if self._requests is not None:
-                self._requests.attach(self.coordinator)
-            if self._watcher is not None:
-                self._watcher.attach(self.coordinator, begins_again=self._resume is not None)
+            for each in (self._status, self._requests, self._watcher):
+                if each is not None:
+                    each.attach(self.coordinator)
             if self._watch is not None:
                 self._watch(self)
             try:
                 with suspended_together(self.launcher, self._log):
                     self.coordinator.run()
                 return
-            except BeginWith as asked:
-                self._begin_with(asked)
-            except (RunError, ConfigError) as error:
-                if self._asked is not None:
-                    self._take_back(error)
-                elif isinstance(error, GroupLost):
-                    self._begin_again(error)
-                else:
+            except AttemptOver as over:
+                for loss in over.order.lost:
+                    self._interruptions.note("lost", loss.name, "warning", why=str(over))
+                if isinstance(over.order, EndRun):
                     raise
+                order, then = over.order, over.then
+            except (RunError, ConfigError) as error:
+                failed = AttemptFailed(str(error))
+                (first, *then) = self._setting.members.take(failed, self.coordinator.kernel.now)
+                if not isinstance(first, BeginAgain):
+                    raise
+                order = first
+            self._begin_again(order)
+            self.coordinator.survival.carry_out(then)
 
-    def _begin_again(self, loss: GroupLost) -> None:
-        """End all processes and start all again, as it was decided; raise the loss if the run ends.
-
-        With `continue`, lost workers or servers do not begin again.
-        """
-        for name in loss.names:
-            self._interruptions.note("lost", name, "warning", why=str(loss))
-        order, coordinator, before = loss.order, self.coordinator, self._present
-        if order is None:
-            raise loss
-        if not order.checkpoint:
-            self._begin_anew(loss)
+    def _begin_again(self, order: BeginAgain) -> None:
+        """End all processes and start as many again as it was decided."""
+        before, coordinator = self._present, self.coordinator
+        if order.lost and not order.checkpoint:
+            self._status.restarting(coordinator, f"all processes to begin again: {order.why}")
+            self._end_attempt(before)
+            self._recovery.restarts += 1
+            restarts = self._recovery.restarts
+            self.events.add("begin-anew", "warning", cause=order.why, restarts=restarts)
+            self._log(f"{order.why}; nothing was trained yet, so all processes are started again")
+            self._attempt = self._new_attempt()
             return
-        left = replace(
-            before,
-            workers=before.workers - len({*order.without}.intersection(coordinator.workers)),
-            servers=before.servers - len({*order.without}.intersection(coordinator.servers)),
-        )
-        origin = coordinator.clock.origin if coordinator.started else self._origin
         lost_at = 0 if self._resume is None else self._resume.now
-        if origin is not None:
-            lost_at = (
-                time.monotonic_ns()
-                - origin
-                - coordinator.roles.lost_for(loss.names, coordinator.kernel.now)
+        if coordinator.started or self._origin is not None:
+            lost_at = min((loss.since for loss in order.lost), default=0)
+        servers = order.servers or before.servers  # 0 without servers
+        present = replace(before, workers=order.workers, servers=servers)
+        if not order.lost:
+            self._log(order.why)
+            why = "all processes to begin again with other numbers"
+            point, unrepeated = self._go_back(present, why, order.elsewhere)
+            self._recovery.updates_lost = point.recovery.updates_lost + unrepeated
+        else:
+            point, unrepeated = self._go_back(present, f"all processes to begin again: {order.why}")
+            names, scripts = [loss.name for loss in order.lost], point.checkpoint.index.anew
+            self._interruptions.group_lost(
+                order.why,
+                [n for n, name in enumerate(coordinator.servers) if name in names],
+                [n for n, name in enumerate(coordinator.workers) if name in names],
+                lost_at,
+                point,
+                point.recovery.updates_lost + unrepeated,
+                len(scripts),
             )
-        point, unrepeated = self._go_back(left, f"all processes to begin again: {loss}")
-        self._interruptions.group_lost(
-            str(loss),
-            [n for n, name in enumerate(coordinator.servers) if name in loss.names],
-            [n for n, name in enumerate(coordinator.workers) if name in loss.names],
-            lost_at,
-            point,
-            point.recovery.updates_lost + unrepeated,
-            len(point.checkpoint.index.anew),
-        )
-        self._log(
-            f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})"
-            f"{self._numbers_if_others(before)}"
-        )
-        if scripts := point.checkpoint.index.anew:
-            self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")
+            has = with_numbers((before.workers, before.servers_in_run), present)
+            where = f"{point.checkpoint.name} ({_iterations(point)})"
+            self._log(f"{order.why}; the run goes on from {where}{has}")
+            if scripts:
+                self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")
         self._attempt = self._new_attempt()
 
-    def _numbers_if_others(self, before: Experiment) -> str:
-        """Return how many workers and servers begin, if others did before, as the end of a line."""
-        found = [
-            plural(getattr(self._present, kind), kind.removesuffix("s"))
-            for kind in ("workers", "servers")
-            if getattr(self._present, kind) != getattr(before, kind)
-        ]
-        return f" with {' and '.join(found)}" if found else ""
-
-    def _begin_anew(self, loss: GroupLost) -> None:
-        """End all processes and start others."""
-        self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
-        self._end_attempt(self._present)
-        self._recovery.restarts += 1
-        restarts = self._recovery.restarts
-        self.events.add("begin-anew", "warning", cause=str(loss), restarts=restarts)
-        self._log(f"{loss}; nothing was trained yet, so all processes are started again")
-        self._attempt = self._new_attempt()
-
-    def _end_attempt(self, present: Experiment, without: Collection[str] = ()) -> None:
+    def _end_attempt(self, present: Experiment, elsewhere: Collection[str] = ()) -> None:
         """End all processes. Keep the places on a cluster of those that begin again.
 
-        without: names of roles that begin again at other places.
+        elsewhere: names of roles that begin again at other places.
         """
         attempt = self._attempt
         if attempt.coordinator.started:
@@ -366,36 +347,16 @@ class RealRun:
         attempt.close()
         roles = {*map(worker_name, range(present.workers))}
         roles |= {*map(server_name, range(present.servers_in_run))}
-        attempt.launcher.keep_only(roles - {*without})
-
-    # -- other numbers of workers and servers ---------------------------------------------
-
-    def _begin_with(self, asked: BeginWith) -> None:
-        """End all processes, and go on from the last checkpoint with other numbers of them."""
-        before, coordinator = self._present, self.coordinator
-        if coordinator.started:  # else there is no room for the numbers of before
-            self._asked = asked, before
-        self._log(str(asked))
-        workers, servers = asked.workers or before.workers, asked.servers or before.servers
-        self._go_over(replace(before, workers=workers, servers=servers), asked.without)
-        since = coordinator.kernel.now - asked.since
-        self._scaled_from = before, time.monotonic_ns() - since
-
-    def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
-        """Go on from the last checkpoint with these numbers. without: see `_end_attempt`."""
-        why = "all processes to begin again with other numbers"
-        point, unrepeated = self._go_back(present, why, without)
-        self._recovery.updates_lost = point.recovery.updates_lost + unrepeated
-        self._attempt = self._new_attempt()
+        attempt.launcher.keep_only(roles - {*elsewhere})
 
     def _go_back(
-        self, present: Experiment, why: str, without: Collection[str] = ()
+        self, present: Experiment, why: str, elsewhere: Collection[str] = ()
     ) -> tuple[ResumePoint, int]:
         """End all processes, and go back to the last checkpoint with these numbers.
 
         Args:
             why: what the run waits for, for its status.
-            without: see `_end_attempt`.
+            elsewhere: see `_end_attempt`.
 
         Returns:
             The checkpoint, and the iterations since then that scripts will not repeat.
@@ -406,7 +367,7 @@ class RealRun:
             self._origin = coordinator.clock.origin
         self._status.restarting(coordinator, why)
         self._interruptions.generations.clear()
-        self._end_attempt(present, without)
+        self._end_attempt(present, elsewhere)
         self._timing.forget()
         if coordinator.started or before is None:
             assert keeper is not None
@@ -421,43 +382,18 @@ class RealRun:
     def _has_begun(self) -> None:
         """The time of the run has begun, and the processes are told to train."""
         coordinator, now = self.coordinator, self.coordinator.clock.now
+        self._most_workers = max(self._most_workers, self._present.workers)
         self.events.add("training", time_s=seconds(now))
         self._interruptions.began_again(now)
         if self._control is not None:
             RealControl(self._present, coordinator, self._acted_until).begin(self._control)
-        if self._scaled_from is not None:
-            self._note_scaled(*self._scaled_from)
-            self._scaled_from = None
 
-    def _note_scaled(self, before: Experiment, begun: int) -> None:
-        """The run trains with other numbers of processes than before, which were asked for."""
-        asked, self._asked = self._asked, None
-        present, took_s = self._present, seconds(time.monotonic_ns() - begun)
-        self._most_workers = max(self._most_workers, present.workers)
-        self._recovery.scalings.append((present.workers, present.servers_in_run))
-        self.events.add(
-            "scaled",
-            workers=present.workers,
-            servers=present.servers_in_run,
-            workers_before=before.workers,
-            servers_before=before.servers_in_run,
-            took_s=took_s,
-        )
-        has = self._numbers_if_others(before) or " with as many processes as before"
-        said = f"the run goes on{has}, after {took_s:.2f} s"
-        self._log(said)
-        if asked is not None and asked[0].told is not None:
-            asked[0].told(is_done=True, text=said)
-
-    def _take_back(self, error: OutpaceError) -> None:
-        """Go on with the numbers of before: processes of the others have not become ready."""
-        assert self._asked is not None
-        (asked, before), self._asked = self._asked, None
-        said = f"the run stays as it was: {error}"
-        self._log(said)
-        self._go_over(before)
-        if asked.told is not None:
-            asked.told(is_done=False, text=said)
+    def _answer(self, asker: str, text: str, is_done: bool) -> None:
+        """Answer a request for other numbers of processes, whoever has asked."""
+        if self._requests is not None:
+            self._requests.answer(asker, text, is_done=is_done)
+        if self._watcher is not None:
+            self._watcher.answer(asker, text, is_done=is_done)
 
     def close(self) -> None:
         if self._closed:

@@ -24,9 +24,8 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.computing import Body
 from outpace.simulation.executors.gradients import Gradients
+from outpace.simulation.faults.failing import Failures
 from outpace.simulation.faults.held_rows import HeldRows
-from outpace.simulation.faults.peer_failures import PeerFailures
-from outpace.simulation.faults.server_failures import ServerFailures
 from outpace.simulation.life import Life
 from outpace.simulation.measured import with_measured_times
 from outpace.simulation.peer_checkpoints import PeerSaving
@@ -154,15 +153,14 @@ class _Composition:
         return parameter_block(initial, self._optimizer, layers=layers)
 
     def _with_servers(self, body: Body, new_block: Callable[[int, Block], ParameterBlock]) -> None:
-        run, exchange = self.run, Servers(self.run, self.workload, new_block)
-        life = Life(run)
-        if run.experiment.faults is not None:
-            life = ServerFailures(run, exchange, self.held, self.events, simulation_of)
-        run.compose(body, exchange, life, ServerSaving)
+        exchange = Servers(self.run, self.workload, new_block)
+        self.run.compose(body, exchange, self._life(exchange), ServerSaving)
 
     def _with_peers(self, body: Body, models: PeerModels) -> None:
-        run, exchange = self.run, Peers(self.run, models)
-        life = Life(run)
-        if run.experiment.faults is not None:
-            life = PeerFailures(run, exchange, self.held, self.events, simulation_of)
-        run.compose(body, exchange, life, PeerSaving)
+        exchange = Peers(self.run, models)
+        self.run.compose(body, exchange, self._life(exchange), PeerSaving)
+
+    def _life(self, exchange: Servers | Peers) -> Life:
+        if self.run.experiment.faults is None:
+            return Life(self.run)
+        return Failures(self.run, exchange, self.held, self.events, simulation_of)

@@ -15,7 +15,7 @@ from outpace.record.recovery import Recovery
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.saving import Kept
+    from outpace.simulation.faults.held_rows import Kept
     from outpace.simulation.virtual import VirtualRun
     from outpace.sync.checkpoint.state import ShardState
 
@@ -67,12 +67,10 @@ class Life:
     Attributes:
         keeps_in_memory: True if checkpoints are taken without a folder, too.
         is_down: True while all processes are about to begin again.
-        last_checkpoint: from which all processes would begin again; None: there is none.
         gone: workers that are lost and have not begun again.
     """
 
     keeps_in_memory = is_down = False
-    last_checkpoint: Kept | None = None
     gone: Collection[int] = ()
 
     def __init__(self, run: VirtualRun) -> None:

@@ -24,7 +24,7 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.saving import Kept
+    from outpace.simulation.faults.held_rows import Kept
     from outpace.simulation.peers import Peers
     from outpace.simulation.scripts.collectives.run import Followed
     from outpace.simulation.virtual import VirtualRun
@@ -77,7 +77,9 @@ class PeerSaving(Saving):
             self._write(self._exchange.state(dict.fromkeys(self._workers, 0), self._initial))
         elif life.keeps_in_memory and point is not None:  # from this checkpoint
             own = [state for state in point.own_states() if state is not None]
-            life.last_checkpoint = life.kept(self._number, [point.state(0)], own)
+            kept = life.kept(self._number, [point.state(0)], own)
+            assert kept is not None
+            life.keep(kept, 0)
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""

@@ -15,7 +15,7 @@ from outpace.simulation.collective.all_reduces import SimulatedAllReduces, Simul
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.faults.saving import Kept
+from outpace.simulation.faults.held_rows import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_parameters import PeerModels

@@ -19,7 +19,7 @@ from outpace.sync.messages import server_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.saving import Kept
+    from outpace.simulation.faults.held_rows import Kept
     from outpace.simulation.servers import Servers
     from outpace.simulation.virtual import VirtualRun
 
@@ -67,7 +67,9 @@ class ServerSaving(Saving):
             self._begin_at(0)
         elif self._life.keeps_in_memory:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]
-            self._life.last_checkpoint = self._life.kept(self._planner.number, states)
+            kept = self._life.kept(self._planner.number, states)
+            assert kept is not None
+            self._life.keep(kept, 0)
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the shards of the last checkpoint; the one under way is given up."""

@@ -24,14 +24,14 @@ from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.cutting_off import CutOffs
-from outpace.simulation.faults.saving import Kept
+from outpace.simulation.faults.held_rows import Kept
 from outpace.simulation.in_parts import Parts
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.sync.checkpoint.state import scheduler_state
-from outpace.sync.messages import SCHEDULER, Leave, Pause, server_name
+from outpace.sync.messages import SCHEDULER, Leave, Lost, Pause, server_name
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
@@ -139,8 +139,13 @@ class Servers(Exchange[ServerSaving]):
             program = server_program(self._experiment, look)(self._server_node(name, server))
             self._run.life.spawn(name, program, daemon=True)
         self._spawn_scheduler(rule)
+        gone = self._run.life.gone
+        for worker in gone:
+            for name in self._listeners:
+                self._run.network.join(name).mailbox.put(Lost(worker, stays=False))
         for worker in range(self._experiment.workers):
-            self.start_worker(worker, None if first is None else first[worker])
+            if worker not in gone:
+                self.start_worker(worker, None if first is None else first[worker])
 
     def start_worker(self, worker: int, first: int | None) -> None:
         """Start the program of a worker. first: as in `WorkerNode`."""
@@ -159,7 +164,7 @@ class Servers(Exchange[ServerSaving]):
             self._is_at_limit = True
         except WorkerLeft:  # the program sends nothing more
             has_ended = True
-            for name in self._listeners(node):
+            for name in self._listeners:
                 node.send(name, Leave(node.worker))
         # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
         # the collectives in which others may wait for them.
@@ -167,13 +172,14 @@ class Servers(Exchange[ServerSaving]):
         if self._saving is not None:
             self._saving.leave(node.worker, computation.pushed, ended=has_ended)
 
-    def _listeners(self, node: WorkerNode) -> list[str]:
-        """Return the servers, and the scheduler if there is one."""
-        return [*node.servers, *[SCHEDULER] * has_scheduler(self._experiment)]
+    @property
+    def _listeners(self) -> list[str]:
+        """The servers, and the scheduler if there is one."""
+        return [*self._servers, *[SCHEDULER] * has_scheduler(self._experiment)]
 
     def pause(self, worker: int, *, over: bool = False) -> None:
         node = self._workers[worker]
-        for name in self._listeners(node) if self._tells_pauses else ():
+        for name in self._listeners if self._tells_pauses else ():
             node.send(name, Pause(worker, over=over))
 
     def _server_node(self, name: str, server: int) -> ServerNode:

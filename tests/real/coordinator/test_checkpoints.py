@@ -133,7 +133,7 @@ def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_ta
     _, clock = run.clocks()
     run.saved(0, 2, clock)
     run.hear("server-1", NotSaved(2, why="no space"))
-    assert run.orders() == [(server, NotSaved(2)) for server in run.roles.servers]
+    assert run.orders() == [(server, NotSaved(2)) for server in run.servers]
     run.keeper.is_full = True
     run.wait(5)
     assert run.orders() == []
@@ -161,7 +161,7 @@ def test_a_server_whose_disk_does_not_answer_holds_up_one_checkpoint(tmp_path):
     assert run.orders() == []
     run.wait(1)
     assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
-    assert run.orders() == [(server, NotSaved(2)) for server in run.roles.servers]
+    assert run.orders() == [(server, NotSaved(2)) for server in run.servers]
     run.wait(200)
     assert run.clocks()[0] == 3
 

@@ -13,11 +13,12 @@ from outpace.config.reading import experiment_from
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
-from outpace.real.coordinator.roles import Announcements, Roles
+from outpace.real.coordinator.run_state import Announcements
 from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import JoinRun
 from outpace.real.process.launcher import Launcher
 from outpace.support.units import nanoseconds, seconds
+from outpace.sync.messages import server_name
 
 
 def prepared(
@@ -27,7 +28,9 @@ def prepared(
     announced, some = Announcements(kernel), cast("Any", None)
     run: Any = SimpleNamespace(
         experiment=None,
-        roles=Roles(servers, 0),
+        servers=[server_name(server) for server in range(servers)],
+        workers=[],
+        joined={},
         clock=None,
         listener=None,
         announced=announced,
@@ -98,7 +101,8 @@ def test_a_worker_that_cannot_reach_the_servers_ends_the_run_after_a_minute():
     some = cast("Any", None)
     run: Any = SimpleNamespace(
         experiment=experiment_from(data, "the test"),
-        roles=Roles(1, 2),
+        servers=["server-0"],
+        workers=["worker-0", "worker-1"],
         clock=SimpleNamespace(now=0),
         listener=SimpleNamespace(
             endpoint="tcp://10.1.2.3:4567", send=lambda name, _: asked.append(name)

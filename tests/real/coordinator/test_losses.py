@@ -11,10 +11,17 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.roles import Roles
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.membership import Loss
+from outpace.sync.membership import (
+    AllBegin,
+    Event,
+    Loss,
+    Membership,
+    ProcessesLost,
+    Rules,
+    TrainingBegan,
+)
 
 
 class Listening:
@@ -27,27 +34,36 @@ class Listening:
 
 
 class Lost:
-    """Losses in virtual time, of a run that goes on without lost workers if `go_on`."""
+    """Losses in virtual time, of a run that continues without lost workers if `continues`."""
 
-    def __init__(self, *, go_on: bool = True) -> None:
+    def __init__(self, *, continues: bool = True) -> None:
         self.kernel = Kernel()
         self.said: list[tuple[float, str]] = []
+        self.members = Membership(Rules("continue"))
+        self.members.take(AllBegin(2, 1), 0)
+        self.members.take(TrainingBegan(), 0)
 
         def take_losses(losses: Sequence[Loss], note: str) -> None:
             self.said += [(seconds(self.kernel.now), str(loss)) for loss in losses]
-            if not self.decide(losses):
+            if not continues:
                 raise RunError(f"{losses[0]}{note}")
-            self.roles.without |= {loss.name for loss in losses if loss.name in self.roles.lost}
+            if not self.decide(losses):
+                tell(ProcessesLost(losses))
 
-        self.decide: Callable[[Any], bool] = lambda lost: go_on
+        def tell(event: Event) -> None:
+            self.members.take(event, self.kernel.now)
+            self.run_state.table = self.members.table
+
+        self.decide: Callable[[Sequence[Loss]], bool] = lambda losses: False
         self.listener = Listening()
-        self.roles = Roles(1, 2)
         self.launcher = SimpleNamespace(is_ending=lambda name: False)
         self.clock = SimpleNamespace(stood_still_s=0.0)
-        run: Any = SimpleNamespace(
+        self.run_state: Any = SimpleNamespace(
             kernel=self.kernel,
             listener=self.listener,
-            roles=self.roles,
+            servers=["server-0"],
+            table=self.members.table,
+            suspects={},
             launcher=self.launcher,
             clock=self.clock,
             early=False,
@@ -55,10 +71,11 @@ class Lost:
         )
         self.survival: Any = SimpleNamespace(
             take_losses=take_losses,
+            tell=tell,
             is_replaced=lambda name: False,
             killed_at_its_end=lambda name: None,
         )
-        self.losses = Losses(run, self.survival)
+        self.losses = Losses(self.run_state, self.survival)
 
     def at(self, time_s: float, call, *arguments) -> None:
         self.kernel.call_at(nanoseconds(time_s), lambda _: call(*arguments))
@@ -92,7 +109,7 @@ def test_a_connection_of_a_process_that_is_alive_is_lost_after_half_a_second():
 
 
 def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
-    lost = Lost(go_on=False)
+    lost = Lost(continues=False)
     lost.launcher.is_ending = lambda _: True
     lost.at(1.0, lost.losses.connection_lost, "worker-1")
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
@@ -101,7 +118,7 @@ def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
 
 
 def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
-    lost = Lost(go_on=False)
+    lost = Lost(continues=False)
     lost.clock.stood_still_s = 12.3
     lost.at(1.0, lost.losses.process_ended, "worker-1", "ended with exit code 1")
     with pytest.raises(
@@ -139,9 +156,8 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     lost = Lost()
     known = []
 
-    def comes_back(losses_of: Any) -> bool:
-        known.append((lost.roles.has_ended("worker-1"), "worker-1" in lost.roles.exited))
-        lost.roles.comes_back("worker-1")
+    def comes_back(losses: Sequence[Loss]) -> bool:
+        known.extend((loss.has_ended, loss.has_exited) for loss in losses)
         return True
 
     lost.decide = comes_back
@@ -150,7 +166,7 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     lost.at(3.0, lost.losses.process_ended, "worker-1", "ended with exit code 3")
     lost.run()
     assert known == [(False, False), (True, False), (True, True)]
-    assert lost.roles.awaited(lost.roles.workers, early=False) == ["worker-0", "worker-1"]
+    assert lost.run_state.suspects == {}
 
 
 LOST_SERVER = ProcessFailed("Lost", "worker-1 lost the connection to server-0", "server-0")
@@ -181,8 +197,8 @@ def test_a_worker_that_alone_cannot_reach_a_server_is_lost_itself():
     lost.at(1.1, lost.losses.process_ended, "worker-1", "ended with exit code 1")
     known = []
 
-    def restart(_: Any) -> bool:
-        known.append((lost.roles.has_ended("worker-1"), "worker-1" in lost.roles.exited))
+    def restart(losses: Sequence[Loss]) -> bool:
+        known.extend((loss.has_ended, loss.has_exited) for loss in losses)
         return True
 
     lost.decide = restart

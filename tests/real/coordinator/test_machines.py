@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from outpace.real.coordinator.roles import machines_of
+from outpace.real.coordinator.run_state import machines_of
 from outpace.real.net.messages import JoinRun
 from outpace.real.run import RealRun
 from outpace.support.machine import LONGEST, host_name, machine_id
@@ -72,7 +72,7 @@ def test_a_process_tells_what_a_message_may_have():
 def test_a_run_whose_workers_others_start_has_the_machines_that_its_processes_told():
     places = {"server-0": joined("a", "1"), "worker-0": joined("b", "2")}
     run: Any = SimpleNamespace(
-        coordinator=SimpleNamespace(roles=SimpleNamespace(joined=places)),
+        coordinator=SimpleNamespace(state=SimpleNamespace(joined=places)),
         launcher=SimpleNamespace(nodes={}),
         _outside=SimpleNamespace(),
     )

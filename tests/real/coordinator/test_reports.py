@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.roles import Roles
 from outpace.real.net.report_messages import Notice
 
 
@@ -15,7 +14,7 @@ def test_a_warning_that_several_workers_send_is_shown_once_without_their_names()
     warned: list[str] = []
     other: Any = None
     run: Any = SimpleNamespace(
-        roles=Roles(0, 2),
+        numbers={"worker-0": 0, "worker-1": 1},
         listener=None,
         log=logged.append,
         setting=SimpleNamespace(

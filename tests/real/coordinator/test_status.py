@@ -15,6 +15,7 @@ import pytest
 from outpace.config.reading import experiment_from
 from outpace.engine.status import StatusFile
 from outpace.kernel import Kernel
+from outpace.real.coordinator.run_state import Announcements
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
@@ -56,8 +57,10 @@ def waits(pids: dict[str, int]) -> list[str]:
         started=True,
         servers=names[:1],
         workers=names[1:],
-        roles=SimpleNamespace(joined=joined, left=set(), finished=set()),
         state=SimpleNamespace(
+            joined=joined,
+            table=SimpleNamespace(role=lambda name: SimpleNamespace(has_finished=False)),
+            announced=Announcements(kernel),
             totals=whole,
             totals_of=totals,
             reported_at=dict.fromkeys(names, 0),

@@ -228,7 +228,7 @@ def test_a_run_of_a_script_waits_for_lost_workers():
     assert settled(JOINED, RUN, script) == settled(JOINED, RUN)
 
 
-GAPS = RunView(["worker-0", "worker-2", "worker-4"], ["server-0"], absent=["worker-1", "worker-3"])
+GAPS = RunView(["worker-0", "worker-2", "worker-4"], ["server-0"])
 GAPS_PLACES = dict.fromkeys([*GAPS.workers, *GAPS.servers], "a")
 ONLY_SERVERS = replace(RULES, workers=None)
 ONLY_WORKERS = replace(RULES, servers=None)
@@ -325,9 +325,8 @@ class Simulated:
 
     def views(self) -> tuple[ClusterView, RunView]:
         found = [node(name, self.free(name), drained=name in self.drained) for name in self.nodes]
-        run = RunView(
-            list(self.present), list(self.servers), self.absent, self.unplaced, bool(self.unplaced)
-        )
+        unplaced = self.unplaced
+        run = RunView(list(self.present), list(self.servers), unplaced, bool(unplaced))
         return ClusterView(found, dict(self.places)), run
 
     def do(self, order: Order) -> None:

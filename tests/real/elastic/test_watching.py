@@ -18,6 +18,7 @@ from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node, RunView
 from outpace.real.elastic.watching import Elastic, Failure, Looking, NodeWatcher
 from outpace.record.event_log import LOG, EventLog
+from outpace.sync.membership import AskedToScale
 
 ONE = {"CPU": 1.0}
 ROOM = ClusterView([Node("a", "a", ONE)], {"worker-0": "a", "worker-1": "a", "server-0": "a"})
@@ -44,15 +45,16 @@ class Watched:
         self.servers = view.servers
         self.view: Callable[[], RunView | None] = lambda: view
         self.lines: list[str] = []
-        self.told: Callable[..., None] = lambda **_: None
         self.scaling = self.survival = self
+        self.state = SimpleNamespace(resume=None)
+        self.clock = self.kernel
         self._events = EventLog(folder / LOG)
         self._events.open()
         self.status: Any = SimpleNamespace(elastic="", events=self._events)
         self._file = folder / LOG
         rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0, gives_up)
         self.watcher = NodeWatcher(Elastic(rules, Future), self.lines.append, self.status)
-        self.watcher.attach(self, begins_again=False)  # type: ignore[arg-type]
+        self.watcher.attach(self)  # type: ignore[arg-type]
 
     def wait(self, duration_s: float) -> None:
         self.kernel.spawn(self._sleep(duration_s), "the test")
@@ -67,10 +69,10 @@ class Watched:
             return []
         return [json.loads(line) for line in self._file.read_text().splitlines()]
 
-    def scale(self, servers: int, workers: int, told: Callable[..., None], _: object) -> str:
+    def scale(self, asked: AskedToScale) -> str:
         if self.refused:
             raise ConfigError(self.refused)
-        self.told = told
+        self.asker = asked.asker
         return "worker-2 will join"
 
     def goes_without(self, name: str) -> None:
@@ -102,10 +104,13 @@ def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
 def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tmp_path):
     run = Watched(monkeypatch, tmp_path)
     run.wait(5.5)
-    run.told(is_done=False, text="the number of workers stays 2: worker-2 found no room")
+    text = "the number of workers stays 2: worker-2 found no room"
+    run.watcher.answer("another", text, is_done=False)
+    assert run.status.elastic == MORE
+    run.watcher.answer(run.asker, text, is_done=False)
     said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
     assert run.status.elastic == said
-    run.told(is_done=True, text="the run goes on with 3 workers")
+    run.watcher.answer(run.asker, "the run goes on with 3 workers", is_done=True)
     assert run.status.elastic == said
 
 

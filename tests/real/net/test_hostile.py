@@ -777,7 +777,7 @@ class Attack:
         at: dict[str, list[Stranger]] = {}
         try:
             while not self._over.wait(0.02):
-                joined = self._engine.coordinator.roles.joined
+                joined = self._engine.coordinator.state.joined
                 servers = {n: j.endpoint for n, j in list(joined.items()) if j.endpoint}
                 endpoints = servers | {COORDINATOR: self._engine.coordinator.listener.endpoint}
                 for name, endpoint in endpoints.items():

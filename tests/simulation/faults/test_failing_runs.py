@@ -89,6 +89,19 @@ def test_without_a_worker_that_is_not_replaced_the_others_go_on():
     assert (row["worker"], row["start_ns"]) == (1, 1_030_000_000)
 
 
+@pytest.mark.parametrize("strategy", ["bsp", "cutoff", "global barrier"])
+@pytest.mark.parametrize("every_s", [0.3, 100.0])  # saved after the worker has left, or before
+def test_a_worker_that_has_left_stays_away_when_all_begin_again(strategy, every_s):
+    later = {**SERVER, "at_s": 2.03}
+    changes = {"on_worker_loss": "continue", "checkpoint": {"every_s": every_s}}
+    found = ran(strategy, CRASH, later, **changes)
+    assert found.recovery.restarts == 1
+    ended = [row["end_ns"] for row in rows(found, "iteration") if row["worker"] == 1]
+    assert max(ended, default=0) < 1_030_000_000
+    assert min(found.totals.iterations[worker] for worker in (0, 2)) >= 19  # perhaps cut off once
+    assert found.counts[1].sum() < 20
+
+
 @pytest.mark.parametrize(
     ("fault", "changes", "message"),
     [

@@ -10,7 +10,7 @@ It runs in the process that starts the others, also under `outpace serve`. Phase
 5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
 6. The servers hand in the final parameters.
-7. The servers end once the workers have ended, whose scripts may go on after the training.
+7. The servers end once the workers have ended, whose scripts may run on after the training.
 
 Every phase but the training has a time limit. `losses` says what happens when a process is lost.
 """
@@ -27,9 +27,10 @@ from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.recovery.survival import StartWorker
 from outpace.real.coordinator.setting import Setting
 from outpace.real.elastic.view import RunView
-from outpace.real.net.messages import StopRun
+from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.node.member import COORDINATOR
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.membership import TrainingBegan
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
@@ -41,7 +42,7 @@ class Coordinator:
     Args:
         start_worker: see `Survival`.
         origin: value of the monotonic clock when the time of the run began; None: it begins, or
-            goes on at the time of `setting.resume`.
+            continues at the time of `setting.resume`, with the training.
 
     Raises:
         ConfigError: it cannot listen at the address.
@@ -50,10 +51,10 @@ class Coordinator:
     def __init__(
         self, setting: Setting, start_worker: StartWorker, origin: int | None = None
     ) -> None:
-        parts = self._parts = Parts(setting, start_worker)
+        parts = self._parts = Parts(setting, start_worker, origin)
         run = self.state = parts.run
-        self.experiment, self.roles = setting.experiment, run.roles
-        self.workers, self.servers = run.roles.workers, run.roles.servers
+        self.experiment = setting.experiment
+        self.workers, self.servers = run.workers, run.servers
         self.clock, self.kernel, self.listener = run.clock, run.kernel, run.listener
         self.scaling, self.survival = parts.scaling, parts.survival
         self.reports, self.launcher, self.links = parts.reports, run.launcher, parts.links
@@ -64,11 +65,11 @@ class Coordinator:
     @property
     def started(self) -> bool:
         """True once the training has begun."""
-        return self.state.members.has_begun
+        return self.state.table.has_begun
 
     @property
     def unrepeatable(self) -> Collection[int]:
-        """Workers whose scripts begin anew when the run goes on from its last checkpoint."""
+        """Workers whose scripts begin anew when the run is resumed from its last checkpoint."""
         return () if self.checkpoints is None else self.checkpoints.unrepeatable
 
     @property
@@ -102,21 +103,19 @@ class Coordinator:
             stop = StopRun(reason, run.early)
             self.state.announced.add(COORDINATOR, stop)
             for name in self.workers:
-                if name not in run.roles.finished:
+                if not run.table.role(name).has_finished:
                     self.listener.send(name, stop)
 
     def view(self) -> RunView | None:
         """Return the processes of the run; None before the training."""
-        run, absent = self.state, self.survival.absent
-        if not self.started:
+        run, table = self.state, self.state.table
+        if not table.has_begun:
             return None
-        is_busy = self.scaling.is_under_way or run.is_ending or not run.members.is_settled
         return RunView(
-            workers=[name for name in self.workers if name not in absent],
+            workers=[name for name in self.workers if name not in table.absent],
             servers=self.servers,
-            absent=absent,
-            returning=self.survival.coming_back,
-            is_busy=is_busy,
+            returning=table.returning,
+            is_busy=table.change is not None or run.is_ending or not table.is_settled,
         )
 
     def close(self) -> None:
@@ -137,11 +136,12 @@ class Coordinator:
             self.checkpoints.prepare(first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
-        self.state.members.started()
+        orders = self.state.members.take(TrainingBegan(), begin)
         self._parts.architecture.start()
         for name in self.servers + self.workers:
             self.listener.send(name, self.state.go())
         self.state.setting.on_start()
+        self.survival.carry_out(orders)
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
             at = max(begin, nanoseconds(limit_s))
             self.kernel.call_at(at, lambda _: self.end("its time is over"))
@@ -163,10 +163,8 @@ class Coordinator:
         self.over = True
 
     def _begin_time(self) -> Time:
-        """Let the time of the run begin, or go on; return it."""
-        if self._origin is not None:
-            self.clock.origin = self._origin
-        else:
+        """Let the time of the run begin, unless it has; return it."""
+        if self._origin is None:
             begin = 0 if self._resume is None else self._resume.now
             self.clock.origin += self.kernel.now - begin
         self.kernel.set_time(self.clock.now)
@@ -189,11 +187,15 @@ class Coordinator:
         or_left: workers that take no more part in the training need not have finished.
         """
         since: Time | None = None
-        left = self.state.roles.left if or_left else set()
-        while missing := [name for name in self.state.awaited(names) if name not in left]:
+        announced = self.state.announced
+        while missing := [
+            name
+            for name in self.state.awaited(names)
+            if not (or_left and announced.has_heard(name, TrainingDone))
+        ]:
             if since is None and self.state.stop_reason is not None:
                 since = self.kernel.now
-            await self.state.announced.next(limit_s, since, "finish", missing)
+            await announced.next(limit_s, since, "finish", missing)
 
     async def _hand_in(self, limit_s: float) -> None:
         """Complete or give up the open checkpoint, and wait for the servers' parameters."""

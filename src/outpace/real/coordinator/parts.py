@@ -13,7 +13,7 @@ from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import StartWorker, Survival
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
@@ -37,6 +37,7 @@ class Parts:
 
     Args:
         start_worker: see `Survival`.
+        origin: see `Coordinator`.
 
     Attributes:
         links: how each process reaches the coordinator, with keys and a number of this attempt, so
@@ -46,10 +47,12 @@ class Parts:
         ConfigError: it cannot listen at the address.
     """
 
-    def __init__(self, setting: Setting, start_worker: StartWorker) -> None:
+    def __init__(
+        self, setting: Setting, start_worker: StartWorker, origin: int | None = None
+    ) -> None:
         experiment, address = setting.experiment, setting.address
         self._setting = setting
-        self.clock = RealClock()
+        self.clock = RealClock(origin)
         self.kernel = Kernel(self.clock)
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
@@ -108,11 +111,11 @@ class Parts:
         except BaseException:
             self.transport.close()
             raise
-        self.scaling = Scaling(run, self.checkpoints)
         self.snapshots: Snapshots = self.architecture.snapshots
         self.survival = Survival(
             run, self.architecture, self.checkpoints, first_gradients, self.kept, start_worker
         )
+        self.scaling = Scaling(run, self.survival, self.checkpoints)
         self.losses = Losses(run, self.survival)
         self.reports = Reports(
             run,

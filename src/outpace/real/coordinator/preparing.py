@@ -9,7 +9,7 @@ import msgspec
 
 from outpace.errors import RunError
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.roles import RunState, with_room
+from outpace.real.coordinator.run_state import RunState, with_room
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.net import probes
@@ -42,8 +42,8 @@ class Preparation:
         self._keys = keys
         self._experiment, self._servers, self._workers = (
             run.experiment,
-            run.roles.servers,
-            run.roles.workers,
+            run.servers,
+            run.workers,
         )
         self._clock, self._listener, self._announced = run.clock, run.listener, run.announced
         self._resume, self._limit_s = run.resume, run.setting.join_s
@@ -66,7 +66,7 @@ class Preparation:
         self._tell(workers, self._kept.announced(plan, kept))
         self._kept.send(kept)
         del kept  # as large as all that the scripts keep
-        if self._run.roles.joined[workers[0]].buffer_bytes:
+        if self._run.joined[workers[0]].buffer_bytes:
             await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
             buffers = self._run.buffers = self._reports.buffers
             assert buffers is not None

@@ -16,7 +16,7 @@ from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.survival import Survival
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -44,6 +44,7 @@ from outpace.record.event_log import Level
 from outpace.record.timing import WIDTH, require_own
 from outpace.record.trace import SCHEMA, Table
 from outpace.support.version import __version__
+from outpace.sync.membership import WorkerTrained
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
@@ -78,7 +79,7 @@ class Reports:
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.on_rows: list[Callable[[str, Table], None]] = []  # called with a table's name and rows
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
-        self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
+        self._run, self._numbers = run, run.numbers
         self._listener, self._architecture, self._losses = run.listener, architecture, losses
         self._survival, self._first_gradients = survival, first_gradients
         self._checkpoints, self._announce = checkpoints, announce
@@ -96,7 +97,7 @@ class Reports:
             is_trace = message.table == "trace"
             most = MOST_ROWS * len(SCHEMA) if is_trace else MOST_TIMES * WIDTH
             return ("int64", size) if size <= most else None
-        if isinstance(message, ModelBuffers) and name == _FIRST and name in self._roles.joined:
+        if isinstance(message, ModelBuffers) and name == _FIRST and name in self._run.joined:
             # Buffers may grow until the end.
             return ("uint8", size) if size <= MOST_KEPT else None
         if isinstance(message, Snapshot) and self._run.plan is not None:
@@ -119,7 +120,7 @@ class Reports:
             ConfigError: the workers do not train the same parameters, or there are too few
                 parameters for the servers.
         """
-        joined = self._roles.joined
+        joined = self._run.joined
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         workers = [worker_name(worker) for worker in range(experiment.workers)]
         first = joined[workers[0]]
@@ -194,8 +195,7 @@ class Reports:
         if isinstance(message, JoinRun):
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
-            self._roles.left.add(name)
-            self._run.members.has_trained(self._numbers[name])
+            self._survival.tell(WorkerTrained(self._numbers[name]))
             if name == _FIRST:
                 self.batch_size = message.batch_size or None
             if self._checkpoints is not None:
@@ -214,7 +214,7 @@ class Reports:
             self.buffers = whole(message.block)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
-        if name in self._roles.joined and not self._survival.may_join(name):
+        if name in self._run.joined and not self._survival.may_join(name):
             self._listener.refuse(name, "it joined twice")
         elif message.outpace != __version__:
             text = (
@@ -223,7 +223,7 @@ class Reports:
             )
             raise ConfigError(text)
         else:
-            self._roles.joined[name] = message
+            self._run.joined[name] = message
             self._notes.note("joined", name, process=message.pid)
 
     def _add_rows(self, name: str, message: RowsReport) -> None:

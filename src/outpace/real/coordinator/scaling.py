@@ -6,64 +6,34 @@
 3. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
    loss or with `--resume`: in the same run and folder.
 
+`sync.membership` does these steps; here is decided whether a request is possible.
+
 What was done after the checkpoint is done again, so no gradient is lost, and none counts twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from outpace.config.experiment import Experiment
 from outpace.engine.losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.engine.scripts.anew import REMEDY, begin_anew
-from outpace.errors import ConfigError, RunError
-from outpace.real.coordinator.roles import RunState
+from outpace.errors import ConfigError
+from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.record.requests import Answer, Requests, ScaleRequest
-from outpace.support.units import Time, nanoseconds
+from outpace.record.requests import Answer, Requests
 from outpace.support.words import plural
-from outpace.sync.messages import server_name, worker_name
+from outpace.sync.membership import AskedToScale, in_words
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
-
 _MOST: Final = 1000
-_LOOK_S: Final = 0.5  # between two looks for places
-
-
-class Told(Protocol):
-    """Is told of the end of a change."""
-
-    def __call__(self, *, is_done: bool, text: str) -> None: ...
-
-
-class BeginWith(RunError):
-    """All processes are to begin again from the last checkpoint, in other numbers.
-
-    Attributes:
-        workers, servers: the numbers; None: as they are.
-        without: names of roles whose places on a cluster are given back.
-        since: when it was asked for (the kernel's time).
-        told: called when they train; None: no one waits.
-    """
-
-    def __init__(
-        self,
-        text: str,
-        workers: int | None,
-        servers: int | None = None,
-        without: Collection[str] = (),
-        since: Time = 0,
-        told: Told | None = None,
-    ) -> None:
-        super().__init__(text)
-        self.workers, self.servers, self.without = workers, servers, without
-        self.since, self.told = since, told
+_EVERY_S: Final = 0.25  # between two looks for requests
 
 
 class Scaling:
@@ -73,109 +43,45 @@ class Scaling:
         checkpoints: those of the run; None: none are taken.
     """
 
-    def __init__(self, run: RunState, checkpoints: Checkpoints | None) -> None:
-        self._run, self._experiment, self._kernel = run, run.experiment, run.kernel
+    def __init__(self, run: RunState, survival: Survival, checkpoints: Checkpoints | None) -> None:
+        self._run, self._experiment, self._survival = run, run.experiment, survival
         self._checkpoints = checkpoints
-        self.is_under_way = False
 
-    def scale(
-        self,
-        servers: int | None = None,
-        workers: int | None = None,
-        told: Told | None = None,
-        without: Collection[str] = (),
-    ) -> str:
+    def scale(self, asked: AskedToScale) -> str:
         """Begin again with other numbers after the next checkpoint; return that, in words.
 
-        Args:
-            servers, workers: None: as they are.
-            told: called when the run trains with them, or stays as it is.
-            without: names of roles whose places on a cluster are given back.
+        The asker gets the answer once the run trains with them, or stays as it is.
 
         Raises:
             ConfigError: if that cannot be, or no number is given.
         """
-        self._require_possible(servers, workers)
-        experiment = self._experiment
-        is_same = workers in (None, experiment.workers) and servers in (None, experiment.servers)
-        is_complete = not any(map(self._run.members.has_left, range(experiment.workers)))
-        if is_same and is_complete and not without:
-            kinds = {"worker": workers, "server": servers}
+        run = self._run
+        self._require_possible(asked.servers, asked.workers)
+        asked = replace(asked, at=time.monotonic_ns())
+        orders = run.members.take(asked, run.kernel.now)
+        if (change := run.table.change) is None:
+            kinds = {"worker": asked.workers, "server": asked.servers}
             has = " and ".join(plural(n, kind) for kind, n in kinds.items() if n is not None)
             said = f"the run has {has} already"
-            if told is not None:
-                told(is_done=True, text=said)
+            self._survival.answer(asked.asker, said, is_done=True)
         else:
-            numbers = _numbers(experiment, workers, servers)
+            numbers = in_words(change.workers, change.servers)
             said = f"after its next checkpoint the run begins again with {numbers}"
-            self._begin(servers, workers, told, without)
-        self._run.log(said)
+            run.log(said)
+        self._survival.carry_out(orders)
         return said
-
-    def _begin(
-        self,
-        servers: int | None,
-        workers: int | None,
-        told: Told | None,
-        without: Collection[str],
-    ) -> None:
-        """Begin again with these numbers, once there are places for them and a checkpoint."""
-        self.is_under_way = True
-        since, checkpoints = self._kernel.now, self._checkpoints
-        assert checkpoints is not None
-        numbers = _numbers(self._experiment, workers, servers)
-
-        def begin(number: int) -> None:
-            said = f"the run begins again with {numbers}, from checkpoint {number}"
-            raise BeginWith(said, workers, servers, without, since, told)
-
-        def save() -> None:
-            checkpoints.when_complete = begin
-            checkpoints.save_now()
-
-        if more := self._new_roles(servers, workers):
-            self._kernel.spawn(self._when_placed(more, save, told), "places", daemon=True)
-        else:
-            save()
-
-    def _new_roles(self, servers: int | None, workers: int | None) -> list[str]:
-        """Return the names of the roles that the run does not have now."""
-        experiment = self._experiment
-        more_servers = range(experiment.servers, servers or 0)
-        more_workers = range(experiment.workers, workers or 0)
-        return [*map(server_name, more_servers), *map(worker_name, more_workers)]
-
-    async def _when_placed(
-        self, names: Sequence[str], save: Callable[[], None], told: Told | None
-    ) -> None:
-        """Call `save` once there are places for these roles, or give them up after a time."""
-        launcher, kernel = self._run.launcher, self._kernel
-        until = kernel.now + nanoseconds(launcher.room_s)
-        launcher.reserve(names)
-        while why := launcher.no_room(names):
-            if kernel.now >= until:
-                for name in names:
-                    launcher.release(name)
-                self.is_under_way = False
-                said = f"the run stays as it was: {why}"
-                self._run.log(said)
-                if told is not None:
-                    told(is_done=False, text=said)
-                return
-            await kernel.sleep(_LOOK_S)
-        save()
 
     def _require_possible(self, servers: int | None, workers: int | None) -> None:
         run, key = self._run, "servers" if workers is None else "workers"
         if servers is None and workers is None:
             raise ConfigError("scale: give a number of workers, of servers, or both")
-        if not run.members.rules.can_begin_again:
+        if not run.table.rules.can_begin_again:
             number = workers or self._experiment.workers
             raise ConfigError(
                 f"{key}: no process can be started: the workers of this run are started elsewhere; "
                 f"with checkpoint, outpace serve --resume RUN --connect FILE --workers {number} can"
             )
-        if not run.members.has_begun:
+        if not run.table.has_begun:
             raise ConfigError(f"{key}: the training has not begun; try again in a moment")
         if run.is_ending:
             raise ConfigError(f"{key}: the run is about to end")
@@ -198,7 +104,7 @@ class Scaling:
                 "the run has no checkpoint from which it could begin again with another number: "
                 f"{SET_CHECKPOINT}"
             )
-        if self.is_under_way:
+        if self._run.table.change is not None:
             return "the run is about to begin again with other numbers; try again when it has"
         if checkpoints.unrepeatable:
             anew = begin_anew(sorted(checkpoints.unrepeatable), "of the checkpoint")
@@ -216,17 +122,6 @@ class Scaling:
         return ""
 
 
-def _numbers(experiment: Experiment, workers: int | None, servers: int | None) -> str:
-    """Return the numbers with which a run begins again, in words."""
-    found = [plural(workers or experiment.workers, "worker")]
-    if experiment.peers is None:
-        found.append(plural(servers or experiment.servers, "server"))
-    return " and ".join(found)
-
-
-_EVERY_S: Final = 0.25
-
-
 class ScaleRequests:
     """Has the kernel of the coordinator look for requests in the folder of its run."""
 
@@ -240,15 +135,13 @@ class ScaleRequests:
     async def _keep(self, coordinator: Coordinator) -> None:
         while True:
             for name, request in self._requests.take():
-                self._do(coordinator, name, request)
+                asked = AskedToScale(request.workers, request.servers, name)
+                try:
+                    coordinator.scaling.scale(asked)
+                except ConfigError as error:
+                    self.answer(name, str(error), is_done=False)
             await coordinator.kernel.sleep(_EVERY_S)
 
-    def _do(self, coordinator: Coordinator, name: str, request: ScaleRequest) -> None:
-        told = partial(self._told, name)
-        try:
-            coordinator.scaling.scale(request.servers, request.workers, told)
-        except ConfigError as error:
-            told(is_done=False, text=str(error))
-
-    def _told(self, name: str, *, is_done: bool, text: str) -> None:
-        self._requests.answer(name, Answer(is_done, text))
+    def answer(self, asker: str, text: str, *, is_done: bool) -> None:
+        """Write the answer to a request; no effect if the asker has written none."""
+        self._requests.answer(asker, Answer(is_done, text))

@@ -46,7 +46,7 @@ class Setting:
 
     Attributes:
         experiment: with the present numbers of workers and servers.
-        members: the processes of the run; they begin with this attempt.
+        members: the processes of the run, of all attempts.
         launcher: makes the launcher of the processes.
         trace: of the run.
         evaluate: called with consistent snapshots of the parameters; it may call
@@ -56,6 +56,8 @@ class Setting:
         interruptions: notes what happens to the processes.
         on_start: called when the time of the run has begun, and the processes are told to train.
         on_log: called with the number of a worker and the values that its script has logged.
+        on_answer: called when a request for other numbers of processes is answered, with the asker,
+            the answer in words, and whether it is done.
         insecure: True if messages are neither encrypted nor authenticated.
         join_s: seconds for the processes to come through each phase before the training.
         address: of this machine, at which the processes reach it.
@@ -79,6 +81,7 @@ class Setting:
     interruptions: Interruptions
     on_start: Callable[[], object] = lambda: None
     on_log: Callable[[int, ScriptLog], object] = lambda *_: None
+    on_answer: Callable[[str, str, bool], object] = lambda *_: None
     insecure: bool = False
     join_s: float = JOIN_S
     address: str = LOOPBACK

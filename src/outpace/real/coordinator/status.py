@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from outpace.engine.status import StatusFile
+from outpace.real.net.messages import TrainingDone
 from outpace.record.recovery import Recovery
 from outpace.record.status import EVERY_S, Phase, ProcessStatus
 from outpace.support.processes.standing import is_stopped
@@ -68,20 +69,20 @@ class StatusOfRun:
         self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
-        run, roles = coordinator.state, coordinator.roles
+        run = coordinator.state
         names = [*coordinator.servers, *coordinator.workers]
         nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
         iterations, before = run.totals.iterations, run.not_computed
         found = []
         for name in names:
-            if name in roles.finished:
+            if run.table.role(name).has_finished:
                 state = "finished"
             elif not run.awaited([name]):
                 state = "lost"
-            elif name in roles.left:
+            elif run.announced.has_heard(name, TrainingDone):
                 state = "left"
-            elif name not in roles.joined:
+            elif name not in run.joined:
                 state = "missing"
             else:
                 state = "training" if coordinator.started else "joined"
@@ -148,7 +149,7 @@ def _stands_still(coordinator: Coordinator, process: ProcessStatus) -> bool:
     """True if this is known; of processes on other machines it is not."""
     if process.state != "training" or process.quiet_s is None or process.quiet_s < _SILENT_S:
         return False
-    joined = coordinator.roles.joined.get(process.name)
+    joined = coordinator.state.joined.get(process.name)
     return joined is not None and is_stopped(joined.pid, process.name)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
 from outpace.predict.interface import Rule, Wait
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.record.recorder import Recorder
@@ -152,7 +152,7 @@ class WithServers:
     """Has the same methods as `WithoutServers`."""
 
     def __init__(self, run: RunState) -> None:
-        self.snapshots = Snapshots(run.roles.servers, run.listener.send, run.setting.evaluate)
+        self.snapshots = Snapshots(run.servers, run.listener.send, run.setting.evaluate)
         self._scheduler: _Scheduler | None = None
         if run.setting.rule is not None:
             self._scheduler = _CutOffScheduler(run, run.setting.rule)

@@ -8,11 +8,12 @@ from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.averaging.membership import Membership, Tell
 from outpace.real.coordinator.averaging.pairs import Pairs
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds
+from outpace.sync.membership import WorkerTrained
 from outpace.sync.messages import Leave, WireMessage, worker_name
 from outpace.sync.peers.meetings import Meetings
 
@@ -69,8 +70,8 @@ def groups_of(run: RunState) -> Membership | Pairs:
     assert strategy is not None
     first = 0 if run.resume is None else run.resume.checkpoint.index.shards[0].version
     if strategy.exchanges:
-        return Pairs(kernel, run.roles.workers, run.experiment.seed, send, first)
-    return Membership(kernel, run.roles.workers, strategy.timeout_s, send, first)
+        return Pairs(kernel, run.workers, run.experiment.seed, send, first)
+    return Membership(kernel, run.workers, strategy.timeout_s, send, first)
 
 
 class WithoutServers:
@@ -85,7 +86,7 @@ class WithoutServers:
     ) -> None:
         strategy, send = run.experiment.peers, run.listener.send
         assert strategy is not None
-        self._workers, self._members = run.roles.workers, run.members
+        self._run, self._workers = run, run.workers
         self.snapshots = PeerSnapshots(
             self._workers, not strategy.has_common, send, run.setting.evaluate
         )
@@ -102,7 +103,7 @@ class WithoutServers:
         """Handle a message about the training; False if it is about the run as a whole."""
         taken = self._meetings.take(name, message) or self._groups.take(name, message)
         if isinstance(message, Leave):
-            self._members.has_trained(self._workers.index(name))
+            self._run.members.take(WorkerTrained(self._run.numbers[name]), self._run.kernel.now)
             if self._checkpoints is not None:
                 self._checkpoints.left(name)
         return taken
@@ -112,7 +113,7 @@ class WithoutServers:
         return worker_name(shard), 0
 
     def lose(self, name: str) -> None:
-        """Go on without a worker that is lost while the run ends."""
+        """Continue without a worker that is lost while the run ends."""
         self._groups.lose(name)
         self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))

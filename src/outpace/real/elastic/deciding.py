@@ -25,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.elastic.view import SERVER, WORKER, ClusterView, RunView
 from outpace.support.words import plural
+from outpace.sync.membership import TooFewPlaces
 
 Bounds: TypeAlias = tuple[int, int]  # the least and the most
 
@@ -348,8 +348,8 @@ def fewer(
     workers: Sequence[str],
     servers: Sequence[str],
     now_s: float,
-) -> BeginWith | None:
-    """Return that the run is to begin with as many processes as have a place; None: it waits.
+) -> TooFewPlaces | None:
+    """Return the event that the run has too few places; None: it waits for more.
 
     It waits if all have a place, if of one kind fewer than the least have, and until what is seen
     has been the same for `settle_s`.
@@ -369,7 +369,7 @@ def fewer(
         placed[kind] = count
     missing = ", ".join(waiting.unplaced)
     left = " and ".join(plural(n, kind) for kind, n in placed.items() if n is not None)
-    return BeginWith(
+    return TooFewPlaces(
         f"there is no room for {missing}: the run begins again with {left}",
         placed[WORKER],
         placed[SERVER],

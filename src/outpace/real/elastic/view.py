@@ -50,8 +50,6 @@ class RunView:
     Attributes:
         workers: names of the workers that take part, or that are lost and come back. Ascending by
             number.
-        absent: names of the workers that were lost and do not come back by themselves. The run
-            keeps their numbers.
         returning: names of the workers, among `workers`, that are lost and come back.
         servers: names of the servers.
         is_busy: True if the run would refuse another change, because one is under way, a process
@@ -60,6 +58,5 @@ class RunView:
 
     workers: Sequence[str]
     servers: Sequence[str]
-    absent: Sequence[str] = ()
     returning: Collection[str] = ()
     is_busy: bool = False

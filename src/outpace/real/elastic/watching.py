@@ -5,9 +5,10 @@ The coordinator does not wait for the cluster, which may take long to answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from outpace.engine.status import StatusFile
@@ -27,6 +28,7 @@ from outpace.real.elastic.deciding import (
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
 from outpace.support.units import seconds
+from outpace.sync.membership import AskedToScale
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
@@ -96,6 +98,9 @@ class Elastic:
     look: Look
 
 
+_ASKER: Final = "the nodes"
+
+
 class NodeWatcher:
     """Asks the coordinator for changes, as `outpace scale` does.
 
@@ -109,19 +114,19 @@ class NodeWatcher:
         self._rules, self._log, self._status = elastic.rules, log, status
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look)
-        self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
+        self._memory, self._waiting = Memory(), Waiting()
+        self._asked: Scale | None = None  # the last order that the run has accepted
         self._has_told_failure = False
         self._needed = self._told_needed = Waiting()  # needed processes without a place
 
-    def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
-        """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
+    def attach(self, coordinator: Coordinator) -> None:
+        """Watch for this attempt, until its kernel is closed. Forget what was refused before.
 
-        begins_again: the cluster may not have room for all processes any more. Then the kernel
-        raises `BeginWith`.
+        If all begin again, the cluster may not have room for all processes any more.
         """
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
         self._needed = self._told_needed = Waiting()
-        self._begins_again = begins_again
+        self._coordinator = coordinator
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
 
     async def _keep(self, coordinator: Coordinator) -> None:
@@ -150,7 +155,7 @@ class NodeWatcher:
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
-        if run is None and self._begins_again:
+        if run is None and coordinator.state.resume is not None:
             self._wait(coordinator, cluster, now_s)
         needed = coordinator.servers if run is None else run.servers
         if run is not None and not self._rules.gives_up:
@@ -180,8 +185,8 @@ class NodeWatcher:
         self._waiting = seen(self._waiting, cluster, [*servers, *workers], now_s)
         found = fewer(self._rules, self._waiting, cluster, workers, servers, now_s)
         if found is not None:
-            self._say(str(found), self._waiting.unplaced, found.workers, found.servers)
-            raise found
+            self._say(found.why, self._waiting.unplaced, found.workers, found.servers)
+            coordinator.survival.tell(replace(found, at=time.monotonic_ns()))
 
     def _say(
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
@@ -199,22 +204,23 @@ class NodeWatcher:
             self._go_without(coordinator, order)
 
     def _scale(self, coordinator: Coordinator, order: Scale) -> None:
-        failed: list[str] = []  # why the run stays as it was
-
-        def told(*, is_done: bool, text: str) -> None:
-            if not is_done:
-                failed.append(text)
-                self._memory = self._memory.has_failed(order, seconds(coordinator.kernel.now))
-                self._status.elastic = _not_done(order, text)
-
+        self._asked = order
         try:
-            coordinator.scaling.scale(order.servers, order.workers, told, order.without)
+            coordinator.scaling.scale(
+                AskedToScale(order.workers, order.servers, _ASKER, order.without)
+            )
         except ConfigError as error:
-            told(is_done=False, text=str(error))
-        if failed:  # later failures are said by the run itself
-            self._log(f"elastic: {_not_done(order, failed[0])}")
+            self.answer(_ASKER, str(error), is_done=False)
+            self._log(f"elastic: {_not_done(order, str(error))}")
         else:
             self._say(order.why, order.without, order.workers, order.servers)
+
+    def answer(self, asker: str, text: str, *, is_done: bool) -> None:
+        """Take the answer to a request; no effect if another one has asked."""
+        if asker == _ASKER and self._asked is not None and not is_done:
+            now_s = seconds(self._coordinator.clock.now)
+            self._memory = self._memory.has_failed(self._asked, now_s)
+            self._status.elastic = _not_done(self._asked, text)
 
     def _go_without(self, coordinator: Coordinator, order: GoWithout) -> None:
         given_up = []

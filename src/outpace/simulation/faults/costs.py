@@ -1,14 +1,22 @@
-"""The cost of a run's failures: how often each kind happened, and what took time."""
+"""The cost of a run's failures: how often each kind happened, what took time, and the goodput."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from outpace.cluster.faults import KINDS, FaultKind
+from outpace.config.experiment import Experiment
+from outpace.config.goals import Evaluate, Stop
+from outpace.record.sinks import NoSink
+from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
+from outpace.tasks import Timing, Workload
+
+if TYPE_CHECKING:
+    from outpace.simulation.virtual import VirtualRun
 
 CAUSES: Final = ("detection", "restart", "repeated", "standing", "checkpoints")
 _KEPT: Final = ("counts", "lost", "worker_losses", "server_losses")
@@ -39,12 +47,12 @@ class Costs:
         self.lost[cause] += max(0, duration) * workers
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` needs to go on from here, as plain data."""
+        """Return what `restore` needs to continue from here, as plain data."""
         found = asdict(self)
         return {key: found[key] for key in _KEPT}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of a run that was resumed; an empty one has nothing."""
+        """Continue from a state of a run that was resumed; an empty one has nothing."""
         for key, value in state.items():
             if key in _KEPT:
                 setattr(self, key, copy(value))
@@ -58,3 +66,43 @@ class Costs:
             "lost_s": {cause: seconds(time) / self.workers for cause, time in self.lost.items()},
             "goodput": self.goodput,
         }
+
+
+def undisturbed_rate(
+    run: VirtualRun, plain: Callable[[Experiment, Workload, Trace], VirtualRun]
+) -> float:
+    """Return the gradients per second that a run would apply without failures; 0: unknown.
+
+    The run without failures has neither evaluations nor checkpoints, and computes nothing but
+    times. It ends where this run has ended if workers may have been in the middle of their
+    iterations: a run that was ended by the last of them can be shorter than the same run without
+    failures, because averages of fewer workers take less time.
+
+    Args:
+        plain: makes a run of a task without failures.
+    """
+    experiment, stop = run.experiment, run.experiment.stop
+    iterations = max(run.totals.iterations.values(), default=0)
+    if not iterations:
+        return 0.0
+    is_early = stop.virtual_time_s is not None or stop.target_accuracy is not None
+    task = Timing(layers=run.layers)
+    undisturbed = replace(
+        experiment,
+        task=task,
+        faults=None,
+        checkpoint=None,
+        evaluate=Evaluate(),
+        target=None,
+        stop=Stop(
+            iterations=iterations,
+            virtual_time_s=seconds(run.kernel.now) if is_early else None,
+        ),
+    )
+    sizes = task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+    twin = plain(undisturbed, sizes, Trace(NoSink()))
+    try:
+        twin.run()
+        return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0
+    finally:
+        twin.close()

@@ -1,43 +1,63 @@
-"""The life of a run whose processes fail: what is common to runs with servers and without.
+"""The life of a run whose processes fail, with servers and without.
 
-Each process is an object (`MortalProcess`). What it has sent is lost with it if it has not arrived.
-Where all processes begin again they do so from the last checkpoint, which is in memory, and also in
-the folder of a run that has one. The trace, the sums and the metrics go back with it.
+Each process is an object (`MortalProcess`). With servers, what it has sent is lost with it if it
+has not arrived. Without servers an average that has begun ends, even if a worker dies: it takes
+much less time than computations do. It stands still while a member is cut off from the network.
+
+`sync.membership` decides what follows, as in real runs. The coordinator's own messages take no
+time: an order to a server waits behind the messages that have arrived there. Where all processes
+begin again they do so from the last checkpoint, which is in memory, and also in the folder of a run
+that has one. The trace, the sums and the metrics go back with it.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from outpace.config.experiment import Experiment
-from outpace.config.goals import Evaluate, Stop
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.engine.servers import has_scheduler
-from outpace.errors import OutpaceError
-from outpace.kernel import Future
+from outpace.errors import OutpaceError, RunError
+from outpace.kernel import Alarm, Future
 from outpace.record.event_log import EventLog
-from outpace.record.sinks import NoSink
 from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import count_until
-from outpace.simulation.faults.costs import Costs
-from outpace.simulation.faults.held_rows import HeldRows
+from outpace.simulation.faults.costs import Costs, undisturbed_rate
+from outpace.simulation.faults.held_rows import HeldRows, Kept
 from outpace.simulation.faults.injection import Strike, inject
-from outpace.simulation.faults.processes import MortalProcess
-from outpace.simulation.faults.saving import Kept
+from outpace.simulation.faults.processes import MortalProcess, Obeyed
 from outpace.simulation.life import Life, Process
+from outpace.simulation.servers import Servers
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, gaps
-from outpace.sync.membership import BeginAgain, Loss, Membership, Order
-from outpace.sync.messages import SCHEDULER, server_name, worker_name
-from outpace.tasks import Timing, Workload
+from outpace.sync.membership import (
+    AllBegin,
+    BeginAgain,
+    CheckpointComplete,
+    Confirmed,
+    DeadlinePassed,
+    EndRun,
+    Event,
+    Finished,
+    Loss,
+    Membership,
+    Order,
+    Phase,
+    ProcessesLost,
+    Removed,
+    Replace,
+    Start,
+    TrainingBegan,
+    WorkerBegan,
+)
+from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
+from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.peers import Peers
-    from outpace.simulation.servers import Servers
     from outpace.simulation.virtual import VirtualRun
 
 
@@ -51,8 +71,6 @@ class Failures(Life):
     """
 
     keeps_in_memory = True
-    # False: what a process that ends has sent arrives, unless all begin again.
-    _cuts_network = True
 
     def __init__(
         self,
@@ -66,6 +84,7 @@ class Failures(Life):
         experiment = self.experiment = run.experiment
         assert experiment.faults is not None
         self._run, self._exchange, self._plain, self._held = run, exchange, plain, held
+        self._has_servers = experiment.peers is None
         self._repairs = experiment.faults.recovery
         self._costs = Costs(experiment.workers)
         if run.resume is not None:
@@ -77,14 +96,15 @@ class Failures(Life):
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
         self.gone: Collection[int] = ()
+        self.last_checkpoint: Kept | None = None  # the last checkpoint
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
-        has_decider = experiment.peers is None and has_scheduler(experiment)
         # A process is ready when the configuration says so, however late that is.
         rules = rules_about_losses(experiment, start_s=2e9)
-        schedulers = [SCHEDULER] if has_decider else []
-        self._members = Membership(rules, schedulers)
-        self._members.begin(experiment.workers, self._servers)
+        has_decider = self._has_servers and has_scheduler(experiment)
+        self._members = Membership(rules, [SCHEDULER] * has_decider)
+        self._tell(AllBegin(experiment.workers, len(self._servers)))
+        self._alarm: Alarm | None = None  # for the next deadline of a replacement
         self._over = Future[None](self.kernel, "the end of the run")
 
     def begin(self) -> None:
@@ -92,14 +112,14 @@ class Failures(Life):
         assert faults is not None
         self.kernel.spawn(self._wait_for_end(), "the coordinator")
         self._interruptions.began_again(self.kernel.now)
-        self._members.started()
+        self._tell(TrainingBegan())
         workers, servers = len(self._numbers), len(self._servers)
         inject(faults, self.kernel, seed, workers, servers, self._strike)
 
     # -- processes -----------------------------------------------------------------
 
     def process(self, name: str) -> Process:
-        if self._cuts_network and name in self._numbers:
+        if self._has_servers and name in self._numbers:
             self._run.network.cut(name)  # from what was sent to the process before
         process = self._processes[name] = MortalProcess(self.kernel, name)
         return process
@@ -115,7 +135,7 @@ class Failures(Life):
         """Run the program of a worker, and note its end."""
         await program
         process.has_finished = True
-        self._members.finished(self._numbers[process.name])
+        self._tell(Finished(process.name))
         self._end_if_over()
 
     async def _wait_for_end(self) -> None:
@@ -123,7 +143,7 @@ class Failures(Life):
         await self._over
 
     def _end_if_over(self) -> None:
-        if self._members.is_over and not self._over.done:
+        if self._members.table.is_over and not self._over.done:
             self._over.set(None)
 
     # -- failures ------------------------------------------------------------------
@@ -181,7 +201,7 @@ class Failures(Life):
     def _end(self, process: MortalProcess, failed: Time | None = None) -> None:
         """End a process. failed: when it failed; None: now."""
         process.end()
-        if self._cuts_network:
+        if self._has_servers:
             self._run.network.cut(process.name)
         self._failed_at[process.name] = self.kernel.now if failed is None else failed
 
@@ -192,36 +212,104 @@ class Failures(Life):
         """The coordinator knows that a process is lost."""
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
-        kept, loss = self.last_checkpoint, Loss(process.name, how)
-        self._note_loss(loss)
+        name, failed = process.name, self._failed_at[process.name]
+        loss = Loss(name, how, since=failed)
+        if self._has_servers and name in self._numbers:  # else all begin again
+            self._costs.worker_losses += 1
+            self._costs.add("detection", self.kernel.now - failed)
+            self._interruptions.lost(loss, self._numbers[name], failed)
         try:
-            last = 0 if kept is None else kept.number
-            self._follow(self._members.lost([loss], self.kernel.now, checkpoint=last))
+            self._tell(ProcessesLost([loss]))
         except OutpaceError as error:
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
             raise type(error)(f"{error} ({where})") from error
 
-    def _note_loss(self, loss: Loss) -> None:
-        """Note a loss for which not all begin again."""
+    def _tell(self, event: Event) -> None:
+        """Carry out what the membership decides about an event. Raises RunError if the run ends."""
+        self._carry_out(self._members.take(event, self.kernel.now))
 
-    @abstractmethod
-    def _follow(self, orders: Sequence[Order]) -> None:
-        """Carry out the orders of the membership. Raises RunError if the run ends."""
+    def _carry_out(self, orders: Sequence[Order]) -> None:
+        attempt = self._members.table.attempt
+        for order in orders:
+            match order:
+                case Replace(server, worker, _, stays):
+                    obeyed = Obeyed(Lost(worker, stays), partial(self._confirm, attempt, order))
+                    self._run.network.join(server).mailbox.put(obeyed)
+                case Start():
+                    self._replace(attempt, order)
+                case Removed(worker):  # the others continue without it
+                    del self._failed_at[worker_name(worker)]
+                    self._interruptions.removed(order, self.kernel.now)
+                    self._end_if_over()
+                case BeginAgain():
+                    self._begin_all_again(order)
+                case EndRun(reason):
+                    raise RunError(reason)
+        if orders:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self.kernel.call_off(self._alarm)
+        due, self._alarm = self._members.table.next_deadline, None
+        if due is not None:
+            due = max(due, self.kernel.now)
+            self._alarm = self.kernel.set_alarm(due, lambda: self._tell(DeadlinePassed()))
+
+    # -- replaced workers ------------------------------------------------------------
+
+    def _confirm(self, attempt: int, order: Replace) -> None:
+        """Note that a server knows that a worker is lost."""
+        if attempt != self._members.table.attempt:
+            return  # all processes have begun again
+        assert isinstance(self._exchange, Servers)
+        shard = self._exchange.shard_of(order.server)
+        reached = (-1, 0) if shard is None else (shard.watermark(order.worker), shard.clock)
+        self._tell(Confirmed(order.server, order.worker, order.generation, *reached))
+
+    def _replace(self, attempt: int, start: Start) -> None:
+        """Start another process for a worker."""
+        self._interruptions.restarted(start)
+        name = worker_name(start.worker)
+        computing, failed = self._processes[name].computing, self._failed_at[name]
+        if computing is not None and computing[0] >= start.first:  # its push has not arrived
+            self._costs.add("repeated", failed - computing[1])
+        ready = self.kernel.now + nanoseconds(self._repairs.worker_s)
+        until = self._run.network.obstacles.until(name)
+        self.kernel.call_at(max(ready, until), self._begin_one, (attempt, start))
+
+    def _begin_one(self, what: tuple[int, Start]) -> None:
+        """Let the other process of a worker begin: it is ready."""
+        attempt, start = what
+        if attempt != self._members.table.attempt:
+            return
+        assert isinstance(self._exchange, Servers)
+        self._tell(WorkerBegan(start.worker))
+        self._set_alarm()
+        name, now = worker_name(start.worker), self.kernel.now
+        self._costs.add(
+            "restart", now - self._failed_at.pop(name) - nanoseconds(self._repairs.detected_s)
+        )
+        self._interruptions.began(start.worker, now)
+        self._exchange.start_worker(start.worker, start.first)
 
     # -- all processes begin again ---------------------------------------------------
 
     def _begin_all_again(self, order: BeginAgain) -> None:
         """End all processes and begin again from the last checkpoint."""
-        (name,), kept = order.lost, self.last_checkpoint
+        ((name, failed),) = ((loss.name, loss.since) for loss in order.lost)
+        now, kept = self.kernel.now, self.last_checkpoint
         assert kept is not None
-        now, failed = self.kernel.now, self._failed_at[name]
         workers = [self._numbers[name]] if name in self._numbers else []
         servers = [] if workers else [self._servers.index(name)]
         self._costs.server_losses += len(servers)
         self._costs.worker_losses += len(workers)
         self._note_lost_time(failed, workers)
-        gone = order.without if self.experiment.peers is not None else ()
-        self._members.begin(len(self._numbers), self._servers, gone)
+        for name in order.without:
+            self._run.network.obstacles.end_partition(name)  # nothing waits for its end
+        gone = [self._numbers[name] for name in order.without]
+        numbers = len(self._numbers), len(self._servers)
+        self._tell(AllBegin(*numbers, gone, order.checkpoint))
         self.is_down = True
         for each in self._processes.values():
             if each.alive:
@@ -230,7 +318,7 @@ class Failures(Life):
         self._failed_at.clear()
         self._interruptions.generations.clear()
         self._take_back(kept)
-        self._restore_from(kept)
+        self._exchange.go_back(kept)
         lost = kept.recovery.updates_lost + gaps(kept.states)
         self._interruptions.group_lost(order.why, servers, workers, failed, kept, lost)
         ready = now + nanoseconds(self._repairs.servers_s)
@@ -240,7 +328,8 @@ class Failures(Life):
 
     def _note_lost_time(self, failed: Time, lost: Sequence[int]) -> None:
         """Count what the workers have lost, of which these failed now and others before."""
-        now, workers = self.kernel.now, self.experiment.workers
+        now, table = self.kernel.now, self._members.table
+        workers = sum(worker.phase is not Phase.GONE for worker in table.workers)
         before = [name for name, n in self._numbers.items() if n not in lost]
         away = [self._failed_at[name] for name in before if name in self._failed_at]
         self._costs.add("detection", now - failed, workers - len(away))
@@ -258,20 +347,37 @@ class Failures(Life):
             totals.add_times(*ended)
         self._run.take_up(totals, kept.metrics)
 
-    def _restore_from(self, kept: Kept) -> None:
-        """Put parameters back to a checkpoint, so that evaluations see them."""
-        self._exchange.go_back(kept)
-
     def _start_again(self, kept: Kept) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
-        self.gone = self._members.gone
+        self.gone = [each.number for each in self._members.table.workers if each.has_left]
         self._interruptions.began_again(self.kernel.now)
-        self._members.started()
+        self._tell(TrainingBegan())
         self._exchange.start_again(kept)
+
+    # -- checkpoints -----------------------------------------------------------------
+
+    @property
+    def servers_stand_until(self) -> Time:
+        return max(self._processes[name].until for name in self._servers)
+
+    @property
+    def all_servers_live(self) -> bool:
+        return all(self._processes[name].alive for name in self._servers)
+
+    def write(self, part: int, size_bytes: int) -> Time:
+        writing = nanoseconds(self._repairs.writing_s(size_bytes))
+        if not self._has_servers:
+            for name in self._numbers:
+                self._processes[name].stand_still(writing)
+            return writing
+        before = max(self.kernel.now, self.servers_stand_until)
+        self._processes[server_name(part)].stand_still(writing)
+        return max(0, self.servers_stand_until - before)
 
     def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
         kept.hand_on(self._held)
         self.last_checkpoint = kept
+        self._tell(CheckpointComplete(kept.number))
         self._costs.add("checkpoints", writing, self.experiment.workers)
         self._worked_since = self.kernel.now + still
 
@@ -284,7 +390,7 @@ class Failures(Life):
         if experiment.cut_off is not None:
             states = aligned(states)
         workers = range(experiment.workers)
-        if experiment.peers is None:
+        if self._has_servers:
             first = [first_iteration(worker, states) for worker in workers]
         else:
             first = [1 + states[0].watermarks[worker] for worker in workers]
@@ -304,43 +410,9 @@ class Failures(Life):
     # -- the end ---------------------------------------------------------------------
 
     def end(self) -> None:
-        rate, now_s = self._undisturbed_rate(), seconds(self.kernel.now)
-        if rate and now_s:
-            self._costs.goodput = self._run.totals.applied / now_s / rate
-
-    def _undisturbed_rate(self) -> float:
-        """Return the gradients per second that the same run applies without failures; 0: unknown.
-
-        It has neither evaluations nor checkpoints, and computes nothing but times. It ends where
-        this run has ended if workers may have been in the middle of their iterations: a run that
-        was ended by the last of them can be shorter than the same run without failures, because
-        averages of fewer workers take less time.
-        """
-        run, stop = self._run, self.experiment.stop
-        iterations = max(run.totals.iterations.values(), default=0)
-        if not iterations:
-            return 0.0
-        is_early = stop.virtual_time_s is not None or stop.target_accuracy is not None
-        task = Timing(layers=run.layers)
-        plain = replace(
-            self.experiment,
-            task=task,
-            faults=None,
-            checkpoint=None,
-            evaluate=Evaluate(),
-            target=None,
-            stop=Stop(
-                iterations=iterations,
-                virtual_time_s=seconds(self.kernel.now) if is_early else None,
-            ),
-        )
-        sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
-        twin = self._plain(plain, sizes, Trace(NoSink()))
-        try:
-            twin.run()
-            return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0
-        finally:
-            twin.close()
+        run, now_s = self._run, seconds(self.kernel.now)
+        if now_s and (rate := undisturbed_rate(run, self._plain)):
+            self._costs.goodput = run.totals.applied / now_s / rate
 
     def close(self) -> None:
         for program in self._programs:  # one that has never begun is not closed with its process

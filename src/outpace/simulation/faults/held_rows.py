@@ -1,14 +1,22 @@
-"""Rows of the trace that a run may have to take back, because it goes on from a checkpoint."""
+"""The last checkpoint of a run with failures, and the rows of the trace since then.
+
+If all processes begin again from the checkpoint, the rows are taken back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
+from outpace.record.recovery import Recovery
+from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, Table, Trace, TraceRows
 from outpace.support.units import Time
+from outpace.sync.checkpoint.state import ShardState
 
 Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -23,7 +31,7 @@ class EndedIteration(NamedTuple):
 
 
 class HeldRows(TraceRows):
-    """Keeps the rows since the last checkpoint. Its memory grows with the interval in between."""
+    """Holds the rows since the last checkpoint. Its memory grows with the interval in between."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace.add)
@@ -85,6 +93,32 @@ class HeldRows(TraceRows):
 
     def _keep(self, rows: Table) -> None:
         self._rows[:] = [row.tobytes() for row in rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """All that a run needs to begin again from a checkpoint, in the memory of this process.
+
+    number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
+    """
+
+    number: int
+    now: Time
+    states: Sequence[ShardState]
+    first: Sequence[int]
+    totals: Totals
+    metrics: pa.Table
+    recovery: Recovery
+    rows: int
+    own: Sequence[ShardState] = ()  # of workers without servers
+
+    def hand_on(self, rows: HeldRows) -> None:
+        """Hand on the rows of all that this checkpoint has; let its sums be those of the rows."""
+        stay, handed_on = rows.release(self.rows, self.first)
+        for ended in stay:
+            self.totals.add_times(*ended, sign=-1)
+        for ended in handed_on:
+            self.totals.add_times(*ended)
 
 
 def _sides(rows: Table, first: Sequence[int]) -> tuple[Places, Places]:

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Order(NamedTuple):
+class Obeyed(NamedTuple):
     """The coordinator's order to a server, which waits behind the messages in its mailbox.
 
     obeyed: called when its program has processed the message.
@@ -69,7 +69,7 @@ class MortalProcess(Process):
             await self.awake()
             message: Any = await receive(*args, **kwargs)
             await self.awake()
-            if isinstance(message, Order):
+            if isinstance(message, Obeyed):
                 message, self._obeyed = message
             found: T = message
             return found

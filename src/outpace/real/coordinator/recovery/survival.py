@@ -1,22 +1,25 @@
-"""Has a run survive the loss of processes.
+"""Has a run survive the loss of processes, and take others.
 
-`sync.membership` decides; here its orders become messages, and the answers its facts.
+`sync.membership` decides; here its orders become messages, and what happens becomes its events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 import msgspec
 
+from outpace.config.experiment import Experiment
 from outpace.engine.losses import not_restarted
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.kernel import Alarm
-from outpace.real.coordinator.roles import RunState, with_room
+from outpace.real.coordinator.run_state import RunState, with_room
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
@@ -25,48 +28,64 @@ from outpace.real.net.messages import (
     JoinRun,
     ModelBuffers,
     Plan,
-    ProcessDone,
     Ready,
     ReplaceWorker,
     TrainingDone,
     WorkerReplaced,
 )
 from outpace.record.totals import Totals
+from outpace.support.units import nanoseconds, seconds
+from outpace.support.words import plural
 from outpace.sync.membership import (
     BeginAgain,
+    Confirmed,
+    DeadlinePassed,
     EndRun,
+    Event,
     Kill,
     Loss,
+    NoPlaces,
+    NoRoom,
     Order,
+    PlacesFound,
+    ProcessEnded,
+    ProcessesLost,
     Removed,
     Replace,
+    Reserve,
+    Save,
+    Scaled,
     Start,
+    Unchanged,
+    WorkerBegan,
 )
 from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
 
 StartWorker: TypeAlias = Callable[[int, int], None]
 
+_LOOK_S: Final = 0.5  # between two looks for places
 
-class GroupLost(RunError):
-    """Raised when a lost process ends this attempt: all begin again, or the run ends.
+
+class AttemptOver(RunError):
+    """Raised when all processes are to begin again, or the run ends because of lost ones.
 
     Attributes:
-        names: of the processes.
-        order: how all begin again; None: the run ends.
+        order: begins again, or ends the run.
+        then: orders to carry out when all have begun again.
     """
 
-    def __init__(self, text: str, names: Collection[str], order: BeginAgain | None = None) -> None:
-        super().__init__(text)
-        self.names, self.order = names, order
+    def __init__(self, order: BeginAgain | EndRun, then: Sequence[Order] = ()) -> None:
+        super().__init__(order.why if isinstance(order, BeginAgain) else order.reason)
+        self.order, self.then = order, then
 
 
 class Survival:
-    """Brings lost processes back, or has the run go on without them.
+    """Tells the membership what happens to a run, and carries out its orders.
 
     Args:
         architecture: has this process forget the old process of a worker.
         checkpoints: those of the run; None: none are taken.
-        kept: what the scripts of new processes go on with.
+        kept: the states with which the scripts of new processes continue.
         start_worker: starts a process of a generation for a worker.
     """
 
@@ -79,104 +98,90 @@ class Survival:
         kept: KeptScripts,
         start_worker: StartWorker,
     ) -> None:
-        self._run, self._roles, self._numbers = run, run.roles, run.roles.numbers
-        self._members, self._kernel, self._listener = run.members, run.kernel, run.listener
+        self._run, self._kernel, self._listener = run, run.kernel, run.listener
         self._launcher, self._architecture, self._kept = run.launcher, architecture, kept
         self._checkpoints, self._first_gradients = checkpoints, first_gradients
         self._start_worker, self._notes = start_worker, run.setting.interruptions
         self._alarm: Alarm | None = None  # for the next deadline of a replacement
         self._losses: dict[str, Loss] = {}  # of workers that come back, the last ones
-        self._first = [0] * len(self._numbers)  # iterations with which new processes begin
 
-    @property
-    def absent(self) -> list[str]:
-        """Names of the workers that are lost and not replaced."""
-        return [name for name, worker in self._numbers.items() if self._members.has_left(worker)]
+    def tell(self, event: Event) -> None:
+        """Carry out what follows from an event.
+
+        Raises:
+            AttemptOver: all processes are to begin again, or the run ends because of lost ones.
+            RunError: the run ends.
+            ProtocolError: the event cannot happen now.
+        """
+        self.carry_out(self._run.members.take(event, self._kernel.now))
 
     # -- losses ------------------------------------------------------------------------
 
     def take_losses(self, losses: Sequence[Loss], note: str) -> None:
-        """Bring these processes back, or go on without them.
+        """Bring these processes back, or continue without them.
 
         Args:
             losses: the one that is known most directly first.
-            note: see `Membership.lost`.
+            note: see `ProcessesLost`.
 
         Raises:
-            GroupLost: all processes are to begin again.
+            AttemptOver: all processes are to begin again.
             RunError: the run ends.
         """
-        run, members, roles = self._run, self._members, self._roles
-        is_ending, without_servers = run.stop_reason is not None, not roles.servers
-        has_scripts = any(join.follows for join in roles.joined.values())
+        run = self._run
+        is_ending, without_servers = run.stop_reason is not None, not run.servers
+        has_scripts = any(join.follows for join in run.joined.values())
+        numbers, kept = run.numbers, self._kept
+        losses = [
+            replace(loss, kept=kept.iteration(numbers[loss.name])) if loss.name in numbers else loss
+            for loss in losses
+        ]
+        is_over = is_ending and not (without_servers and has_scripts)
+        orders = run.members.take(ProcessesLost(losses, is_over, note), self._kernel.now)
+        if orders and isinstance(orders[0], BeginAgain | EndRun):
+            self.carry_out(orders)
         for loss in losses:
-            if loss.name in self._numbers:
-                worker = self._numbers[loss.name]
-                members.keeps(worker, self._kept.iteration(worker))
-        orders = members.lost(
-            losses,
-            self._kernel.now,
-            checkpoint=0 if run.setting.saving is None else run.setting.saving.keeper.last,
-            is_ending=is_ending and not (without_servers and has_scripts),
-            note=note,
-        )
-        match orders:
-            case [BeginAgain(why, names) as order]:
-                raise GroupLost(why, names, order)
-            case [EndRun(reason, names)]:
-                raise GroupLost(reason, names) if names else RunError(reason)
-        for loss in losses:
-            at = max(0, run.clock.now - roles.lost_for([loss.name], self._kernel.now))
-            self._notes.lost(loss, self._numbers[loss.name], at)
-            if members.is_coming_back(self._numbers[loss.name]):
+            self._notes.lost(loss, numbers[loss.name], max(0, loss.since))
+            if run.table.role(loss.name).is_coming_back:
                 self._losses[loss.name] = loss
-                roles.comes_back(loss.name)
                 continue
             if is_ending or without_servers:
                 run.log(f"{loss}; the run ends without it")
             else:
                 why = "" if loss.has_exited else not_restarted(run.experiment)
                 run.log(f"{loss}; the others go on without it{why}")
-            self._go_on_without(loss.name)
-        self._do(orders)
-
-    @property
-    def coming_back(self) -> list[str]:
-        """Names of lost workers whose places other processes take."""
-        members = self._members
-        return [name for name, worker in self._numbers.items() if members.is_coming_back(worker)]
+            self._continue_without(loss.name)
+        self.carry_out(orders)
 
     def goes_without(self, name: str) -> None:
-        """Go on without a lost worker for whose next process there is no room.
+        """Continue without a lost worker for whose next process there is no room.
 
         Raises:
             ConfigError: it is not coming back, or no other worker is left.
         """
-        worker = self._numbers.get(name)
-        if worker is None or not self._members.is_coming_back(worker):
-            raise ConfigError(f"{name} is not coming back")
-        was_restarted = self._members.is_starting(worker)
+        run, worker = self._run, self._run.numbers[name]
+        was_restarted = run.table.workers[worker].is_starting
         try:
-            orders = self._members.goes_without(worker)
+            orders = run.members.take(NoRoom(worker), self._kernel.now)
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
         if was_restarted:
             self._notes.not_restarted(worker)
-        self._go_on_without(name)
+        self._continue_without(name)
         self._launcher.release(name)
-        self._do(orders)
+        self.carry_out(orders)
 
     def killed_at_its_end(self, name: str) -> None:
         """Tell the servers that a worker has left: its own message may not have reached them."""
-        if name in self._numbers and self._run.stop() is None:
-            self._do(self._members.lost([Loss(name, "was killed at its end")], self._kernel.now))
+        if name in self._run.numbers and self._run.stop() is None:
+            self.tell(ProcessesLost([Loss(name, "was killed at its end")]))
 
     def is_replaced(self, name: str) -> bool:
-        """The process of this name has ended: return True if another one takes its place."""
-        worker = self._numbers.get(name)
-        if worker is None or not self._members.awaits_end(worker):
+        """Return True if another process takes the place of this one, which has ended."""
+        worker = self._run.numbers.get(name)
+        if worker is None or not self._run.table.workers[worker].awaits_end:
             return False  # it is the present process
-        self._do(self._members.process_ended(worker, self._kernel.now))
+        self.tell(ProcessEnded(worker))
         return True
 
     # -- messages ------------------------------------------------------------------------
@@ -186,20 +191,18 @@ class Survival:
         if isinstance(message, WorkerReplaced):
             self._take_confirmation(name, message)
             return True
-        worker = self._numbers.get(name)
-        if worker is None:
+        if not self.may_join(name):
             return False
-        if isinstance(message, ProcessDone):
-            self._members.finished(worker)
-        elif self._members.is_starting(worker) and isinstance(message, JoinRun):
+        worker = self._run.numbers[name]
+        if isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
             if (buffers := self._run.buffers) is not None:
                 self._listener.send(name, ModelBuffers(buffers))
-            self._kept.send(kept, {worker: self._members.done(worker)})
+            self._kept.send(kept, {worker: self._run.table.workers[worker].done})
             return True
-        elif self._members.is_starting(worker) and isinstance(message, Ready):
-            self._members.began(worker)
+        if isinstance(message, Ready):
+            self.tell(WorkerBegan(worker))
             self._listener.send(name, self._run.go())
             if self._checkpoints is not None:
                 self._checkpoints.began(name)
@@ -212,32 +215,31 @@ class Survival:
     def _late_plan(self) -> Plan:
         plan = self._run.plan
         assert plan is not None
-        return msgspec.structs.replace(plan, first=list(self._first), late=True)
+        first = [worker.first for worker in self._run.table.workers]
+        return msgspec.structs.replace(plan, first=first, late=True)
 
     def may_join(self, name: str) -> bool:
         """True if this name is of a worker whose new process is expected, or not ready yet."""
-        worker = self._numbers.get(name)
-        return worker is not None and self._members.is_starting(worker)
+        worker = self._run.numbers.get(name)
+        return worker is not None and self._run.table.workers[worker].is_starting
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
         try:
-            if name not in self._roles.servers:
+            if name not in self._run.servers:
                 raise ProtocolError("only servers replace workers")
             self._confirm(name, message)
         except ProtocolError as error:
             self._listener.refuse(name, str(error))
 
     def _confirm(self, name: str, message: WorkerReplaced) -> None:
-        now = self._kernel.now
-        orders = self._members.confirmed(
-            name, message.worker, message.generation, message.watermark, message.clock, now
-        )
-        self._do(orders)
+        replaced = message.worker, message.generation
+        self.tell(Confirmed(name, *replaced, message.watermark, message.clock))
 
     # -- orders ----------------------------------------------------------------------------
 
-    def _do(self, orders: Sequence[Order]) -> None:
-        for order in orders:
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Carry out orders of the membership. Raises: see `tell`."""
+        for number, order in enumerate(orders):
             match order:
                 case Replace():
                     self._replace(order)
@@ -245,20 +247,30 @@ class Survival:
                     self._launcher.kill(worker_name(worker))
                 case Start():
                     self._start(order)
-                case Removed(worker, lost):
-                    if lost or worker_name(worker) not in self._roles.finished:
-                        self._notes.removed(order, self._run.clock.now)
-                case EndRun(reason):
-                    why = self._launcher.no_room(self.coming_back)
+                case Removed():
+                    self._notes.removed(order, self._run.clock.now)
+                case EndRun(reason, lost) if not lost:
+                    why = self._launcher.no_room(self._run.table.returning)
                     raise RunError(with_room(reason, why, is_saved=False))
+                case BeginAgain() | EndRun():
+                    raise AttemptOver(order, orders[number + 1 :])
+                case Reserve(names):
+                    self._kernel.spawn(self._find_places(names), "places", daemon=True)
+                case Save():
+                    assert self._checkpoints is not None
+                    self._checkpoints.save_now()
+                case Scaled():
+                    self._scaled(order)
+                case Unchanged(asker, why):
+                    self.answer(asker, why, is_done=False)
         if self._alarm is not None:
             self._kernel.call_off(self._alarm)
-        due, self._alarm = self._members.next_deadline, None
+        due, self._alarm = self._run.table.next_deadline, None
         if due is not None:
             self._alarm = self._kernel.set_alarm(max(due, self._kernel.now), self._look)
 
     def _look(self) -> None:
-        self._do(self._members.on_time(self._kernel.now))
+        self.tell(DeadlinePassed())
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
@@ -278,7 +290,6 @@ class Survival:
 
     def _start(self, order: Start) -> None:
         name = worker_name(order.worker)
-        self._first[order.worker] = order.first
         self._run.log(
             f"{self._losses[name]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
@@ -303,9 +314,8 @@ class Survival:
             unreported = order.first - self._run.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
 
-    def _go_on_without(self, name: str) -> None:
-        """The run goes on without this worker."""
-        self._roles.without.add(name)
+    def _continue_without(self, name: str) -> None:
+        """Let the other processes continue without this worker."""
         if isinstance(self._architecture, WithoutServers):
             self._architecture.lose(name)
         self._launcher.kill(name)
@@ -313,3 +323,45 @@ class Survival:
             self._checkpoints.left(name, lost=True)
         self._first_gradients.has_left(name)
         self._run.announced.add(name, TrainingDone())
+
+    # -- other numbers of processes ----------------------------------------------------------
+
+    async def _find_places(self, names: Sequence[str]) -> None:
+        """Look for places for these roles, and give them up after a time."""
+        launcher, kernel = self._launcher, self._kernel
+        until = kernel.now + nanoseconds(launcher.room_s)
+        launcher.reserve(names)
+        while why := launcher.no_room(names):
+            if kernel.now >= until:
+                for name in names:
+                    launcher.release(name)
+                self.tell(NoPlaces(why))
+                return
+            await kernel.sleep(_LOOK_S)
+        self.tell(PlacesFound())
+
+    def _scaled(self, order: Scaled) -> None:
+        experiment = self._run.experiment
+        has = with_numbers(order.before, experiment) or " with as many processes as before"
+        took_s = seconds(time.monotonic_ns() - order.asked_at)
+        self._notes.scaled(order.before, (experiment.workers, experiment.servers_in_run), took_s)
+        self.answer(order.asker, f"the run goes on{has}, after {took_s:.2f} s", is_done=True)
+
+    def answer(self, asker: str, text: str, *, is_done: bool) -> None:
+        """Answer a request for other numbers of processes."""
+        self._run.log(text)
+        self._run.setting.on_answer(asker, text, is_done)
+
+
+def with_numbers(before: tuple[int, int], experiment: Experiment) -> str:
+    """Return how many workers and servers a run has, if it had others, as the end of a line.
+
+    before: the numbers of workers and of servers.
+    """
+    present = experiment.workers, experiment.servers_in_run
+    found = [
+        plural(now, kind)
+        for kind, now, then in zip(("worker", "server"), present, before, strict=True)
+        if now != then
+    ]
+    return f" with {' and '.join(found)}" if found else ""

@@ -8,14 +8,14 @@ follows when one is missed or its process is lost. What is saved is different wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
 from outpace.blocks.block import whole_tensor
 from outpace.errors import ProtocolError
 from outpace.real.background import Beside
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.open_checkpoint import (
     Mean,
@@ -70,7 +70,6 @@ class Checkpoints:
 
     Attributes:
         unrepeatable: workers whose scripts begin anew when the run is resumed.
-        when_complete: called with the number of each checkpoint that is complete; None: nothing is.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class Checkpoints:
         self._version = 0 if run.resume is None else run.resume.updates  # the last known one
         self._has_begun = self._is_over = False
         self.unrepeatable: set[int] = set()
-        self.when_complete: Callable[[int], None] | None = None
 
     # -- when --------------------------------------------------------------------
 
@@ -199,7 +197,7 @@ class Checkpoints:
         return None
 
     def _keeps_script(self, name: str) -> bool:
-        return name in self._run.roles.numbers and name in self._content.parts
+        return name in self._run.numbers and name in self._content.parts
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
@@ -223,12 +221,12 @@ class Checkpoints:
             raise ProtocolError("only the workers of scripts send what scripts keep")
         if self._kept is not None:
             state = whole_tensor(message.block)
-            self._kept.sent(self._run.roles.numbers[name], state, message.done)
+            self._kept.sent(self._run.numbers[name], state, message.done)
 
     def _take(self, name: str, message: Answer) -> None:
         present = self._open
         if isinstance(message, VersionReached):
-            if self._run.roles.servers and name in self._run.roles.numbers:
+            if self._run.servers and name in self._run.numbers:
                 raise ProtocolError("only servers count the updates")
             self._version = message.version
             self._planner.is_due = True
@@ -248,7 +246,7 @@ class Checkpoints:
 
     def _is_copied(self, name: str) -> bool:
         """True if a process does not see the folder of the run, so its files are fetched."""
-        is_elsewhere = self._run.experiment.is_elsewhere and name in self._run.roles.numbers
+        is_elsewhere = self._run.experiment.is_elsewhere and name in self._run.numbers
         return self._run.setting.copies or is_elsewhere
 
     def _fetch(self, present: OpenCheckpoint, name: str, saved: CheckpointPart) -> None:
@@ -287,7 +285,7 @@ class Checkpoints:
         orders = self._planner.saved(saved.number, name, saved.clock)
         present.parts[name] = saved
         if saved.kept_at is not None:
-            worker = self._run.roles.numbers[name]
+            worker = self._run.numbers[name]
             if not saved.is_complete:
                 self.unrepeatable.add(worker)
             else:
@@ -321,7 +319,7 @@ class Checkpoints:
     def _missing(self, present: OpenCheckpoint) -> list[str]:
         """Return the processes that ought to have saved their parts."""
         since, missing = self._kernel.now - nanoseconds(LONGEST_S), []
-        numbers, done = self._run.roles.numbers, self._run.totals.iterations
+        numbers, done = self._run.numbers, self._run.totals.iterations
         for part, asked_at in present.asked_at.items():
             state, worker = self._planner.state(part), numbers.get(part)
             is_due = asked_at <= since
@@ -426,23 +424,20 @@ class Checkpoints:
             return
         self._open = None
         taken = self._content.taken(present, self._totals(present))
-        scripts = workers_in(present, self._run.roles.numbers)
+        scripts = workers_in(present, self._run.numbers)
         times = {n: part.kept_at for n, part in scripts.items() if part.kept_at is not None}
         self._version = max(self._version, taken.updates)
         try:
             self._complete(taken, present.folder, times)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
-        else:
-            if self.when_complete is not None:
-                self.when_complete(present.number)
         if not self._is_over:
             self._await_version()
             self._begin_if_due()
 
     def _totals(self, present: OpenCheckpoint) -> Totals:
         """Return the sums of the run at a checkpoint."""
-        totals, numbers = Totals(), self._run.roles.numbers
+        totals, numbers = Totals(), self._run.numbers
         for name, reported in self._run.totals_of.items():
             part = present.parts.get(name)
             # Workers that were asked before the servers continued until these were saved.

@@ -19,7 +19,7 @@ import msgspec
 from outpace.blocks.block import Phantom, Value
 from outpace.engine.resuming import kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.open_checkpoint import Mean, OpenCheckpoint, workers_in
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.node.saving.of_worker import COMMON
@@ -56,7 +56,7 @@ class PeerModels:
         experiment, strategy = run.experiment, run.experiment.peers
         assert strategy is not None
         self._run, self._groups, self._last = run, groups, experiment.stop.iterations
-        self.parts = run.roles.workers
+        self.parts = run.workers
         self._here = list(self.parts)
         self._apart, self._has_common = strategy.saved_apart, strategy.has_common
         self.planner = CutPlanner(self.parts, not self._apart, number, math.inf)
@@ -119,7 +119,7 @@ class PeerModels:
 
     def _own_file(self, part: str) -> str:
         """Return the name of the file with the model of a worker."""
-        worker = self._run.roles.numbers[part]
+        worker = self._run.numbers[part]
         return model_of(worker) + SUFFIX if self._is_script else kept_in(worker)
 
     def require(self, present: OpenCheckpoint, part: str, saved: CheckpointPart) -> None:
@@ -144,14 +144,14 @@ class PeerModels:
     def mean(self, present: OpenCheckpoint) -> Callable[[], Mean] | None:
         if not self._apart or present.at_start or present.mean is not None:
             return None
-        saved = workers_in(present, self._run.roles.numbers).values()
+        saved = workers_in(present, self._run.numbers).values()
         own = [part.own for part in saved if part.own is not None]
         sizes = [record.phantom_bytes for record in own]
         phantom = next((Phantom(size) for size in sizes if size is not None), None)
         return partial(_mean_of, present.folder, [record.file for record in own], phantom)
 
     def taken(self, present: OpenCheckpoint, totals: Totals) -> Taken:
-        plan, saved = self._run.plan, workers_in(present, self._run.roles.numbers)
+        plan, saved = self._run.plan, workers_in(present, self._run.numbers)
         assert plan is not None
         files = [file for part in saved.values() for file in part.parts]
         common = next((part.shard for part in saved.values() if part.shard is not None), None)

@@ -22,7 +22,7 @@ from typing import Final
 
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.roles import RunState
+from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.open_checkpoint import Mean, OpenCheckpoint, workers_in
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.record.checkpoints import ShardRecord, Taken
@@ -45,9 +45,9 @@ class ShardsAndScripts:
     waiting: Sequence[str] = ()
 
     def __init__(self, run: RunState, number: int = 0) -> None:
-        experiment, roles, resume = run.experiment, run.roles, run.resume
-        self._run, self._servers = run, roles.servers
-        self._scripts = roles.workers if experiment.has_script else []
+        experiment, resume = run.experiment, run.resume
+        self._run, self._servers = run, run.servers
+        self._scripts = run.workers if experiment.has_script else []
         self.parts = [*self._servers, *self._scripts]
         self.planner = CutPlanner(self.parts, is_exact(experiment), number)
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
@@ -67,7 +67,7 @@ class ShardsAndScripts:
         self.planner.exact, self._passes_over = False, True
 
     def left(self, name: str, *, lost: bool, ended: bool, pushed: int) -> Sequence[Order]:
-        worker = self._run.roles.numbers[name]
+        worker = self._run.numbers[name]
         is_over = self._run.stop_reason is not None  # then its script has not come to its end
         if name not in self._scripts or worker in self._last or is_over:
             return []
@@ -117,7 +117,7 @@ class ShardsAndScripts:
         return [record for record in saved if record is not None]
 
     def lacks_end(self, present: OpenCheckpoint) -> bool:
-        scripts = workers_in(present, self._run.roles.numbers)
+        scripts = workers_in(present, self._run.numbers)
         last = {worker: each for worker, each in self._last.items() if worker not in scripts}
         return bool(lacking(self._records(present), last))
 
@@ -127,7 +127,7 @@ class ShardsAndScripts:
     def taken(self, present: OpenCheckpoint, totals: Totals) -> Taken:
         plan = self._run.plan
         assert plan is not None
-        records, scripts = self._records(present), workers_in(present, self._run.roles.numbers)
+        records, scripts = self._records(present), workers_in(present, self._run.numbers)
         servers = [present.parts[server] for server in self._servers]
         for worker, others in enumerate(self._others):
             # What workers have reported may be a little older or newer than the checkpoint.

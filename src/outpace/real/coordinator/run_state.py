@@ -1,9 +1,11 @@
-"""The table of the roles of a run, and what the parts of its coordinator share."""
+"""The state of a run that the parts of its coordinator share."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from outpace.blocks.block import Block
@@ -19,6 +21,7 @@ from outpace.real.process.launcher import Launcher
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
 from outpace.support.units import Time, seconds
+from outpace.sync.membership import AllBegin, Table
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 
@@ -35,6 +38,9 @@ class Announcements:
     def add(self, name: str, message: WireMessage) -> None:
         self._heard[name, type(message)] += 1
         self._mailbox.put(name)
+
+    def has_heard(self, name: str, kind: type[WireMessage]) -> bool:
+        return self._heard[name, kind] > 0
 
     async def all(
         self, names: list[str], kind: type[WireMessage], what: str, limit_s: float, times: int = 1
@@ -66,94 +72,59 @@ class Announcements:
             raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
 
 
-ENDED, SILENT, REPORTED = range(3)  # how a loss is known, the most direct way first
 _BEFORE: Final = "the run until its checkpoint"  # a name for its sums
 
 
-class Roles:
-    """The servers and workers of a run by name, and how far the process of each has come.
+class Known(IntEnum):
+    """How a loss is known, the most direct way first."""
+
+    ENDED = 0  # the launcher says so
+    SILENT = 1
+    REPORTED = 2  # by another process
+    NOT = 3  # it is not
+
+
+@dataclass(slots=True)
+class Suspect:
+    """A process that is perhaps lost, until it is decided what follows.
 
     Attributes:
-        joined: what each has said when it joined.
-        left: workers that take no more part in the training.
-        finished: processes that have done all their work.
-        failed: processes that have reported an error.
-        lost: by name of a lost process: how its loss was found out, and what happened to it.
-        without: lost processes that the run goes on without.
-        ended: processes whose end the launcher has reported.
-        exited: those of them that were not killed.
+        known: how its loss is known.
+        how: what happened to it.
+        since: when its loss was known first (the kernel's time).
+        has_failed: True if it has reported an error.
+        has_ended: True if the launcher has reported its end.
+        has_exited: True if it ended, and was not killed.
     """
 
-    def __init__(self, servers: int, workers: int) -> None:
-        self.servers = [server_name(server) for server in range(servers)]
-        self.workers = [worker_name(worker) for worker in range(workers)]
-        self.numbers = {name: worker for worker, name in enumerate(self.workers)}
-        self.joined: dict[str, JoinRun] = {}
-        self.left: set[str] = set()
-        self.finished: set[str] = set()
-        self.failed: set[str] = set()
-        self.lost: dict[str, tuple[int, str]] = {}
-        self.without: set[str] = set()
-        self.ended: set[str] = set()
-        self.exited: set[str] = set()
-        self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
-
-    def awaited(self, names: Collection[str], *, early: bool) -> list[str]:
-        """Return the names of processes that have not finished and may still do so.
-
-        early: the run ends early: no process that is lost or has failed is waited for.
-        """
-        gone = self.failed.union(self.lost) if early else self.without
-        return [name for name in names if name not in self.finished and name not in gone]
+    known: Known = Known.NOT
+    how: str = ""
+    since: Time = 0
+    has_failed: bool = False
+    has_ended: bool = False
+    has_exited: bool = False
 
     @property
-    def undecided(self) -> list[str]:
-        """The lost processes that no decision has been made about yet.
-
-        Those whose loss is known most directly are first.
-        """
-        settled = self.finished | self.failed | self.without
-        found = [name for name in self.lost if name not in settled]
-        return sorted(found, key=lambda name: self.lost[name][0])
-
-    def lose(self, name: str, how: int, reason: str, now: Time) -> bool:
-        """Note that a process is lost; False if that was known, as directly, or does not matter."""
-        known = self.lost.get(name)
-        if name in self.finished | self.failed | self.without or (known and known[0] <= how):
-            return False
-        if known is None:
-            self._since[name] = now
-        self.lost[name] = how, reason
-        return True
-
-    def has_ended(self, name: str) -> bool:
-        """True if the launcher has said that this lost process has ended."""
-        return name in self.lost and self.lost[name][0] == ENDED
-
-    def lost_for(self, names: Collection[str], now: Time) -> Time:
-        """Return for how long (ns) the first loss of these processes has been known."""
-        since = [self._since[name] for name in names if name in self._since]
-        return now - min(since) if since else 0
-
-    def comes_back(self, name: str) -> None:
-        """Another process takes the place of a lost one."""
-        self.lost.pop(name, None)
-        for known in (self.failed, self.ended, self.exited):
-            known.discard(name)
+    def is_lost(self) -> bool:
+        return self.known is not Known.NOT
 
 
 class RunState:
-    """What the parts of the coordinator of one run share.
+    """The state that the parts of the coordinator of one run share.
 
     Attributes:
-        resume: where the run goes on; None: it begins.
-        members: decides what follows when processes are lost.
+        resume: the checkpoint from which the run is resumed; None: it begins.
+        workers, servers: names of the processes.
+        numbers: the number of each worker, by name.
+        members: decides what follows when processes are lost, or other numbers are asked for.
+        joined: the message with which each process has joined.
+        suspects: processes that are perhaps lost, by name.
         totals_of: the sums that each process has reported.
         reported_at: when each did so the last time, by the kernel's clock.
         plan: of the run, once it is made.
         buffers: worker 0's model buffers, with which all workers begin; None: there are none.
-        stop_reason: why the workers must stop; None: they go on.
-        early: the run ends early: losses no longer matter.
+        stop_reason: why the workers must stop; None: they need not.
+        early: True if the run ends early: losses no longer matter.
     """
 
     def __init__(
@@ -169,9 +140,15 @@ class RunState:
         self.setting, self.experiment, self.resume = setting, experiment, resume
         self.log, self.clock, self.kernel, self.listener = setting.log, clock, kernel, listener
         self.launcher = launcher
-        self.roles = Roles(experiment.servers_in_run, experiment.workers)
+        self.workers = [worker_name(worker) for worker in range(experiment.workers)]
+        self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
+        self.numbers = {name: worker for worker, name in enumerate(self.workers)}
         self.members = setting.members
-        self.members.begin(experiment.workers, self.roles.servers)
+        last = 0 if setting.saving is None else setting.saving.keeper.last
+        begin = AllBegin(len(self.workers), len(self.servers), checkpoint=last)
+        self.members.take(begin, kernel.now)
+        self.joined: dict[str, JoinRun] = {}
+        self.suspects: dict[str, Suspect] = {}
         self.announced = Announcements(kernel)
         self.totals_of: dict[str, Totals] = {} if resume is None else {_BEFORE: resume.totals}
         self.reported_at: dict[str, Time] = {}
@@ -179,6 +156,11 @@ class RunState:
         self.buffers: Block | None = None
         self.early = False
         self.stop_reason: str | None = None
+
+    @property
+    def table(self) -> Table:
+        """The processes as they are now."""
+        return self.members.table
 
     @property
     def totals(self) -> Totals:
@@ -196,7 +178,8 @@ class RunState:
     @property
     def is_ending(self) -> bool:
         """True if workers are told to stop, or some have trained."""
-        return self.stop_reason is not None or bool(self.roles.left)
+        has_trained = any(worker.has_trained for worker in self.table.workers)
+        return self.stop_reason is not None or has_trained
 
     def go(self) -> Go:
         """Return the order to start."""
@@ -207,8 +190,17 @@ class RunState:
         return None if self.stop_reason is None else StopRun(self.stop_reason, self.early)
 
     def awaited(self, names: Collection[str]) -> list[str]:
-        """Return the names of processes that have not finished and may still do so."""
-        return self.roles.awaited(names, early=self.early)
+        """Return the names of processes that have not finished and may still do so.
+
+        In a run that ends early no process that is lost or has failed is waited for.
+        """
+        gone = set(self.table.absent)
+        if self.early:
+            each = self.suspects.items()
+            gone.update(name for name, suspect in each if suspect.is_lost or suspect.has_failed)
+        return [
+            name for name in names if name not in gone and not self.table.role(name).has_finished
+        ]
 
 
 def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
