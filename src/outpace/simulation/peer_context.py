@@ -88,11 +88,13 @@ class SimulatedPeer:
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
         versions = self.progress.joins_all_reduce()
-        return self._peers.join(self.worker, value, weight, versions)
+        part = self._peers.all_reduces.join(self.worker, value, weight)
+        self._models.computed(part.number, versions)
+        return part
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
         self.progress.joins_exchange(iteration)
-        return self._peers.exchange(self.worker, iteration)
+        return self._peers.exchanges.begin(self.worker, iteration)
 
     def meet(self, *, last: bool = False) -> Pending:
         return self._peers.meetings.come(self.worker, last=last)

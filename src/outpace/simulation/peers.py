@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outpace.blocks.block import Block, Value
-from outpace.engine.peers import Pending, PendingExchange
+from outpace.engine.peers import Pending
 from outpace.kernel import Future, Kernel
-from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
+from outpace.simulation.collective.all_reduces import SimulatedAllReduces
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
@@ -56,6 +56,7 @@ class Peers(Exchange[PeerSaving]):
     Attributes:
         first: the iteration with which each worker begins.
         initial: what the workers have in common at the start of the run.
+        all_reduces, exchanges, meetings: what the workers join.
         contexts: of the workers' programs, by worker.
         saving: takes checkpoints; None: there are none.
     """
@@ -78,24 +79,24 @@ class Peers(Exchange[PeerSaving]):
         """Start the workers, with the models as they are now."""
         run, kernel, strategy, models = self._run, self._kernel, self._strategy, self.models
         self._routes = of_pairs, of_all = routes_of(run, strategy)
-        self._all_reduces = SimulatedAllReduces(
+        self.all_reduces = SimulatedAllReduces(
             kernel,
             of_all,
             strategy.all_reduce,
             strategy.wire,
             self._workers,
             partial(models.model.new_sum, self._workers),
-            lambda part: self._averaged(part.worker, part),
+            lambda part: self.contexts[part.worker].progress.averaged(part),
             models.blocks.exact,
             models.averages,
         )
-        self._exchanges = SimulatedExchanges(
+        self.exchanges = SimulatedExchanges(
             kernel,
             of_pairs,
             models.blocks.size_bytes,
             Pairing(self._workers, run.experiment.seed, models.averages),
             models.average,
-            lambda pair: self._averaged(pair.members[0], pair),
+            lambda pair: self.contexts[pair.members[0]].progress.averaged(pair),
         )
         self.meetings = SimulatedMeetings(kernel, self._workers)
         self.contexts = [SimulatedPeer(run, self, worker) for worker in range(self._workers)]
@@ -128,7 +129,7 @@ class Peers(Exchange[PeerSaving]):
         """Put the models back to a checkpoint; nothing runs until `start_again`."""
         for route in self._routes:
             route.end()
-        self._exchanges.abandon()
+        self.exchanges.abandon()
         by_worker = {each.shard: each for each in kept.own}
         (state,) = kept.states
         self.models.begin(state, [by_worker.get(worker) for worker in range(self._workers)])
@@ -144,7 +145,7 @@ class Peers(Exchange[PeerSaving]):
 
     def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
         """Return the state of the model that all workers have when they begin these iterations."""
-        averages = max(self._all_reduces.ended, self._exchanges.count)
+        averages = max(self.all_reduces.ended, self.exchanges.count)
         return self.models.state(iterations, averages, parameters)
 
     def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
@@ -166,7 +167,7 @@ class Peers(Exchange[PeerSaving]):
         It has nothing but its models and this sum. differs: as for `PeerModels.own_state`.
         """
         assert self.saving is not None
-        models, results = self.models, self._all_reduces.ended
+        models, results = self.models, self.all_reduces.ended
         if self._strategy.saved_apart:
             self.saving.apart(worker, iteration)
         elif pending is None and not models.are_apart:
@@ -175,36 +176,15 @@ class Peers(Exchange[PeerSaving]):
             state = partial(models.own_state, worker, iteration, pending, differs=differs)
             self.saving.gather(worker, results, state)
 
-    # -- averages -----------------------------------------------------------------------
-
-    def join(
-        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
-    ) -> SimulatedReduction:
-        """Let this worker join its next all-reduce.
-
-        Args:
-            versions: the versions of the common model at which its gradients were computed.
-        """
-        part = self._all_reduces.join(worker, value, weight)
-        self.models.computed(part.number, versions)
-        return part
-
-    def exchange(self, worker: int, iteration: int) -> PendingExchange:
-        """Let this worker average with another worker that has not left."""
-        return self._exchanges.begin(worker, iteration)
-
     def _leave(self, worker: int, after: int | None) -> None:
         """Let the others continue without a worker. after: see `PeerSaving.leave`."""
         if self.saving is not None:
-            self.saving.leave(worker, after, self._all_reduces.ended)
+            self.saving.leave(worker, after, self.all_reduces.ended)
         self.models.left.add(worker)
-        self._all_reduces.leave(worker)
+        self.all_reduces.leave(worker)
         self.meetings.leave(worker)
-        self._exchanges.leave(worker)
+        self.exchanges.leave(worker)
         self._run.body.left(worker)
-
-    def _averaged(self, worker: int, average: SimulatedReduction | PendingExchange) -> None:
-        self.contexts[worker].progress.averaged(average)
 
 
 def routes_of(run: VirtualRun, strategy: PeerStrategy) -> tuple[Route, Route]:

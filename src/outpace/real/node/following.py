@@ -12,19 +12,15 @@ from outpace.errors import RunError
 from outpace.real.collective.group import Group
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.peers.averaging_worker import AveragingWorker
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.real.node.versions import AwaitedVersions
-from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
-from outpace.sync.messages import Leave, WireMessage
 
 _LOST_S: Final = 2.0  # for the coordinator to name a worker that is lost
 
 
-class FollowingWorker(WorkerProcess):
+class FollowingWorker(AveragingWorker):
     """Joins the run for the worker, and sends the script's parameters at the end.
 
     probe_group: makes the group whose all-reduces are timed before the run.
@@ -40,10 +36,6 @@ class FollowingWorker(WorkerProcess):
     ) -> None:
         super().__init__(link, worker, experiment)
         self._script, self._probe_group = script, probe_group
-        self.version = 0  # of the parameters: steps taken
-        self.saver: WorkerSaver | None = None
-        self.versions = AwaitedVersions(self.coordinator.send, self._progress, self._send_snapshot)
-        self._is_in_run = False
 
     async def work(self, trainer: ScriptTrainer) -> None:
         """Join the run; wait until the script has ended its training."""
@@ -53,10 +45,8 @@ class FollowingWorker(WorkerProcess):
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
         await self.agree_on_buffers(gives=self.worker == 0)
-        if self.saver is not None:
-            trainer.iteration = plan.first[self.worker] if plan.first else 0
-            before = await self.restored(plan, self.saver, trainer.iteration)
-            self.version = before.updates
+        await self._resume(plan)
+        trainer.iteration = self.first_iteration
         await self.start_run()
         self._is_in_run = True
         self.kernel.stop()
@@ -91,28 +81,10 @@ class FollowingWorker(WorkerProcess):
         await self.program
         return []  # the parameters of all workers are the same
 
-    def finish(self) -> None:
-        self.send_result()
-        super().finish()
-
-    def send_result(self) -> None:
-        if self._is_in_run:
-            self._is_in_run = False
-            if self.worker == 0:
-                self._send_snapshot(0)
-            self.coordinator.send(Leave(self.worker))
-
-    def _progress(self) -> tuple[int, int]:
-        return self.version, self.results
+    def _end_training(self) -> None:
+        if self.worker == 0:
+            self._send_snapshot(0)
 
     def _send_snapshot(self, request: int) -> None:
         applied = self.recorder.totals.applied
         self.send_snapshot(self._script.flat(), self.version, request, applied)
-
-    def _order(self, peer: str, message: WireMessage) -> None:
-        if self.saver is not None and self.saver.take(message):
-            pass
-        elif isinstance(message, TakeSnapshot):
-            self.versions.ask(message)
-        else:
-            super()._order(peer, message)

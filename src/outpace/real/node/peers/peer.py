@@ -23,27 +23,24 @@ from outpace.real.net.messages import (
     Fetch,
     Plan,
     Snapshot,
-    TakeSnapshot,
     TrainingDone,
 )
 from outpace.real.net.peer_messages import EndMeeting, Regroup, TakePart
 from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.peers.averaging_worker import AveragingWorker
 from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.of_worker import WorkerSaver
-from outpace.real.node.versions import AwaitedVersions
-from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import ALL_REDUCE, EXCHANGE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unfinished
-from outpace.sync.messages import Leave, WireMessage
+from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 
 _LONGEST_S: Final = 86_400.0  # for others to join a group
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
 
 
-class PeerWorker(WorkerProcess):
+class PeerWorker(AveragingWorker):
     """The process of a worker without servers. Implements `PeerContext`.
 
     store: the worker's connection to the store, if it has one already.
@@ -59,8 +56,6 @@ class PeerWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
-        self.first_iteration = 0
-        self.saver: WorkerSaver | None = None
         # Of scripts no checkpoint is taken once the first one has ended.
         is_saved = experiment.checkpoint is not None and not experiment.has_script
         self._is_saved_apart = is_saved and self.strategy.saved_apart
@@ -80,9 +75,7 @@ class PeerWorker(WorkerProcess):
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._progress = PeerProgress(worker, self.recorder)
-        self.version = self._applied = 0  # version of the parameters; gradients in them
-        self._versions = AwaitedVersions(self.coordinator.send, self._reached, self._send_snapshot)
-        self._is_in_run = False  # True from the start of the run until this worker leaves
+        self._applied = 0  # gradients in the parameters
 
     # -- course of the run ------------------------------------------------------------
 
@@ -107,7 +100,8 @@ class PeerWorker(WorkerProcess):
             models.start_from(parameters)
         await self.agree_on_buffers(gives=self.worker == 0)
         models.prepare()
-        await self._go_on(plan)
+        self._progress.restored = await self._resume(plan)
+        self.reductions.done = self._progress.restored.averages
         self.common, self.own = models.common, models.own
         if self.strategy.exchanges:
             await self._connect_pairs()
@@ -183,19 +177,8 @@ class PeerWorker(WorkerProcess):
         assert self._reductions is not None
         return self._reductions
 
-    async def _go_on(self, plan: Plan) -> None:
-        """Go on from a checkpoint, if the run does."""
-        self.first_iteration = plan.first[self.worker] if plan.first else 0
-        if self.saver is None:
-            return
-        before = await self.restored(plan, self.saver, self.first_iteration)
-        self._progress.restored = before
-        self.version = before.updates
-        self.reductions.done = before.averages
-
     @property
     def results(self) -> int:
-        """The number of all-reduces whose results this worker has."""
         return 0 if self._reductions is None else self._reductions.done
 
     async def probe(self, budget: Time) -> None:
@@ -206,10 +189,6 @@ class PeerWorker(WorkerProcess):
 
         self.note_probes(await self.reductions.do(timed, "the probe"))
 
-    def finish(self) -> None:
-        self.send_result()
-        super().finish()
-
     def close(self) -> None:
         parts = [each for each in (self._exchanges, self._reductions) if each is not None]
         for each in parts:
@@ -219,16 +198,11 @@ class PeerWorker(WorkerProcess):
             each.join(_THREAD_ENDS_S)
         super().close()
 
-    def send_result(self) -> None:
-        """Send the final parameters of this worker, unless it has left or the run has not begun."""
-        if not self._is_in_run:
-            return
+    def _end_training(self) -> None:
         if self._exchanges is not None:
             self._exchanges.leave(in_order=lambda: not (self.stopped and self.stopped.early))
-        self._is_in_run = False
         self.reductions.leave()
         self._send_snapshot(0)
-        self.coordinator.send(Leave(self.worker))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         self.from_script.put([None])
@@ -269,8 +243,7 @@ class PeerWorker(WorkerProcess):
         def pending() -> PendingIteration | None:
             return unfinished(self, iteration, accumulated, unsent, self._progress.versions)
 
-        if self.saver is not None:
-            self.saver.look(iteration, pending, has_unsent=unsent is not None)
+        self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> RealReduction:
         versions, reductions = self._progress.joins_all_reduce(), self.reductions
@@ -319,16 +292,13 @@ class PeerWorker(WorkerProcess):
         """Count a new version of the evaluated parameters, with `gradients` more gradients."""
         self.version += 1
         self._applied += gradients
-        self._versions.reached(self.version)
+        self.versions.reached(self.version)
 
     def stepped(self) -> None:
         """Count a step on the worker's own parameters."""
         if not self.strategy.has_common:
             self.recorder.gradients_applied(1)
             self.changed(1)
-
-    def _reached(self) -> tuple[int, int]:
-        return self.version, self.results
 
     def _send_snapshot(self, request: int) -> None:
         block = whole(self.models.now_trained())
@@ -354,10 +324,6 @@ class PeerWorker(WorkerProcess):
             part, self._meeting = self._meeting, None
             if part is not None:  # another machine's clock may differ
                 part.end(min(max(part.joined, message.ended), self.clock.now))
-        elif self.saver is not None and self.saver.take(message):
-            pass
-        elif isinstance(message, TakeSnapshot):
-            self._versions.ask(message)
         elif isinstance(message, Snapshot):
             self._final.put(whole(message.block))
         else:

@@ -93,8 +93,7 @@ class Followed(WorkerScript, Observer):
         process.iteration_finished(iteration, self._started, computed, now, held)
         trainer.iteration = iteration + 1
         process.version += 1
-        if process.saver is not None:
-            process.saver.look(iteration + 1, lambda: None)
+        process.saver.look(iteration + 1, lambda: None)
         process.versions.reached(process.version)
         self._handle_messages()
         if self.part is not None:
