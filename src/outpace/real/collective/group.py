@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -18,6 +18,8 @@ import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from outpace.blocks.sums import TreeSum
+from outpace.real.net.probes import ProbeTurn
+from outpace.support.units import Time
 
 dist: Any = torch.distributed  # parts of it have no type annotations
 
@@ -177,6 +179,37 @@ class Group:
     def _there(self, values: torch.Tensor) -> torch.Tensor:
         """Return values where this group can send them: NCCL sends from GPUs only."""
         return values if self._device is None else values.to(self._device)
+
+
+def timed_all_reduces(
+    group: Group, budget: Time, device: torch.device | None, now: Callable[[], Time]
+) -> Iterator[tuple[int, Time, Time]]:
+    """All-reduce zeros of several sizes, all workers of `group` together (`real.net.probes`).
+
+    Args:
+        budget: ns. The first two are made even if it takes longer.
+        device: of the values; None: the CPU.
+        now: returns the time, in ns.
+
+    Yields:
+        The size in bytes, and when this worker joined and had the sum, for each all-reduce.
+
+    Raises:
+        RuntimeError: if a worker cannot be reached.
+    """
+    turn = ProbeTurn(0, 1, budget)
+    workers = torch.ones(1, dtype=torch.float64, device=device)
+    group.all_reduce([workers])
+    for _, size in turn.exchanges():
+        zeros = torch.zeros(size // torch.float32.itemsize, device=device)
+        joined = now()
+        group.all_reduce([zeros])
+        arrived = now()
+        yield size, joined, arrived
+        # All workers must do the same, so they go by the same time: the mean.
+        total = torch.tensor([arrived - joined], dtype=torch.float64, device=device)
+        group.all_reduce([total])
+        turn.took(int(total / workers))
 
 
 def _wait(work: Any, values: torch.Tensor) -> None:

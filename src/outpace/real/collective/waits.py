@@ -46,11 +46,12 @@ class Waits:
     """
 
     def __init__(self, store: Any, prefix: str, rank: int, size: int) -> None:
-        self._store, self._prefix, self._rank, self._size = store, prefix, rank, size
+        self._store, self._prefix, self._rank = store, prefix, rank
+        self._others = [other for other in range(size) if other != rank]
         self._open: dict[int, Call] = {}
         self._published = -1
         self._closing = threading.Event()
-        if size > 1:
+        if self._others:
             threading.Thread(target=self._look, name="waits", daemon=True).start()
 
     def begun(self, call: Call) -> None:
@@ -110,21 +111,16 @@ class Waits:
 
     def publish(self, call: Call) -> None:
         """Let the other workers know that this one waits in a collective."""
-        if self._published == call.number:
-            return
-        self._published = call.number
-        try:
+        if self._published != call.number:
+            self._published = call.number
             self._tell(_WAITS, call)
-        except RuntimeError:  # the run is over, and its store is closed
-            self._closing.set()
 
     def differing(self, call: Call) -> str:
         """Return the message about workers that have called different collectives.
 
         All workers whose calls differ ask for it; those that do not within seconds are missing.
         """
-        with contextlib.suppress(RuntimeError):  # the store is closed
-            self._tell(_CALLED, call)
+        self._tell(_CALLED, call)
         others = self._answers(lambda: self._told(_CALLED))
         calls = {rank: (told.words, told.where) for rank, told in others.items()}
         found = difference({self._rank: (call.words(), call.where), **calls})
@@ -139,7 +135,7 @@ class Waits:
         with contextlib.suppress(RuntimeError):  # the store is closed
             while time.monotonic() < until and not self._closing.is_set():
                 found = ask()
-                if len(found) == self._size - 1:
+                if len(found) == len(self._others):
                     break
                 time.sleep(_ASK_S)
         return found
@@ -151,21 +147,21 @@ class Waits:
 
     def _tell(self, topic: str, call: Call) -> None:
         told = PublishedCall(call.number, call.kind, call.where, call.words())
-        self._store.set(f"{self._prefix} {topic} {self._rank}", msgspec.json.encode(told))
+        with contextlib.suppress(RuntimeError):  # the store is closed: the run is over
+            self._store.set(f"{self._prefix} {topic} {self._rank}", msgspec.json.encode(told))
 
     def _told(self, topic: str) -> dict[int, PublishedCall]:
         """Return what the other workers have told, by rank."""
-        found = {}
-        for rank in set(range(self._size)) - {self._rank}:
-            key = f"{self._prefix} {topic} {rank}"
-            if self._store.check([key]):
-                found[rank] = msgspec.json.decode(self._store.get(key), type=PublishedCall)
-        return found
+        keys = {rank: f"{self._prefix} {topic} {rank}" for rank in self._others}
+        return {
+            rank: msgspec.json.decode(self._store.get(key), type=PublishedCall)
+            for rank, key in keys.items()
+            if self._store.check([key])
+        }
 
     def _missing(self, others: dict[int, PublishedCall]) -> str:
         """Return the names of the workers that have published nothing; empty if there is none."""
-        ranks = set(range(self._size)) - {self._rank} - others.keys()
-        return " and ".join(f"worker-{rank}" for rank in sorted(ranks))
+        return " and ".join(f"worker-{rank}" for rank in self._others if rank not in others)
 
     def explained(self, call: Call, waited_s: float, error: Exception) -> str:
         """Return the message about a collective that has failed.

@@ -9,8 +9,7 @@ from outpace.blocks.block import Block, parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import RunError
-from outpace.real.collective.group import Group
-from outpace.real.collective.probe import timed_all_reduces
+from outpace.real.collective.group import Group, timed_all_reduces
 from outpace.real.net.block_frames import head_of
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averaging_worker import AveragingWorker

@@ -14,8 +14,14 @@ from outpace.config.experiment import Experiment
 from outpace.engine.peers import PeerProgress, Pending, PendingExchange
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges
-from outpace.real.collective.group import Backend, Group, GroupSettings, gpu_of, own_address
-from outpace.real.collective.probe import timed_all_reduces
+from outpace.real.collective.group import (
+    Backend,
+    Group,
+    GroupSettings,
+    gpu_of,
+    own_address,
+    timed_all_reduces,
+)
 from outpace.real.collective.reductions import RealReduction, Reductions
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_in, head_of
