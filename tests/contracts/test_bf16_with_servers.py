@@ -142,20 +142,6 @@ def test_a_policy_of_the_user_can_have_it(tmp_path, base):
     assert simulate(made).summary["bytes_sent"] == 2 * 5 * 2 * 1000
 
 
-def test_messages_take_half_the_time_where_the_network_is_slow():
-    # In each iteration 4,000 bytes go to the server and back at 1,000 bytes a second, or 2,000.
-    made = config(
-        task={"kind": "timing", "parameters": 1000},
-        servers=1,
-        network={"latency_s": 0.0, "bandwidth_bytes_per_s": 1000.0},
-        compute={"kind": "constant", "mean_s": 1.0},
-        stop={"iterations": 2},
-    )
-    for wire, takes in (("full", 8.0), ("bf16", 4.0)):
-        result = simulate({**made, "sync": {"kind": "bsp", "wire": wire}})
-        assert result.summary["virtual_time_s"] == pytest.approx(2 * (1.0 + takes))
-
-
 def test_a_server_needs_the_time_of_the_bytes_that_travel_but_updates_all_parameters():
     # The server has 400 bytes, of which 200 travel: a push takes 200 · 0.1 ms more than with none.
     result = simulate(

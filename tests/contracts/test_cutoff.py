@@ -101,13 +101,6 @@ def test_whoever_is_cut_off_stops_computing_at_once(run):
     assert result.summary["iterations"][1] == 0
 
 
-@every_rule
-def test_the_same_seed_gives_the_same_run(rule):
-    first, second = outcome(simulate, rule, None), simulate(config("bsp") | {"sync": RULES[rule]})
-    for digest in ("parameters_digest", "trace_digest"):
-        assert first.summary[digest] == second.summary[digest]
-
-
 def test_waiting_for_all_is_bsp_run_for_run():
     everybody = simulate(config("bsp") | {"sync": {"kind": "cutoff", "model": "all"}})
     assert (

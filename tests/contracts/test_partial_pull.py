@@ -19,7 +19,7 @@ from outpace.experiment.running import simulate
 from outpace.real.net.inbox import Turns
 from outpace.sync import DropStragglers
 from outpace.sync.messages import Leave, Pull, Push, Rejoin
-from outpace.sync.programs.partial_pull import PartialPull, Unanswered
+from outpace.sync.programs.partial_pull import PartialPull
 from outpace.tasks import Timing
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
@@ -132,10 +132,6 @@ def test_it_waits_the_time_given_and_no_longer():
     assert ends(late({"quorum_percent": 66, "timeout_s": 100.0}, 3)) == [5, 10, 15]
 
 
-def test_a_percentage_that_needs_all_servers_waits_for_all():
-    assert ends(late({"quorum_percent": 67}, 3)) == [5, 10, 15]
-
-
 def test_what_comes_late_is_used_from_then_on():
     result = late({"quorum_percent": 66}, 8)
     read = [row["version"] for row in rows(result, "push") if row["shard"] == 2]
@@ -149,15 +145,6 @@ def test_what_comes_late_is_dropped_if_the_configuration_says_so():
     read = [row["version"] for row in rows(result, "push") if row["shard"] == 2]
     assert read == [0] * 8
     assert ends(result) == list(range(1, 9))
-
-
-def test_where_nothing_is_late_dropping_it_changes_nothing():
-    assert ends(late({"quorum_percent": 67, "late": "drop"}, 3)) == [5, 10, 15]
-    used, dropped = (
-        simulate(config("bsp", pull={"quorum_percent": 100, "late": what}))
-        for what in ("use", "drop")
-    )
-    assert used.summary["parameters_digest"] == dropped.summary["parameters_digest"]
 
 
 def test_a_worker_gets_no_further_ahead_of_a_server_than_it_may():
@@ -197,23 +184,6 @@ def test_the_quorum_is_the_percentage_as_written_rounded_up(percent, servers):
     expected = math.ceil(percent * servers / Decimal(100))
     assert PartialPull(quorum_percent=float(percent)).quorum(servers) == expected
     assert 1 <= expected <= servers
-
-
-@pytest.mark.parametrize(
-    ("percent", "servers", "quorum"), [(90, 10, 9), (33.3, 1000, 333), (0.1, 1000, 1), (70, 10, 7)]
-)
-def test_quorums_that_floats_get_wrong(percent, servers, quorum):
-    assert PartialPull(quorum_percent=percent).quorum(servers) == quorum
-
-
-@given(st.lists(st.integers(1, 30), max_size=20), st.integers(0, 40))
-def test_a_reply_answers_its_own_pull_and_those_before_it(steps, answered):
-    unanswered, iterations = Unanswered(), []
-    for step in steps:
-        iterations.append(step + (iterations[-1] if iterations else 0))
-        unanswered.asked(iterations[-1])
-    unanswered.answered(answered)
-    assert len(unanswered) == sum(iteration > answered for iteration in iterations)
 
 
 def test_a_server_hears_no_more_of_a_worker_than_may_be_unanswered():

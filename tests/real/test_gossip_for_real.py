@@ -18,30 +18,6 @@ SCRIPT = SCRIPTS / "gossip.py"
 STEPS, LR, SEED = 12, 0.1, 5
 # The gradient is noise alone, another for each worker and iteration: it is known beforehand.
 NOISE = {"kind": "quadratic", "eigenvalues": [0.0, 0.0, 0.0], "noise": 1.0}
-# Six layers; a test says what happens before each.
-SLOW = """\
-import multiprocessing, os, signal, time
-import torch
-import outpace
-
-NAME = multiprocessing.current_process().name
-
-class Slow(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        {before}
-        return x * self.weight
-
-def make_task():
-    x = torch.ones(8, 3)
-    model = torch.nn.Sequential(*(Slow() for _ in range(6)))
-    return outpace.Task(model, lambda output, y: (output - y).square().mean(), (x, 2 * x))
-"""
 # In one forward pass, worker 1 enters modules until worker 0 has begun four more of its own:
 # of these, the first three had to average with worker 1. Worker 0 begins after worker 1.
 LONG = """\

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective import script_collectives
@@ -260,12 +259,3 @@ def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the
     # A minute is enough for all rounds of all sizes.
     counts = {size: first[0].count(size) for size in SIZES}
     assert counts == dict(zip(SIZES, ROUNDS, strict=True))
-
-
-def test_a_clock_that_is_hours_ahead_or_behind_delays_no_worker():
-    for joined, began in ((2 * HOUR, 30), (-2 * HOUR, 10), (25, 25)):
-        times = BackwardTimes(0, [0, 1], joined=10)
-        times.arrived(computed=20, joined=joined, arrived=30, least=0)
-        assert (times.computed, times.began, times.ended) == (20, began, 30)
-    times.arrived(computed=20, joined=25, arrived=30, least=8)
-    assert times.ended == 33, "the network of the configuration takes 8 ns"
