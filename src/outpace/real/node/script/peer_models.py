@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
 from outpace.blocks.block import Block, Value, parts, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.blocks import (
+    ScriptBlock,
+    replicas_of_scripts,
+    taken_apart,
+    value_with,
+)
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.sameness import (
     NONE,
@@ -20,26 +27,19 @@ from outpace.engine.scripts.sameness import (
     who_differ,
     without_numbers,
 )
-from outpace.engine.scripts.tail import Settings
+from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.optim import OptimizerState
-from outpace.optim.torch_optimizers import State
+from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.saving.of_worker import Changes
-from outpace.real.node.script.parameters import (
-    BesideModel,
-    InPlace,
-    ScriptReplica,
-    ScriptTail,
-    WithBuffers,
-    load_own,
-)
+from outpace.real.node.script.parameters import InPlace, WithBuffers, load_own
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.parameter_block import parameter_block
+from outpace.sync.parameter_block import TensorBlock, parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
-from outpace.sync.peers.parameters import Common, SharedModel
+from outpace.sync.peers.parameters import Common, Replica, SharedModel
 
 
 class ScriptModels:
@@ -55,14 +55,19 @@ class ScriptModels:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
         self._script, self._strategy = trainer.script, process.strategy
         self._buffers = buffers
-        self._tail = ScriptTail(self._script, buffers, settings=self._strategy.uses_replica)
-        self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
-        tail = self._buffers.layout if self._strategy.has_own else self._tail.layout
+        numbers = numbers_in(self._script.settings()) if self._strategy.uses_replica else ()
+        self._tail = Tail(len(self._script.parameters), numbers, buffers.layout)
+        self._in_place = InPlace(
+            self._script, self._tail, buffers, process.changed, process.stepped
+        )
+        tail = self._buffers.layout if self._strategy.has_own else self._tail
         self.tail, self.tail_dtype = tail.elements, tail.dtype
         self.averages_in_place = self._strategy.averages_gradients
         self.device = self._script.device
-        self._common: CommonParameters
-        self.shared: SharedModel | None = None  # common, if the model has the worker's own
+        # The common parameters, if the model has the worker's own ones or a replica.
+        self.shared: SharedModel | None = None
+        self._block: ScriptBlock  # of the common parameters, with replicas
+        self._shown: Value | None = None  # of them, or of the replica: what the model has
         # The settings in the present all-reduce, and their iteration.
         self._compared: tuple[Settings, int] = [], 0
         self._has_differed = False  # True once the user was told that something differs
@@ -79,16 +84,42 @@ class ScriptModels:
         self._buffers.begin()
 
     def prepare(self) -> None:
-        strategy, script, process = self._strategy, self._script, self._process
-        if strategy.uses_replica:
-            self._common = BesideModel(script, self._tail, script.flat(), process.changed)
-            if script.has_taken_steps():
-                self.load_state()
+        strategy, process = self._strategy, self._process
+        if self.holds_state:
+            self._share_model()
         elif strategy.has_common and strategy.has_own:
-            block = parameter_block(script.flat(), strategy.common_optimizer(self._optimizer))
+            block = parameter_block(self._script.flat(), strategy.common_optimizer(self._optimizer))
             self.shared = SharedModel(block, process.workers, process.changed)
-        else:
-            self._common = self._in_place
+
+    def _share_model(self) -> None:
+        """Create common parameters with an optimizer like the script's, and their replicas."""
+        script, flat = self._script, self._script.flat()
+        kind, groups = type(script.optimizer).__name__, script.places(self._all)
+        buffers = self._buffers.read(flat.device)
+
+        def new_block(*, leaves_buffers: bool = False) -> ScriptBlock:
+            parameters = TensorBlock(flat, TorchOptimizer(kind, groups, script.settings()))
+            return ScriptBlock(
+                parameters, buffers, self._tail, script.settings, leaves_buffers=leaves_buffers
+            )
+
+        self._block = new_block()
+        replicas = replicas_of_scripts(
+            kind, groups, self._tail, script.settings, partial(new_block, leaves_buffers=True)
+        )
+        self.shared = SharedModel(self._block, self._process.workers, self._committed, replicas)
+        if script.has_taken_steps():
+            self.load_state()
+
+    def _committed(self, gradients: int) -> None:
+        """Load the mean of the model buffers, after a commit to the common parameters."""
+        self._buffers.load(self._block.buffers)
+        self._process.changed(gradients)
+
+    @property
+    def _all(self) -> slice:
+        """The whole of the flat parameters."""
+        return slice(0, sum(self._script.layers))
 
     @property
     def holds_state(self) -> bool:
@@ -97,33 +128,37 @@ class ScriptModels:
 
     def read_state(self) -> dict[int, State]:
         """Return a copy of the state that is held, by number of the parameter."""
-        assert isinstance(self._common, BesideModel)
-        return self._common.state()
+        assert self.shared is not None
+        return self._script.joined_state([self.shared.optimizer_state()], [self._all])
 
     def load_state(self) -> None:
         """Replace the state that is held by that of the script's optimizer."""
-        assert isinstance(self._common, BesideModel)
-        self._common.load_state()
+        assert self.shared is not None
+        self.shared.load_optimizer_state(self._script.state_within(self._all))
+
+    def _flat(self, value: Value) -> Value:
+        """Return the parameters in a value of the common parameters or of a replica."""
+        return taken_apart(value, self._buffers.layout.elements)[0] if self.holds_state else value
 
     # -- checkpoints -----------------------------------------------------------------
 
     def common_state(self) -> tuple[Value, OptimizerState, int]:
-        if self.shared is not None:
-            return self.shared.state()
-        if isinstance(self._common, BesideModel):
-            return self._common.read().clone(), self._common.optimizer_state(), 0
-        return self._script.flat(), {}, 0
+        if self.shared is None:
+            return self._script.flat(), {}, 0
+        value, optimizer, gradients = self.shared.state()
+        return self._flat(value), optimizer, gradients
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
+        value = state.parameters
+        if self.holds_state:
+            parameters = whole(value)
+            assert isinstance(parameters, torch.Tensor)
+            self._script.load([parameters])
+            value = value_with(parameters, self._block.buffers)
+        else:
+            load_own(self._script, state, own)
         if self.shared is not None:
-            self.shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
-        elif isinstance(self._common, BesideModel):
-            flat = whole(state.parameters)
-            assert isinstance(flat, torch.Tensor)
-            self._common.restore(flat, state.optimizer, state.version)
-            self._script.load([flat])
-            return
-        load_own(self._script, state, own)
+            self.shared.restore(value, state.optimizer, state.pushes, state.version)
 
     def note_changes(self) -> Changes:
         return Changes(self._in_place.noted)
@@ -145,7 +180,7 @@ class ScriptModels:
         return self._script.state_digest() if self._strategy.has_common else ""
 
     def common(self) -> CommonParameters:
-        return self._common if self.shared is None else Common(self.shared)
+        return self._in_place if self.shared is None else Common(self.shared)
 
     def own(self) -> OwnParameters:
         if self._buffers.layout.elements:
@@ -157,18 +192,19 @@ class ScriptModels:
 
     def now_trained(self) -> Value:
         if self.shared is not None:
-            return self.shared.newest.value
-        return self._common.read().clone()
+            return self._flat(self.shared.newest.value)
+        return self._in_place.read()
 
     def version_of(self, at: Parameters) -> int | None:
-        if isinstance(at, ScriptReplica):
+        if isinstance(at, Replica):
             return at.version
         return None if self._strategy.has_own else self._process.version
 
     @contextmanager
     def computing_at(self, at: Parameters) -> Iterator[Sequence[Block]]:
-        if isinstance(at, ScriptReplica):
-            at.show()
+        if isinstance(at, Replica) and (value := at.read()) is not self._shown:
+            self._shown = value
+            self._script.load([self._flat(value)])
         with self._in_place.unchanged():
             yield []  # the parameters are in the model
 
@@ -198,9 +234,7 @@ class ScriptModels:
 
     def _common_tensors(self) -> Sequence[torch.Tensor]:
         if self.shared is not None:
-            return parts(self.shared.newest.value)
-        if isinstance(self._common, BesideModel):
-            return [self._common.read()]
+            return parts(self._flat(self.shared.newest.value))
         return self._script.parameters
 
     def _compared_settings(self) -> Settings:
@@ -215,4 +249,9 @@ class ScriptModels:
         """Return the script's gradient, with its tail if the worker has no own parameters."""
         # If gradients are averaged in place, `WireBuffer.write` checks them.
         found = self.trainer.gradient_in_place(check=not self.averages_in_place)
-        return [found if found is None or self._strategy.has_own else self._tail.behind(found)]
+        if found is None or self._strategy.has_own:
+            return [found]
+        script, tail = self._script, self._tail
+        settings = script.settings() if tail.numbers else ()
+        buffers = self._buffers.read(found.parts[0].device)
+        return [tail.behind(found.parts, set(script.unused), settings, buffers)]

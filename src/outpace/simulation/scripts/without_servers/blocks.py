@@ -1,9 +1,5 @@
 """The parameters of workers without servers in virtual time, changed by steps of the script's
-optimizer.
-
-A value is the flat parameters, followed by the vector of the model buffers that workers average
-(`engine.scripts.buffers`), if there are any. A gradient is followed by its tail
-(`engine.scripts.tail`).
+optimizer. For values and gradients see `engine.scripts.blocks`.
 """
 
 from __future__ import annotations
@@ -14,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
-from outpace.blocks.sums import PartialSum, TreeSum, all_finite
+from outpace.blocks.block import StepSettings, Value, value_of, whole
+from outpace.blocks.sums import all_finite
+from outpace.engine.scripts.blocks import (
+    FlatParameters,
+    ScriptBlock,
+    replicas_of_scripts,
+    taken_apart,
+    value_with,
+)
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.sameness import differing_settings
 from outpace.engine.scripts.tail import Settings, Tail, numbers_in
@@ -28,8 +31,8 @@ from outpace.simulation.scripts.without_servers.common import CommonModels
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
-from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block, plus
-from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica, Replicas
+from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
+from outpace.sync.peers.parameters import Replicas
 from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
@@ -37,29 +40,10 @@ if TYPE_CHECKING:
     from outpace.simulation.virtual import VirtualRun
 
 
-def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor | Pieces:
-    """Return parameters followed by the vector of averaged model buffers, if there is one."""
-    return Pieces([parameters, buffers]) if len(buffers) else parameters
-
-
-def taken_apart(value: Value, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the parameters in a value, and the vector of averaged model buffers behind them.
-
-    elements: of that vector.
-    """
-    if isinstance(value, Pieces) and elements:
-        flat, buffers = value.parts
-        return flat, buffers
-    flat = whole(value)  # type: ignore[assignment]  # no phantom
-    assert isinstance(flat, torch.Tensor)
-    return flat[: len(flat) - elements], flat[len(flat) - elements :]
-
-
 class OwnStepsBlock:
     """Flat parameters whose steps only the optimizer of a script can take, in its process.
 
-    Has the methods of `TensorBlock` that `ScriptBlock` uses. The state of the optimizer stays in
-    the process.
+    Implements `FlatParameters`. The state of the optimizer stays in the process.
 
     Args:
         initial: shape (parameters,).
@@ -98,97 +82,6 @@ class OwnStepsBlock:
 
     def load_optimizer_state(self, state: OptimizerState) -> None:
         assert not state
-
-
-class ScriptBlock:
-    """Parameters and model buffers of scripts. Implements `ParameterBlock`.
-
-    Args:
-        parameters: takes the steps.
-        buffers: the vector of averaged model buffers at the start.
-        settings: returns the present settings of the optimizer.
-        counts: the model is one worker's own, which takes several steps from one average of its
-            buffers to the next.
-        leaves_buffers: steps leave the buffers alone.
-    """
-
-    def __init__(
-        self,
-        parameters: TensorBlock | OwnStepsBlock,
-        buffers: torch.Tensor,
-        tail: Tail,
-        settings: Callable[[], Settings],
-        *,
-        counts: bool = False,
-        leaves_buffers: bool = False,
-    ) -> None:
-        self._tail, self._settings = tail, settings
-        self._counts, self._leaves = counts, leaves_buffers
-        self._parameters, self._buffers = parameters, buffers.clone()
-        self._since = torch.zeros(2 * len(tail.buffers.shapes))  # changes since the last average
-        self.optimizer_state = parameters.optimizer_state
-        self.load_optimizer_state = parameters.load_optimizer_state
-        self._value: torch.Tensor | Pieces | None = None
-
-    @property
-    def buffers(self) -> torch.Tensor:
-        """The vector of averaged model buffers."""
-        return self._buffers
-
-    def keep(self, buffers: torch.Tensor) -> None:
-        """Take the buffers that a step leaves behind."""
-        if self._leaves:
-            return
-        if self._counts:
-            found, marks = buffers.clone(), len(self._since)
-            self._since = self._since + found[:marks]
-            found[:marks] = self._since
-        else:
-            found = self._tail.buffers.settled(buffers, self._buffers)
-        self._buffers, self._value = found, None
-
-    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        return ""
-
-    def value_of(self, gradient: Block) -> Value:
-        return value_of(gradient)
-
-    def update(
-        self,
-        gradient: Value,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float = 1.0,
-        count: int = 1,
-    ) -> bool:
-        (flat,), how, buffers = self._tail.cut_off(gradient, self._settings())
-        finite = self._parameters.update(flat, divisor, how, progress, factor, count)
-        self.keep(buffers)
-        self._value = None
-        return finite
-
-    def new_sum(self, workers: int) -> PartialSum:
-        return TreeSum(workers)
-
-    def read(self) -> torch.Tensor | Pieces:
-        if self._value is None:
-            found = self._parameters.read()
-            assert isinstance(found, torch.Tensor)  # as the gradients are
-            self._value = value_with(found, self._buffers)
-        return self._value
-
-    def replace(self, parameters: Value) -> None:
-        flat, buffers = taken_apart(parameters, len(self._buffers))
-        self._parameters.replace(flat)
-        self._buffers = buffers.to(self._buffers.dtype)
-        self._since = torch.zeros_like(self._since)
-        self._value = None
-
-    def set_parameters(self, flat: torch.Tensor) -> None:
-        """Replace the parameters, and leave the model buffers."""
-        self._parameters.replace(flat)
-        self._value = None
 
 
 def optimizer_of(first: Attached, part: slice) -> TorchOptimizer:
@@ -241,13 +134,14 @@ class ScriptBlocks:
     def replicas(self) -> Replicas | None:
         if not self._strategy.uses_replica:
             return None
-        if self.first.optimizer == "SGD":
-            return Replicas(False, partial(PlainScriptReplica, blocks=self))
-        return Replicas(True, self._replica)
-
-    def _replica(self, common: Common) -> Replica:
-        block = self.new(0, self.common_settings, leaves_buffers=True)
-        return OptimizerReplica(common, block)
+        first, settings = self.first, self.common_settings
+        return replicas_of_scripts(
+            first.optimizer,
+            places_of(first.members, first.layers, slice(0, sum(first.layers))),
+            self.tail,
+            settings,
+            partial(self.new, 0, settings, leaves_buffers=True),
+        )
 
     def commons(
         self, models: PeerModels, before: Sequence[ShardState | None]
@@ -266,7 +160,7 @@ class ScriptBlocks:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
         first, counts = self.first, self._strategy.has_own
         initial, buffers = taken_apart(self.initial, self.tail.buffers.elements)
-        parameters: OwnStepsBlock | TensorBlock
+        parameters: FlatParameters
         if first.takes_steps:
             parameters = OwnStepsBlock(initial, self._processes[worker])
         else:
@@ -304,28 +198,3 @@ class ScriptBlocks:
             )
             return
         self._run.warn(differing_settings(one, mine, other, theirs, iteration))
-
-
-class PlainScriptReplica(Replica):
-    """A replica that takes plain steps with the learning rates of the script's groups."""
-
-    takes_plain_steps = True
-
-    def __init__(self, common: Common, blocks: ScriptBlocks) -> None:
-        super().__init__(common)
-        self._tail, self._settings = blocks.tail, blocks.common_settings
-        first = blocks.first
-        self._groups = places_of(first.members, first.layers, slice(0, sum(first.layers)))
-
-    def step(self, gradient: Value, iteration: int) -> None:
-        (flat,), how, _ = self._tail.cut_off(gradient, self._settings())
-        direction = torch.zeros_like(flat)
-        for group, settings in zip(self._groups, how.groups, strict=True):
-            rate = float(settings["lr"]) * (1 if settings.get("maximize") else -1)
-            for _, low, high in group:
-                direction[low:high] = rate * flat[low:high]
-        # The buffers stay: those of the script's model change in commits only.
-        value, buffers = taken_apart(self.read(), self._tail.buffers.elements)
-        stepped = plus(value, 1, direction)
-        assert isinstance(stepped, torch.Tensor)
-        self._be(value_with(stepped, buffers))

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from outpace.blocks.block import Block, Deferred, Pieces, Value
+from outpace.engine.scripts.blocks import ScriptBlock, taken_apart, value_with
 from outpace.engine.scripts.sameness import without_numbers
 from outpace.engine.scripts.tail import Tail
 from outpace.optim.step import OptimizerState
@@ -17,12 +18,7 @@ from outpace.simulation.scripts.body import ScriptModels
 from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.simulation.scripts.without_servers.blocks import (
-    ScriptBlock,
-    ScriptBlocks,
-    taken_apart,
-    value_with,
-)
+from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
 from outpace.sync.peers.parameters import SharedModel
 
 

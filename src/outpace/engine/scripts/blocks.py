@@ -1,0 +1,206 @@
+"""Parameters of scripts with the vector of averaged model buffers behind them.
+
+A value is the flat parameters, followed by that vector (`engine.scripts.buffers`), if there is one.
+A gradient is followed by its tail (`engine.scripts.tail`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
+from outpace.blocks.sums import PartialSum, TreeSum
+from outpace.engine.scripts.tail import Settings, Tail
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import Groups
+from outpace.sync.parameter_block import plus
+from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica, Replicas
+
+
+def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor | Pieces:
+    """Return parameters followed by the vector of averaged model buffers, if there is one."""
+    return Pieces([parameters, buffers]) if len(buffers) else parameters
+
+
+def taken_apart(value: Value, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the parameters in a value, and the vector of averaged model buffers behind them.
+
+    elements: of that vector.
+    """
+    if isinstance(value, Pieces) and elements:
+        flat, buffers = value.parts
+        return flat, buffers
+    flat = whole(value)  # type: ignore[assignment]  # no phantom
+    assert isinstance(flat, torch.Tensor)
+    return flat[: len(flat) - elements], flat[len(flat) - elements :]
+
+
+def _joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the pieces of a gradient as one vector."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+
+
+class FlatParameters(Protocol):
+    """The flat parameters of a `ScriptBlock`; for the methods see `ParameterBlock`."""
+
+    def update(
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
+        count: int = 1,
+    ) -> bool: ...
+
+    def read(self) -> Value: ...
+
+    def replace(self, parameters: Value) -> None: ...
+
+    def optimizer_state(self) -> OptimizerState: ...
+
+    def load_optimizer_state(self, state: OptimizerState) -> None: ...
+
+
+class ScriptBlock:
+    """Parameters and model buffers of scripts. Implements `ParameterBlock`.
+
+    Args:
+        parameters: takes the steps.
+        buffers: the vector of averaged model buffers at the start.
+        settings: returns the present settings of the optimizer.
+        counts: the model is one worker's own, which takes several steps from one average of its
+            buffers to the next.
+        leaves_buffers: steps leave the buffers alone.
+    """
+
+    def __init__(
+        self,
+        parameters: FlatParameters,
+        buffers: torch.Tensor,
+        tail: Tail,
+        settings: Callable[[], Settings],
+        *,
+        counts: bool = False,
+        leaves_buffers: bool = False,
+    ) -> None:
+        self._tail, self._settings = tail, settings
+        self._counts, self._leaves = counts, leaves_buffers
+        self._parameters, self._buffers = parameters, buffers.clone()
+        self._since = torch.zeros(2 * len(tail.buffers.shapes))  # changes since the last average
+        self.optimizer_state = parameters.optimizer_state
+        self.load_optimizer_state = parameters.load_optimizer_state
+        self._value: torch.Tensor | Pieces | None = None
+
+    @property
+    def buffers(self) -> torch.Tensor:
+        """The vector of averaged model buffers."""
+        return self._buffers
+
+    def keep(self, buffers: torch.Tensor) -> None:
+        """Take the buffers that a step leaves behind."""
+        if self._leaves:
+            return
+        if self._counts:
+            found, marks = buffers.clone(), len(self._since)
+            self._since = self._since + found[:marks]
+            found[:marks] = self._since
+        else:
+            found = self._tail.buffers.settled(buffers, self._buffers)
+        self._buffers, self._value = found, None
+
+    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
+        return ""
+
+    def value_of(self, gradient: Block) -> Value:
+        return value_of(gradient)
+
+    def update(
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
+        count: int = 1,
+    ) -> bool:
+        pieces, how, buffers = self._tail.cut_off(gradient, self._settings())
+        flat = _joined(pieces)
+        finite = self._parameters.update(flat, divisor, how, progress, factor, count)
+        self.keep(buffers)
+        self._value = None
+        return finite
+
+    def new_sum(self, workers: int) -> PartialSum:
+        return TreeSum(workers)
+
+    def read(self) -> torch.Tensor | Pieces:
+        if self._value is None:
+            found = whole(self._parameters.read())
+            assert isinstance(found, torch.Tensor)
+            self._value = value_with(found, self._buffers)
+        return self._value
+
+    def replace(self, parameters: Value) -> None:
+        flat, buffers = taken_apart(parameters, len(self._buffers))
+        self._parameters.replace(flat)
+        self._buffers = buffers.to(self._buffers.dtype)
+        self._since = torch.zeros_like(self._since)
+        self._value = None
+
+    def set_parameters(self, flat: torch.Tensor) -> None:
+        """Replace the parameters, and leave the model buffers."""
+        self._parameters.replace(flat)
+        self._value = None
+
+
+def replicas_of_scripts(
+    optimizer: str,
+    groups: Groups,
+    tail: Tail,
+    settings: Callable[[], Settings],
+    new_block: Callable[[], ScriptBlock],
+) -> Replicas:
+    """Return how replicas of a common model take steps of the scripts' optimizer.
+
+    Args:
+        optimizer: name of its class.
+        groups: (number, low, high) of each parameter, by parameter group.
+        settings: returns the present settings of the optimizer.
+        new_block: returns a block with that optimizer that leaves the model buffers alone.
+    """
+    if optimizer == "SGD":
+        return Replicas(
+            False, partial(PlainScriptReplica, groups=groups, tail=tail, settings=settings)
+        )
+    return Replicas(True, lambda common: OptimizerReplica(common, new_block()))
+
+
+class PlainScriptReplica(Replica):
+    """A replica that takes plain steps with the learning rates of the script's groups."""
+
+    takes_plain_steps = True
+
+    def __init__(
+        self, common: Common, groups: Groups, tail: Tail, settings: Callable[[], Settings]
+    ) -> None:
+        super().__init__(common)
+        self._groups, self._tail, self._settings = groups, tail, settings
+
+    def step(self, gradient: Value, iteration: int) -> None:
+        pieces, how, _ = self._tail.cut_off(gradient, self._settings())
+        flat = _joined(pieces)
+        direction = torch.zeros_like(flat)
+        for group, settings in zip(self._groups, how.groups, strict=True):
+            rate = float(settings["lr"]) * (1 if settings.get("maximize") else -1)
+            for _, low, high in group:
+                direction[low:high] = rate * flat[low:high]
+        # The buffers stay: those of the script's model change in commits only.
+        value, buffers = taken_apart(self.read(), self._tail.buffers.elements)
+        stepped = plus(value, 1, direction)
+        assert isinstance(stepped, torch.Tensor)
+        self._be(value_with(stepped, buffers))
