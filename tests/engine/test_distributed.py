@@ -24,7 +24,7 @@ from outpace.engine.distributed.call import Alone, Call, CollectiveWork
 from outpace.engine.distributed.environment import calls_attach, require_own_place
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
-from outpace.engine.scripts import attached
+from outpace.engine.scripts import taken_over
 from outpace.engine.scripts.optimizers import require_followable
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -251,7 +251,7 @@ def replaced() -> dict[str, Callable[..., Any]]:
     kind = torch.nn.parallel.DistributedDataParallel
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     if HERE.attach is not None:
-        attached.take_over(optimizer, lambda _: None, nullcontext, nullcontext)
+        taken_over.take_over(optimizer, lambda _: None, nullcontext, nullcontext)
     of_model = "__init__", "forward", "join", "register_comm_hook", "_register_builtin_comm_hook"
     of_optimizer = "step", "add_param_group", "load_state_dict", "state_dict"
     return {

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.engine.scripts.attached import take_over
 from outpace.engine.scripts.fingerprints import Fingerprints
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.taken_over import take_over
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.errors import ConfigError
 from outpace.support.place import HERE

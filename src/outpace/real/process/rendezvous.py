@@ -25,12 +25,13 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
+from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError, RunError
 from outpace.real.net.addresses import is_loopback
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached, attached
+from outpace.real.node.script.attach import RealAttached, attached
 from outpace.support.place import CONNECT, HERE
 from outpace.support.words import plural
 from outpace.sync.messages import worker_name
@@ -196,16 +197,22 @@ def join_from_file(path: str, place: Place | None) -> None:
     """
     found, experiment, link, number = _joining(path, place)
 
-    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
+    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> AttachedScript:
         try:
-            made = attached(link, number, experiment, model, optimizer)
+            made = AttachedScript(attached(link, number, experiment, model, optimizer), experiment)
         except Exception as error:  # no other process reports it
             report_failure(link, error)
             raise
-        atexit.register(made.end_at_exit)  # before ZeroMQ's handler, which is older
+        atexit.register(_end_at_exit, made)  # before ZeroMQ's handler, which is older
         return made
 
     _take_place(found, experiment, number, attach)
+
+
+def _end_at_exit(worker: AttachedScript) -> None:
+    """End a worker at the end of a Python process, which keeps an unhandled error."""
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    worker.end(error if isinstance(error, Exception) else None)
 
 
 @contextlib.contextmanager
@@ -215,7 +222,13 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
     found, experiment, link, number = _placed(
         _decoded(connection.encode(), f"{JOINED}: connection"), JOINED, place
     )
-    _take_place(found, experiment, number, partial(attached, link, number, experiment))
+    drivers: list[RealAttached] = []  # at most one
+
+    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> AttachedScript:
+        drivers.append(attached(link, number, experiment, model, optimizer))
+        return AttachedScript(drivers[0], experiment)
+
+    _take_place(found, experiment, number, attach)
     try:
         yield
         if HERE.worker is None:
@@ -227,20 +240,19 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
         if not isinstance(error, RunOver):
             HERE.worker.end(_as_exception(error))
             raise
-        _end_in_order(HERE.worker)
+        _end_in_order(HERE.worker, drivers[0])
     else:
-        _end_in_order(HERE.worker)
+        _end_in_order(HERE.worker, drivers[0])
     finally:
         torch.set_num_threads(threads)
 
 
-def _end_in_order(worker: Attached) -> None:
+def _end_in_order(worker: AttachedScript, driver: RealAttached) -> None:
     """Leave the run. Raises RunError if it was ended early, also while the worker leaves."""
     worker.end(None)
-    stopped = worker.process.stopped
+    stopped = driver.process.stopped
     if stopped is not None and stopped.early:
-        name = worker.process.name
-        raise RunError(f"{name}: the run was ended early: {stopped.reason}") from None
+        raise RunError(f"{driver.name}: the run was ended early: {stopped.reason}") from None
 
 
 def _as_exception(error: BaseException) -> Exception:
@@ -249,7 +261,7 @@ def _as_exception(error: BaseException) -> Exception:
 
 
 def _take_place(
-    found: Rendezvous, experiment: Experiment, number: int, attach: Callable[..., Attached]
+    found: Rendezvous, experiment: Experiment, number: int, attach: Callable[..., AttachedScript]
 ) -> None:
     """Make this process the place of this worker: see `support.place`."""
     HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers

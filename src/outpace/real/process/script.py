@@ -7,16 +7,18 @@ from pathlib import Path
 import torch
 
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.starting import run_script_here
+from outpace.engine.scripts.worker import FollowedScript
 from outpace.engine.servers import leaves_behind
 from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached, attached
-from outpace.real.node.script.follow import Followed, followed
-from outpace.real.node.script.worker_script import OwnCollectives
+from outpace.real.node.script.attach import attached
+from outpace.real.node.script.driver import OwnCollectives, WorkerDriver
+from outpace.real.node.script.follow import followed
 from outpace.support.place import HERE
 
 
@@ -46,7 +48,9 @@ def run_script(
         assert problem is not None
         report_failure(link, problem)
     else:
-        HERE.worker.written = written
+        assert place.driver is not None
+        if problem is None:
+            place.driver.tell_written(written.overwritten)
         HERE.worker.end(problem)
     place.close()
     return problem
@@ -59,6 +63,7 @@ class _Place:
         self._link, self._number, self._experiment = link, number, experiment
         self._store = StoreConnection(link)
         self._made: list[BackendCollectives] = []  # by `init_process_group`
+        self.driver: WorkerDriver | None = None  # of the worker that the script is
 
     def make_collectives(self, timeout_s: float, backend: str | None) -> BackendCollectives:
         """See `HERE.collectives`."""
@@ -78,20 +83,30 @@ class _Place:
         self._made.append(collectives)
         return collectives
 
-    def attach(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
+    def attach(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> AttachedScript:
         """See `HERE.attach`."""
-        found = attached(self._link, self._number, self._experiment, model, optimizer, self._store)
+        experiment, stops_others = self._experiment, False
         if self._made:
-            self._made[-1].observer = OwnCollectives(found)
-            if self._experiment.peers is None and leaves_behind(self._experiment):
-                found.when_at_limit = lambda: self._made[-1].end_run()
-        return found
+            stops_others = experiment.peers is None and leaves_behind(experiment)
+        driver = self.driver = attached(
+            self._link,
+            self._number,
+            experiment,
+            model,
+            optimizer,
+            self._store,
+            (lambda: self._made[-1].end_run()) if stops_others else (lambda: None),
+        )
+        if self._made:
+            self._made[-1].observer = OwnCollectives(driver)
+        return AttachedScript(driver, experiment)
 
-    def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Followed:
+    def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> FollowedScript:
         """See `HERE.follow`."""
-        return followed(
+        driver = self.driver = followed(
             self._link, self._number, self._experiment, self._made[-1], model, optimizer
         )
+        return FollowedScript(driver)
 
     def close(self) -> None:
         """End what the script has left open."""

@@ -10,57 +10,70 @@ except for buffers that the strategy averages. The run's result has worker 0's.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_steps
+from outpace.engine.scripts.watched import WatchedGradients
+from outpace.engine.scripts.worker import Presence, never_stopped
 from outpace.errors import RunError
 from outpace.optim.torch_optimizers import State
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.script.driver import WorkerDriver
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.saving import ScriptPart
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.real.node.script.worker_script import WorkerScript
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.place import HERE
 from outpace.tasks.abort_points import Computation
 
 
-class Attached(WorkerScript, AttachedScript):
-    """A script that passes its gradients to the program of its worker.
+class RealAttached(WorkerDriver):
+    """The driver of a script that passes its gradients to the program of its worker.
+
+    Implements `StepDriver`.
 
     Args:
         models: the script's parameters in a run without servers.
     """
 
+    carries = False
+
     def __init__(
         self,
         process: WorkerProcess,
+        experiment: Experiment,
         trainer: ScriptTrainer,
         work: Coroutine[Any, Any, None],
+        presence: Presence,
         models: ScriptModels | None = None,
+        **what: Any,
     ) -> None:
-        super().__init__(process, trainer, work)
-        self._models = models
+        super().__init__(process, trainer, work, presence, **what)
+        self._strategy, self._models = experiment.peers, models
+        self.holds_state = models is None or models.holds_state
+        self.gradients: WatchedGradients | None = None
         self._fetched: dict[int, State] = {}
+        if experiment.overlap != "none":
+            trainer.overlapped = OverlappedGradient(trainer, self._is_passive)
+            self.gradients = trainer.overlapped.watched
 
-    def is_passive(self) -> bool:
+    def _is_passive(self) -> bool:
         """True if a backward pass of this process makes no gradient that is to be pushed."""
-        return self.is_elsewhere() or self.iteration < self._trainer.iteration
+        return self.presence.is_elsewhere() or self.iteration < self._trainer.iteration
 
     @property
     def iteration(self) -> int:
@@ -68,11 +81,11 @@ class Attached(WorkerScript, AttachedScript):
         repeats = 0 if self.keeping is None else self.keeping.repeats_left
         return self._trainer.iteration - repeats
 
-    def _join(self) -> bool:
+    def join(self) -> bool:
         self._drive()
         return isinstance(self.process, ServedWorker) and self.process.has_ended
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
         if self.part is not None:
             self.part.begin()
         if self.keeping is not None:
@@ -80,12 +93,17 @@ class Attached(WorkerScript, AttachedScript):
         if self._models is not None:
             self._models.begin_iterations()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
-        self._parameters.begin()
 
-    def _hand_over_gradient(self, *, sets: bool) -> None:
+    def computes(self) -> None:
+        """Do nothing: the program notes the time."""
+
+    def computed(self) -> None:
+        """Do nothing: the program notes the time."""
+
+    def step(self, *, sets: bool) -> None:
         if self.keeping is not None and self.keeping.repeat():
             self._handle_messages()
             self.exit_if_over(0.0)
@@ -95,32 +113,26 @@ class Attached(WorkerScript, AttachedScript):
         self._drive()
         if self.part is not None:
             self.part.stepped()
-        self._begin()
+        self.begin()
 
-    @contextmanager
-    def abortable(self) -> Iterator[Computation]:
-        """See `outpace.abortable`."""
-        if self._left:
-            yield Computation()
-        else:
-            with self._trainer.stopping() as computation:
-                yield computation
+    def abortable(self) -> AbstractContextManager[Computation]:
+        return never_stopped() if self.presence.has_left else self._trainer.stopping()
 
     def attend(self) -> bool:
-        strategy = self._experiment.peers
-        if self._left or strategy is None or not strategy.exchanges:
+        strategy = self._strategy
+        if self.presence.has_left or strategy is None or not strategy.exchanges:
             return False
         self.process.kernel.catch_up()
         return True
 
     # -- the state of the optimizer: on the servers, or in this worker ---------------------------
 
-    def fetch(self) -> Mapping[int, State]:
+    def state(self) -> Mapping[int, State]:
         if self._models is not None:
             return self._models.read_state()
         process = self.process
         assert isinstance(process, ServedWorker)
-        if process.closed or self.is_copy:
+        if process.closed or self.presence.is_copy:
             raise RunError(
                 f"the servers' optimizer state can be fetched only by {process.name} itself, not "
                 "by processes that it forks, and only until its script ends: call "
@@ -136,7 +148,7 @@ class Attached(WorkerScript, AttachedScript):
         self._fetched = self._trainer.joined_state(await process.optimizer_state())
         process.kernel.stop()
 
-    def replace(self) -> None:
+    def load_state(self) -> None:
         """Replace the state; of several workers with servers, what worker 0 loads counts."""
         if self._models is not None:
             self._models.load_state()
@@ -152,43 +164,55 @@ def attached(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     store: StoreConnection | None = None,
-) -> Attached:
-    """Return the worker that `optimizer.step()` drives from now on; call `start` to join the run.
+    when_at_limit: Callable[[], None] = lambda: None,
+) -> RealAttached:
+    """Return the driver of the worker that `optimizer.step()` drives from now on.
 
     Args:
         store: the worker's connection to the store of the run, if it has one already.
+        when_at_limit: called at stop.iterations.
 
     Raises:
         ConfigError: if the model or its optimizer cannot be shared.
     """
     script, is_saved = ScriptModel(model, optimizer), experiment.checkpoint is not None
     require_steps(script, experiment)
-    holds = True
+    presence = Presence()
     if experiment.peers is None:
         served = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
-        found = Attached(served, trainer, served.work(trainer))
         kept = KeptState(script, HERE.kept, is_saved)
         # Another process takes the place of this one when it is lost.
         is_replaced = is_saved and experiment.on_worker_loss == "restart"
-        found.keeping = served.keeping = Keeping(
-            served, kept, found.is_elsewhere, reports=is_replaced
+        served.keeping = Keeping(served, kept, presence.is_elsewhere, reports=is_replaced)
+        found = RealAttached(
+            served,
+            experiment,
+            trainer,
+            served.work(trainer),
+            presence,
+            keeping=served.keeping,
+            when_at_limit=when_at_limit,
         )
-        if experiment.overlap != "none":
-            trainer.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:
         peer = PeerWorker(link, number, experiment, store)
         buffers = AveragedBuffers.of_script(script, experiment.peers)
         trainer = ScriptTrainer(peer, experiment, script, buffers.layout)
         models = ScriptModels(peer, experiment, trainer, buffers)
-        holds = models.holds_state
-        found = Attached(peer, trainer, peer.work(models), models)
         kept = KeptState(script, HERE.kept, is_saved)
-        found.part = ScriptPart(
-            number, script, kept, found.is_elsewhere, holds_state=models.holds_state
+        part = ScriptPart(
+            number, script, kept, presence.is_elsewhere, holds_state=models.holds_state
         )
-        peer.saver = WorkerSaver(peer, models, experiment, found.part)
+        peer.saver = WorkerSaver(peer, models, experiment, part)
+        found = RealAttached(
+            peer,
+            experiment,
+            trainer,
+            peer.work(models),
+            presence,
+            models,
+            part=part,
+            when_at_limit=when_at_limit,
+        )
     HERE.tell = found.process.warn
-    gradients = None if trainer.overlapped is None else trainer.overlapped.watched
-    found.take_over(experiment, gradients=gradients, holds=holds, carries=False)
     return found

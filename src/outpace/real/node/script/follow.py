@@ -21,16 +21,17 @@ from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_followable
 from outpace.engine.scripts.recorded import RecordedModel
+from outpace.engine.scripts.worker import Presence
 from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.saving.of_worker import Changes, WorkerSaver
+from outpace.real.node.script.driver import OwnCollectives, WorkerDriver
 from outpace.real.node.script.parameters import load_own
 from outpace.real.node.script.saving import ScriptPart
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.real.node.script.worker_script import OwnCollectives, WorkerScript
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
@@ -39,8 +40,8 @@ from outpace.sync.checkpoint.state import ShardState
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
 
 
-class Followed(WorkerScript, Observer):
-    """The script and its worker; what `HERE.follow` makes."""
+class RealFollowed(WorkerDriver, Observer):
+    """The driver of such a script's worker. Implements `FollowedDriver`."""
 
     process: FollowingWorker
 
@@ -50,8 +51,10 @@ class Followed(WorkerScript, Observer):
         trainer: ScriptTrainer,
         experiment: Experiment,
         collectives: BackendCollectives,
+        presence: Presence,
+        part: ScriptPart,
     ) -> None:
-        super().__init__(process, trainer, process.work(trainer))
+        super().__init__(process, trainer, process.work(trainer), presence, part=part)
         self._own = OwnCollectives(self)
         strategy, law = experiment.peers, experiment.network
         assert strategy is not None
@@ -66,7 +69,7 @@ class Followed(WorkerScript, Observer):
         self._is_over = False  # a worker knows of the end: all stop after this iteration
         collectives.observer = self
 
-    # -- Followed ------------------------------------------------------------------------------
+    # -- FollowedDriver ------------------------------------------------------------------------
 
     def start(self) -> None:
         self._drive()
@@ -79,8 +82,6 @@ class Followed(WorkerScript, Observer):
 
     def stepped(self) -> None:
         process, trainer = self.process, self._trainer
-        self._require_step()
-        self._exit_if_ended_early()
         iteration, known = trainer.iteration, self._pass
         self._note_computed()
         now = process.now
@@ -114,7 +115,7 @@ class Followed(WorkerScript, Observer):
         until = process.now + int(_END_S * 1e9)
         while self._is_over and process.stopped is None and process.now < until:
             self._run_kernel(until)  # the message to this worker is on its way
-        self._left = process.is_over = True
+        self.presence.has_left = process.is_over = True
         self._hand_over()
         self._exit()
 
@@ -128,7 +129,7 @@ class Followed(WorkerScript, Observer):
         bucket = call.bucket
         if bucket is None and call.computed == 1:
             self._note_computed()
-        if bucket is None or self._left or self.is_copy:
+        if bucket is None or self.presence.is_out:
             return
         if bucket.index == 0:
             self._end_pass()
@@ -153,7 +154,7 @@ class Followed(WorkerScript, Observer):
             self.process.recorder.totals.communicate += known.ended - known.computed
 
     def _note_computed(self) -> None:
-        if self._pass is None and not (self._computed or self._left or self.is_copy):
+        if self._pass is None and not (self._computed or self.presence.is_out):
             self._await_law()
             self._computed = self.process.now
 
@@ -165,7 +166,7 @@ class Followed(WorkerScript, Observer):
 
     def exchanged(self, computed: int, joined: int, arrived: int) -> None:
         known, process = self._pass, self.process
-        if known is None or self._left:
+        if known is None or self.presence.has_left:
             return
         origin = process.clock.origin
         least = self._costs.of(self._route, self._workers, known.nbytes).duration
@@ -220,8 +221,8 @@ def followed(
     collectives: BackendCollectives,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-) -> Followed:
-    """Return the worker of a script that has called `init_process_group`; call `start` to join.
+) -> RealFollowed:
+    """Return the driver of the worker of a script that has called `init_process_group`.
 
     Raises:
         ConfigError: if the configuration cannot be followed.
@@ -230,9 +231,9 @@ def followed(
     script = RecordedModel(model, optimizer)
     process = FollowingWorker(link, number, experiment, script, collectives.probe_group)
     trainer = ScriptTrainer(process, experiment, script)
-    found = Followed(process, trainer, experiment, collectives)
-    # Also without checkpoints: the run may go on from one of before.
+    presence = Presence()
+    # Also without checkpoints: the run may be resumed from one of before.
     kept = KeptState(script, HERE.kept, experiment.checkpoint is not None, follows=True)
-    found.part = ScriptPart(number, script, kept, found.is_elsewhere, holds_state=False)
-    process.saver = WorkerSaver(process, FollowedModel(script), experiment, found.part)
-    return found
+    part = ScriptPart(number, script, kept, presence.is_elsewhere, holds_state=False)
+    process.saver = WorkerSaver(process, FollowedModel(script), experiment, part)
+    return RealFollowed(process, trainer, experiment, collectives, presence, part)

@@ -20,7 +20,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.gradient import (
     gradient_in_pieces,
@@ -34,7 +33,7 @@ from outpace.engine.scripts.watched import WatchedGradients
 from outpace.errors import RunError
 from outpace.optim.torch_optimizers import State, is_known
 from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.child.piped import PipedScript
+from outpace.simulation.scripts.child.piped import PipedDriver
 from outpace.simulation.scripts.messages import (
     FinalParameters,
     Go,
@@ -92,12 +91,14 @@ class AwaitedComputation(Computation):
         """Do nothing: the simulation decides."""
 
 
-class SimulatedScript(PipedScript, AttachedScript):
-    """The worker in the script's process: what `outpace.attach` returns control through.
+class VirtualAttached(PipedDriver):
+    """The driver of the worker in the script's process. Implements `StepDriver`.
 
     Args:
         pipe: to the simulation.
     """
+
+    carries = True
 
     def __init__(
         self,
@@ -116,18 +117,19 @@ class SimulatedScript(PipedScript, AttachedScript):
         self._slots, self._slices = slots, list[slice]()  # of the flat parameters, by block
         self._settings()  # raises if a setting cannot be sent
         self._buffers = AveragedBuffers.of_script(script, peers)
+        self._stops_at_non_finite = experiment.non_finite == "stop"
         self._may_stop = experiment.cut_off is not None  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._abortable = 0  # contexts that the script is in
         self._outcome = StepOutcome()  # of the present step
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         watches = experiment.overlap != "none"
-        gradients = WatchedGradients(script, self.is_elsewhere) if watches else None
+        self.gradients = WatchedGradients(script, self.presence.is_elsewhere) if watches else None
+        self.holds_state = not takes_steps
         HERE.tell = self.tell
-        self.take_over(experiment, gradients=gradients, holds=not takes_steps, carries=True)
 
-    def _join(self) -> bool:
-        script, number = self._script, self._number
+    def join(self) -> bool:
+        script, number = self.script, self._number
         before = own_bytes(os.getpid())  # without the copies that are made here
         # The state of an optimizer that takes its steps itself stays where it is.
         has_state = script.has_taken_steps() and not self._takes_steps
@@ -146,11 +148,11 @@ class SimulatedScript(PipedScript, AttachedScript):
             script.load_buffers(begin.buffers)
         return begin.has_ended
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
         self._restore_from(self._begun)
         del self._begun
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._buffers.begin()
         self._continue()
 
@@ -158,19 +160,22 @@ class SimulatedScript(PipedScript, AttachedScript):
     def iteration(self) -> int:
         return self._iteration
 
-    def _computed(self) -> None:
+    def computes(self) -> None:
+        self._clock.start()
+
+    def computed(self) -> None:
         self._computed_s = self._clock.read()
         self._unhook()
 
-    def _hand_over_gradient(self, *, sets: bool) -> None:
+    def step(self, *, sets: bool) -> None:
         sets = self._sets(sets)
-        if self._gradients is not None:
-            self._gradients.check()
+        if self.gradients is not None:
+            self.gradients.check()
         flat = self._gradient()
         self._told = None
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
         kind = Gradient.READY if isinstance(flat, torch.Tensor) else flat
-        settings, unused, computed_s = self._settings(), self._script.unused, self._computed_s
+        settings, unused, computed_s = self._settings(), self.script.unused, self._computed_s
         self._pipe.send(
             Stepped(kind, settings, unused, computed_s, self._told, HERE.batch_size, sets)
         )
@@ -179,12 +184,12 @@ class SimulatedScript(PipedScript, AttachedScript):
     def _sets(self, sets: bool) -> bool:
         """Put parameters that the script has set into their slot, if it has."""
         if sets:
-            fill(self._slots.parameters, [self._script.flat()])
+            fill(self._slots.parameters, [self.script.flat()])
         return sets
 
     def _settings(self) -> list[dict[str, Any]]:
         """Return the settings of a step, which the simulation takes or compares with others'."""
-        script = self._script
+        script = self.script
         return script.used_settings() if self._takes_steps else script.settings()
 
     def _gradient(self) -> torch.Tensor | Gradient:
@@ -193,7 +198,7 @@ class SimulatedScript(PipedScript, AttachedScript):
         Returns:
             The gradient, or why there is none.
         """
-        script, slots = self._script, self._slots
+        script, slots = self.script, self._slots
         slots.computed.copy_(self._buffers.read(slots.computed.device))
         if is_skipped(script.optimizer):
             return Gradient.SKIPPED
@@ -202,7 +207,7 @@ class SimulatedScript(PipedScript, AttachedScript):
         if all_finite(flat):
             return flat
         require_finite_parameters(script, self.name, self._iteration)
-        if self._experiment.non_finite == "stop":
+        if self._stops_at_non_finite:
             raise not_finite("gradient", self.name, self._iteration)
         return Gradient.NOT_FINITE
 
@@ -213,7 +218,7 @@ class SimulatedScript(PipedScript, AttachedScript):
             self._take_step(message)
             message = self._pipe.receive()
         assert isinstance(message, Go)
-        script = self._script
+        script = self.script
         self._outcome.stopped, self._outcome = message.discard, StepOutcome()
         if self._may_stop:
             if message.discard:
@@ -224,15 +229,13 @@ class SimulatedScript(PipedScript, AttachedScript):
         self._iteration = message.iteration
         self._save_to = message.save
         HERE.data.steps()
-        if self._gradients is not None:
-            self._gradients.begin()
+        if self.gradients is not None:
+            self.gradients.begin()
         self._hook = register_module_forward_pre_hook(self._forward)
-        self._parameters.begin()
-        self._clock.start()
 
     def _take_step(self, message: TakeStep) -> None:
         """Take a step of the script's own optimizer."""
-        script, slots = self._script, self._slots
+        script, slots = self.script, self._slots
         self._load(buffers=False)
         flat = slots.gradient[: sum(script.layers)].clone()  # the script may change its parts later
         script.take_step([flat], message.unused)
@@ -241,14 +244,14 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     def _load(self, *, buffers: bool) -> None:
         """Load the parameters, and perhaps averaged model buffers, from their slots."""
-        self._script.load([self._slots.parameters])
+        self.script.load([self._slots.parameters])
         if buffers:
             self._buffers.load(self._slots.to_load)
 
     @_disable_dynamo
     def _forward(self, *_: Any) -> None:
         """Tell the simulation about the first forward pass with gradients."""
-        if self.is_copy or self._is_untimed:
+        if self.presence.is_copy or self.presence.is_untimed:
             return
         if not torch.is_grad_enabled():
             self._clock.evaluates()
@@ -264,11 +267,11 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     # -- the end ---------------------------------------------------------------------------
 
-    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
-        self._left = True
+    def leave(self, *, fetch: bool, sets: bool) -> None:
+        self.presence.has_left = True
         self._unhook()
-        self._script.tell_own_buffers()
-        self._pipe.send(Left(fetch, self._script.read_buffers(), sets=self._sets(sets)))
+        self.script.tell_own_buffers()
+        self._pipe.send(Left(fetch, self.script.read_buffers(), sets=self._sets(sets)))
         if fetch:
             message = self._pipe.receive()
             assert isinstance(message, FinalParameters)
@@ -276,12 +279,12 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     def _discard(self) -> None:
         if self._may_stop:
-            self._script.load_buffers(self._before)
+            self.script.load_buffers(self._before)
 
     # -- the state of the optimizer, which is in the simulation --------------------------------
 
-    def fetch(self) -> Mapping[int, State]:
-        if self.is_copy:
+    def state(self) -> Mapping[int, State]:
+        if self.presence.is_copy:
             raise RunError(
                 f"the optimizer's state can be fetched only by {self.name} itself, not by "
                 "processes that it forks: call optimizer.state_dict() there"
@@ -289,11 +292,11 @@ class SimulatedScript(PipedScript, AttachedScript):
         self._pipe.send(WantState())
         message = self._pipe.receive()
         assert isinstance(message, States)
-        return self._script.joined_state(message.states, self._slices)
+        return self.script.joined_state(message.states, self._slices)
 
-    def replace(self) -> None:
-        whole = slice(0, sum(self._script.layers))
-        self._pipe.send(LoadState(self._script.state_within(whole)))
+    def load_state(self) -> None:
+        whole = slice(0, sum(self.script.layers))
+        self._pipe.send(LoadState(self.script.state_within(whole)))
 
     # -- contexts of the script --------------------------------------------------------
 
@@ -310,7 +313,7 @@ class SimulatedScript(PipedScript, AttachedScript):
 
     def _was_cut_off(self, step: StepOutcome) -> bool:
         """Return whether a step was cut off; if that is not known yet, wait until it is."""
-        is_present = step is self._outcome and not self.is_out
+        is_present = step is self._outcome and not self.presence.is_out
         can_be = step.is_abortable and self._may_stop
         if step.stopped is None and is_present and can_be:
             self._pipe.send(WantOutcome())
@@ -318,5 +321,5 @@ class SimulatedScript(PipedScript, AttachedScript):
             assert isinstance(message, Outcome)
             step.stopped = message.stopped
             if step.stopped:
-                self._script.load_buffers(self._before)
+                self.script.load_buffers(self._before)
         return bool(step.stopped)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,12 +12,14 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.output import print_into
+from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.starting import run_script_here
+from outpace.engine.scripts.worker import FollowedScript
 from outpace.errors import OutpaceError, RunError
-from outpace.simulation.scripts.child.attached import SimulatedScript
+from outpace.simulation.scripts.child.attached import VirtualAttached
 from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.collectives.followed import FollowedScript
+from outpace.simulation.scripts.collectives.followed import VirtualFollowed
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import Ended, Left, Wrote, send
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots
@@ -44,9 +45,13 @@ def run_script(
     print_into(*output)
     line = ScriptPipe(pipe)
     collectives = VirtualCollectives(line, memory, number, experiment.workers)
-    HERE.attach = partial(SimulatedScript, line, slots, number, experiment)
+    HERE.attach = lambda model, optimizer: AttachedScript(
+        VirtualAttached(line, slots, number, experiment, model, optimizer), experiment
+    )
     HERE.collectives = lambda *_: collectives
-    HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
+    HERE.follow = lambda model, optimizer: FollowedScript(
+        VirtualFollowed(line, collectives, number, experiment, model, optimizer)
+    )
     written = Written()
     if measured is not None:
         written = Written(EndBeforeWrite(line, measured, files))

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.attached import ScriptWorker
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import EndedEarly, RunOver
+from outpace.engine.scripts.worker import Presence
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.pipe import ScriptPipe
@@ -23,8 +23,10 @@ from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 
 
-class PipedScript(ScriptWorker):
+class PipedDriver:
     """The part of a virtual worker that does not depend on how its script trains.
+
+    Implements `Driver`.
 
     Args:
         pipe: to the simulation.
@@ -42,7 +44,7 @@ class PipedScript(ScriptWorker):
         takes_steps: bool,
         follows: bool = False,
     ) -> None:
-        super().__init__(worker_name(number), script)
+        self.name, self.presence, self.script = worker_name(number), Presence(), script
         self._pipe, self._number, self._takes_steps = pipe, number, takes_steps
         self._follows, self._is_saved = follows, experiment.checkpoint is not None
         self._kept = KeptState(script, HERE.kept, self._is_saved, follows=follows)
@@ -54,18 +56,18 @@ class PipedScript(ScriptWorker):
         pipe.on_over = self._exit
 
     @property
-    def _is_ended_early(self) -> bool:
+    def is_ended_early(self) -> bool:
         return self._pipe.is_ended_early
 
-    def _log(self, values: Mapping[str, float]) -> None:
+    def log(self, values: Mapping[str, float]) -> None:
         self._pipe.send(Logged(dict(values)))
 
-    def _out_of_time(self) -> AbstractContextManager[None]:
+    def out_of_time(self) -> AbstractContextManager[None]:
         return self._clock.paused()
 
     def tell(self, text: str) -> None:
         """See `Place.tell`."""
-        if not self.is_copy:
+        if not self.presence.is_copy:
             self._pipe.send(Warns(text))
 
     def _tell_first(self, iteration: int, digest: str) -> None:
@@ -73,7 +75,7 @@ class PipedScript(ScriptWorker):
 
     def _attach(self, **what: Any) -> Begin:
         """Tell the simulation what the script trains; return its answer. what: see `Attached`."""
-        script = self._script
+        script = self.script
         flat = script.flat().cpu()
         self._pipe.send(
             Attached(
@@ -98,14 +100,14 @@ class PipedScript(ScriptWorker):
     # -- checkpoints ---------------------------------------------------------------------------
 
     def _restore_from(self, begin: Begin) -> None:
-        """Put the script into the state that it had at a checkpoint, if it goes on from one."""
+        """Put the script into the state that it had at a checkpoint, if it is resumed from one."""
         if begin.kept is None:
             return
         kept, others = read_tree(begin.kept), begin.redivided
         if self._follows:
-            self._script.load([kept["model"]])
+            self.script.load([kept["model"]])
         if self._takes_steps:
-            self._script.replace_state(kept["optimizer"])
+            self.script.replace_state(kept["optimizer"])
         self._kept.restore(kept if others is None else others.of(self._number, kept))
 
     def _tell_computes(self, *, is_abortable: bool) -> None:
@@ -121,9 +123,9 @@ class PipedScript(ScriptWorker):
         try:
             state = self._kept.state()
             if self._takes_steps:  # elsewhere the simulation has it
-                state["optimizer"] = self._script.whole_state()
+                state["optimizer"] = self.script.whole_state()
             if self._follows:
-                state["model"] = self._script.flat().cpu()
+                state["model"] = self.script.flat().cpu()
             return write_tree(path, state, f"what the script of {self.name} keeps")
         except (OSError, Unfit) as error:
             return str(error)
@@ -133,21 +135,24 @@ class PipedScript(ScriptWorker):
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
         if not over.reason:
-            self._left = True
+            self.presence.has_left = True
             raise EndedEarly
-        if not self._left:
+        if not self.presence.has_left:
             if over.discard:
                 self._discard()
-            self._leave_run(fetch=False, sets=False)
+            self.leave(fetch=False, sets=False)
         print(f"outpace: {over.reason}; the script of {self.name} ends here", flush=True)  # noqa: T201
         raise RunOver(0)
 
     def _discard(self) -> None:
         """Undo what the present step has changed; it was cut off."""
 
-    def _end(self, error: Exception | None) -> None:
-        if error is None:
-            self.leave()
+    def leave(self, *, fetch: bool, sets: bool) -> None:
+        """See `Driver`."""
+        raise NotImplementedError
+
+    def end(self, error: Exception | None) -> None:
+        """Do nothing: `run_script` reports the end of the script."""
 
 
 class Stopwatch:

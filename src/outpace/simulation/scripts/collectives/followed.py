@@ -22,7 +22,7 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.child.piped import PipedScript
+from outpace.simulation.scripts.child.piped import PipedDriver
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import (
     Go,
@@ -35,8 +35,8 @@ from outpace.simulation.scripts.messages import (
 from outpace.support.place import HERE
 
 
-class FollowedScript(PipedScript):
-    """The worker of this process, in virtual time; what `HERE.follow` makes."""
+class VirtualFollowed(PipedDriver):
+    """The driver of the worker of this process, in virtual time. Implements `FollowedDriver`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class FollowedScript(PipedScript):
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
-        script = self._script
+        script = self.script
         begin = self._attach(
             layout=script.layout,
             settings=[],
@@ -86,7 +86,7 @@ class FollowedScript(PipedScript):
 
     def forward(self) -> None:
         """Note that a forward pass with gradients begins."""
-        if self.is_copy or self._is_untimed:
+        if self.presence.is_copy or self.presence.is_untimed:
             return
         if not self._passes:
             self._tell_computes(is_abortable=False)
@@ -97,7 +97,7 @@ class FollowedScript(PipedScript):
     @_disable_dynamo
     def _enters(self, module: torch.nn.Module, _: Any) -> None:
         """Note that a module's forward pass begins."""
-        if self.is_copy or self._is_untimed:
+        if self.presence.is_copy or self.presence.is_untimed:
             return
         if not torch.is_grad_enabled():
             self._clock.evaluates()
@@ -120,9 +120,7 @@ class FollowedScript(PipedScript):
 
     def stepped(self) -> None:
         """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
-        if self.is_out:
-            return
-        self._script.await_gpus()
+        self.script.await_gpus()
         computed_s = self._clock.read()
         self._pipe.send(Stepped(Gradient.READY, [], [], computed_s, self._told, HERE.batch_size))
         self._told = None
@@ -135,9 +133,9 @@ class FollowedScript(PipedScript):
 
     # -- the end -----------------------------------------------------------------------------
 
-    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
+    def leave(self, *, fetch: bool, sets: bool) -> None:
         """Leave the run. The model has the final parameters already."""
-        self._left = True
-        script = self._script
+        self.presence.has_left = True
+        script = self.script
         parameters = script.flat().cpu() if self._number == 0 else None
         self._pipe.send(Left(False, script.read_buffers(), parameters))

@@ -10,16 +10,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.engine.distributed.call import Call
-from outpace.engine.scripts.attached import ScriptWorker
-from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.worker import Presence
 from outpace.kernel import WalkerError
 from outpace.real.collective.observer import Observer
 from outpace.real.net.messages import TrainingDone
@@ -35,28 +34,33 @@ from outpace.support.units import Time, nanoseconds
 _END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
 
 
-class WorkerScript(ScriptWorker):
-    """A user's script and the program of its worker, which run in turns.
+class WorkerDriver:
+    """Runs the program of a script's worker, and the script, in turns. Implements `Driver`.
 
     Args:
         work: the worker's program; see `Member.spawn`.
+        presence: of the script.
 
     Attributes:
         keeping: what the script keeps, in a run with servers.
         part: what it keeps, in a run without servers.
         when_at_limit: called at stop.iterations.
-        written: files that the script has written; None: nobody has looked at them.
     """
 
     def __init__(
-        self, process: WorkerProcess, trainer: ScriptTrainer, work: Coroutine[Any, Any, None]
+        self,
+        process: WorkerProcess,
+        trainer: ScriptTrainer,
+        work: Coroutine[Any, Any, None],
+        presence: Presence,
+        *,
+        keeping: Keeping | None = None,
+        part: ScriptPart | None = None,
+        when_at_limit: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(process.name, trainer.script)
-        self.process, self._trainer = process, trainer
-        self.keeping: Keeping | None = None
-        self.part: ScriptPart | None = None
-        self.when_at_limit: Callable[[], None] = lambda: None
-        self.written: Written | None = None
+        self.process, self._trainer, self.script = process, trainer, trainer.script
+        self.name, self.presence = process.name, presence
+        self.keeping, self.part, self._when_at_limit = keeping, part, when_at_limit
         process.spawn(work)
 
     @property
@@ -65,11 +69,11 @@ class WorkerScript(ScriptWorker):
         return self._trainer.iteration
 
     @property
-    def _is_ended_early(self) -> bool:
+    def is_ended_early(self) -> bool:
         stopped = self.process.stopped
-        return self._left and stopped is not None and stopped.early
+        return self.presence.has_left and stopped is not None and stopped.early
 
-    def _log(self, values: Mapping[str, float]) -> None:
+    def log(self, values: Mapping[str, float]) -> None:
         iteration: int | None = self._trainer.iteration
         if self.keeping is not None and self.keeping.is_repeating:
             iteration = self.keeping.repeated_to_log
@@ -77,7 +81,7 @@ class WorkerScript(ScriptWorker):
             self.process.log(iteration, values)
 
     @contextmanager
-    def _out_of_time(self) -> Iterator[None]:
+    def out_of_time(self) -> Iterator[None]:
         begun = self.process.now
         try:
             yield
@@ -97,18 +101,18 @@ class WorkerScript(ScriptWorker):
 
         Late workers have taken fewer steps then, so they never join the same collectives.
         """
-        if not self._left:
+        if not self.presence.has_left:
             self._exit()
 
     def exit_if_over(self, limit_s: float) -> None:
         """Exit the script if the run is over, or is within a time limit."""
-        if self._left:
+        if self.presence.has_left:
             return
         until = self.process.now + nanoseconds(limit_s)
         while self.process.stopped is None and self.process.now < until:
             self._run_kernel(until)
         if self.process.stopped is not None:
-            self._left = True
+            self.presence.has_left = True
             self._hand_over()
             self._exit()
 
@@ -118,31 +122,31 @@ class WorkerScript(ScriptWorker):
         self.process.kernel.stop()
         self._run_kernel()
 
-    def _leave_run(self, *, fetch: bool, sets: bool) -> None:
+    def leave(self, *, fetch: bool, sets: bool) -> None:
         trainer, process = self._trainer, self.process
         if trainer.overlapped is not None:
             trainer.overlapped.leave()
-        self._left = process.is_over = True
-        leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
+        self.presence.has_left = process.is_over = True
+        leaving = process.kernel.spawn(self._leave(fetch=fetch), f"{process.name} leaves")
         while not leaving.done and not process.stopped:
             self._run_kernel()
         self._hand_over(ended=True)
         if not leaving.done:
             self._exit()
 
-    async def _leave(self, fetch: bool) -> None:
+    async def _leave(self, *, fetch: bool) -> None:
         parameters = await self.process.leave(fetch=fetch)
         if parameters:
-            self._script.load(parameters)
+            self.script.load(parameters)
         self.process.kernel.stop()
 
     def _drive(self) -> None:
         """Run the kernel until the script has to compute the next gradient."""
         self._run_kernel()
         if self.process.program.done or self.process.stopped:
-            self._left = True
+            self.presence.has_left = True
             if not self.process.stopped:
-                self.when_at_limit()
+                self._when_at_limit()
             self._hand_over()
             self._exit()
 
@@ -170,37 +174,33 @@ class WorkerScript(ScriptWorker):
         process = self.process
         if self.keeping is not None:
             self.keeping.end()
-        self._script.tell_own_buffers()
+        self.script.tell_own_buffers()
         if process.worker == 0:
-            process.send_buffers(self._script.read_buffers())
+            process.send_buffers(self.script.read_buffers())
         process.send_result()
         process.flush()
         process.coordinator.send(TrainingDone(process.pushed, ended, HERE.batch_size or 0))
 
-    def _end(self, error: Exception | None) -> None:
+    def tell_written(self, paths: Collection[str]) -> None:
+        """Tell the coordinator which files the script has written."""
+        if paths and not self.process.closed:
+            self.process.coordinator.send(ScriptLog([], sorted(paths)[:MOST_FILES]))
+
+    def end(self, error: Exception | None) -> None:
         process = self.process
         if process.closed:
             return
+        self.presence.has_left = True
         try:
             if error is None:
-                if self.written is not None and (paths := sorted(self.written.overwritten)):
-                    process.coordinator.send(ScriptLog([], paths[:MOST_FILES]))
-                self.leave()
                 process.finish()  # not before: the launcher ends a process that has finished
             else:
                 process.tell_failure(error)
-        except RunOver:
-            process.finish()
         except Exception as failure:
             process.tell_failure(failure)
             raise
         finally:
             process.close()
-
-    def end_at_exit(self) -> None:
-        """Call `end` at the end of a Python process, which keeps an unhandled error."""
-        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        self.end(error if isinstance(error, Exception) else None)
 
 
 class OwnCollectives(Observer):
@@ -209,8 +209,8 @@ class OwnCollectives(Observer):
     It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
     """
 
-    def __init__(self, script: WorkerScript) -> None:
-        self._script, self._process = script, script.process
+    def __init__(self, driver: WorkerDriver) -> None:
+        self._driver, self._process, self._presence = driver, driver.process, driver.presence
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._paused: ServedWorker | None = None  # told that the script waits
 
@@ -219,14 +219,14 @@ class OwnCollectives(Observer):
         return self._process.now
 
     def attend(self) -> bool:
-        script, process = self._script, self._process
+        process = self._process
         if not self._is_here:
             return False
-        may_pause = self._paused is None and not script.is_out
+        may_pause = self._paused is None and not self._presence.is_out
         if may_pause and isinstance(process, ServedWorker) and process.tells_pauses:
             process.pause()
             self._paused = process
-        return script.attend()
+        return self._driver.attend()
 
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
         """See `Observer`.
@@ -235,8 +235,8 @@ class OwnCollectives(Observer):
             in_computation: True if the wait is within the computation of a gradient; False if it
                 is between the end of that and the end of the iteration, which counts it.
         """
-        script, process = self._script, self._process
-        if not self._is_here or script.is_out:
+        process = self._process
+        if not self._is_here or self._presence.is_out:
             return
         paused, self._paused = self._paused, None
         if paused is not None:
@@ -244,9 +244,9 @@ class OwnCollectives(Observer):
         if not process.has_started:
             return
         begun, ended = begun - process.clock.origin, ended - process.clock.origin
-        iteration = script.program_iteration
+        iteration = self._driver.program_iteration
         process.recorder.collective(process.worker, iteration, call.number, begun, ended, ended)
-        if in_computation and not script.is_elsewhere():
+        if in_computation and not self._presence.is_elsewhere():
             process.not_computing(begun, ended)
             process.recorder.totals.communicate += ended - begun
 
@@ -254,12 +254,12 @@ class OwnCollectives(Observer):
         # On a GPU a thread of torch hands buckets over, while the script waits in `backward()`.
         is_in_backward = call.bucket is not None and os.getpid() == self._pid
         if self._is_here or is_in_backward:
-            self._script.exit_if_over(_END_S)
+            self._driver.exit_if_over(_END_S)
 
     def missed(self, call: Call, begun: int) -> None:
         if self._is_here:
             self.waited(call, begun, time.monotonic_ns())
-            self._script.exit_at_limit()
+            self._driver.exit_at_limit()
 
     @property
     def _is_here(self) -> bool:
