@@ -11,7 +11,6 @@ import torch
 from outpace.blocks.naming import state_dict_of
 from outpace.engine.scripts import running
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.recorded import RecordedModel
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import require_known
 from outpace.simulation.scripts.child import pipe
@@ -103,7 +102,7 @@ def test_a_model_of_several_dtypes_is_recorded_and_restored_with_its_optimizer()
     )
     outside = torch.nn.Parameter(torch.ones(1))  # of a loss
     optimizer = torch.optim.AdamW([*model.parameters(), outside], lr=0.1)
-    script = RecordedModel(model, optimizer)
+    script = ScriptModel(model, optimizer, is_exchanged=False)
     before = {name: p.detach().clone() for name, p in model.items()}
     recorded = state_dict_of(script.layout, [script.flat()])
     assert all(torch.equal(recorded[name], before[name]) for name in before)

@@ -30,7 +30,7 @@ def places_of(members: Sequence[Sequence[int]], layers: Sequence[int], part: sli
 
 
 def shared_parameters(
-    model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
+    model: torch.nn.Module, in_optimizer: Sequence[torch.Tensor]
 ) -> tuple[list[str], list[torch.Tensor]]:
     """Return the names and parameters that workers share, in the order of the model.
 
@@ -40,7 +40,7 @@ def shared_parameters(
     Raises:
         ConfigError: if the parameters cannot be exchanged.
     """
-    owned = {id(p): p for group in groups for p in group}
+    owned = {id(p): p for p in in_optimizer}
     named = [(name, p) for name, p in model.named_parameters() if id(p) in owned]
     known = {id(p) for _, p in named}
     unknown = [p for key, p in owned.items() if key not in known]

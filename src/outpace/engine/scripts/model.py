@@ -6,6 +6,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from itertools import accumulate
 from operator import is_
 from typing import Any, Final
@@ -24,6 +25,7 @@ from outpace.optim.torch_optimizers import Groups, State, plain_settings
 from outpace.support.place import HERE
 from outpace.support.words import shortened
 
+_VALUE: Final = "value of the parameter"  # in the saved state of one outside the model
 _MOST_GROUPS: Final = 100  # of an optimizer, in the records of a run
 
 
@@ -31,16 +33,34 @@ class ScriptModel:
     """A model and its optimizer. Exchanged are the parameters in the optimizer's groups that
     require a gradient when this is made.
 
+    Where DistributedDataParallel averages the gradients, and the script's own optimizer takes the
+    steps, the run only records the parameters, so all works that works under torchrun: parameters
+    of several dtypes and complex ones (two real numbers each), and parameters outside the model,
+    such as those of a loss.
+
+    Args:
+        is_exchanged: False if the run only records the parameters.
+
+    Attributes:
+        dtype: of the flat parameters; it can hold all of them.
+
     Raises:
         ConfigError: if the parameters cannot be exchanged.
     """
 
-    is_exchanged = True
-
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.model, self.optimizer = model, optimizer
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, is_exchanged: bool = True
+    ) -> None:
+        self.model, self.optimizer, self._is_exchanged = model, optimizer, is_exchanged
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
-        self.names, self.parameters = self._found()
+        owned = {id(p): p for group in self.groups for p in group}
+        if is_exchanged:
+            self.names, self.parameters = shared_parameters(model, list(owned.values()))
+        else:
+            named = [(n, p) for n, p in model.named_parameters() if id(p) in owned and p.numel()]
+            self.names, self.parameters = [n for n, _ in named], [p for _, p in named]
+        inside = {id(p) for p in model.parameters()}
+        self._outside = [p for p in owned.values() if id(p) not in inside]
         shared = {id(p) for p in self.parameters}
         self._shapes = _shapes(model)
         self._frozen = [
@@ -50,12 +70,12 @@ class ScriptModel:
             if id(p) not in shared and not p.requires_grad  # one without elements may require it
         ]
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            if self.is_exchanged and not bool(parameter.detach().isfinite().all()):
+            if is_exchanged and not bool(parameter.detach().isfinite().all()):
                 raise ConfigError(
                     f"the parameter {name} is not finite before the first step: initialize the "
                     "model, or check the file it was loaded from"
                 )
-        self.dtype = self.parameters[0].dtype
+        self.dtype = reduce(torch.promote_types, (value.dtype for value in self._values()))
         self._sizes = [p.numel() for p in self.parameters]
         devices = {p.device for p in self.parameters}
         self._gpus = [device for device in devices if device.type == "cuda"]
@@ -70,9 +90,10 @@ class ScriptModel:
         for device in self._gpus:
             torch.cuda.synchronize(device)
 
-    def _found(self) -> tuple[list[str], list[torch.Tensor]]:
-        """Return the names and parameters that workers share."""
-        return shared_parameters(self.model, self.groups)
+    def _values(self) -> list[torch.Tensor]:
+        """Return real views of the parameters."""
+        values = (p.detach() for p in self.parameters)
+        return [torch.view_as_real(v) if v.is_complex() else v for v in values]
 
     def require_as_begun(self, iteration: int) -> None:
         """Raise ConfigError if the script no longer trains the parameters it had at the beginning.
@@ -111,17 +132,21 @@ class ScriptModel:
     @property
     def layers(self) -> list[int]:
         """See `Trainer`."""
-        return [p.numel() for p in self.parameters]
+        return [value.numel() for value in self._values()]
 
     @property
     def layout(self) -> str:
         """See `Trainer`. `ScriptTraining` reads this JSON."""
+        others: dict[str, Any] = self._buffer_layout()
+        if not self._is_exchanged:
+            named = zip(self.names, self.parameters, strict=True)
+            others["complex"] = [name for name, p in named if p.is_complex()]
         return layout_of(
-            zip(self.names, self.parameters, strict=True),
+            zip(self.names, self._values(), strict=True),
             self._aliases(),
-            **self._buffer_layout(),
             optimizer=type(self.optimizer).__name__,
             groups=[len(group) for group in self.groups],
+            **others,
         )
 
     def _buffers(self, *, unsaved: bool = False) -> dict[str, torch.Tensor]:
@@ -236,10 +261,10 @@ class ScriptModel:
 
     def flat(self) -> torch.Tensor:
         """Return a copy of the parameters as one vector, on the device that exchanges them."""
-        tensors = [p.detach() for p in self.parameters]
+        tensors = self._values()
         if self.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        flat = torch.cat([tensor.reshape(-1).to(self.dtype) for tensor in tensors])
         return flat if self.exchanged_there else flat.cpu()
 
     def load(self, blocks: Sequence[Block]) -> None:
@@ -248,8 +273,9 @@ class ScriptModel:
             there = [tensor.to(self.device) for block in blocks for tensor in parts(whole(block))]
         else:
             there = [tensor for block in blocks for tensor in parts(block)]
+        values = self._values()
         with torch.no_grad():
-            torch._foreach_copy_(self.parameters, values_in(there, self.parameters))
+            torch._foreach_copy_(values, values_in(there, values))
 
     def take_step(self, gradients: Sequence[torch.Tensor], unused: Collection[int]) -> None:
         """Take a step of the script's optimizer.
@@ -318,15 +344,22 @@ class ScriptModel:
     def whole_state(self) -> dict[int, State]:
         """Return the optimizer's state by number of the parameter, for `replace_state`."""
         known = self.optimizer.state
-        found = {number: known.get(each) for number, each in enumerate(self.parameters)}
-        return {number: dict(values) for number, values in found.items() if values}
+        of_model = {number: known.get(each) for number, each in enumerate(self.parameters)}
+        found = {number: dict(values) for number, values in of_model.items() if values}
+        for number, parameter in enumerate(self._outside, len(self.parameters)):
+            found[number] = {_VALUE: parameter.detach(), **known.get(parameter, {})}
+        return found
 
     def replace_state(self, state: Mapping[int, State]) -> None:
         """Replace the optimizer's state by this one, by number of the parameter, in its shape."""
         self.clear_state()
         known = self.optimizer.state
-        for number, values in state.items():
-            parameter = self.parameters[number]
+        parameters = [*self.parameters, *self._outside]
+        for number, saved in state.items():
+            parameter, values = parameters[number], dict(saved)
+            if _VALUE in values:
+                with torch.no_grad():
+                    parameter.copy_(values.pop(_VALUE))
             known[parameter] = {
                 name: value.to(parameter.device)
                 if isinstance(value, torch.Tensor) and value.ndim

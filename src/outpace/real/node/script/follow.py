@@ -20,7 +20,6 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_followable
-from outpace.engine.scripts.recorded import RecordedModel
 from outpace.engine.scripts.worker import Presence
 from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer
@@ -228,7 +227,7 @@ def followed(
         ConfigError: if the configuration cannot be followed.
     """
     require_followable(experiment)
-    script = RecordedModel(model, optimizer)
+    script = ScriptModel(model, optimizer, is_exchanged=False)
     process = FollowingWorker(link, number, experiment, script, collectives.probe_group)
     trainer = ScriptTrainer(process, experiment, script)
     presence = Presence()

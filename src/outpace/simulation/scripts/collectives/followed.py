@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.buffers import BufferLayout
-from outpace.engine.scripts.recorded import RecordedModel
+from outpace.engine.scripts.model import ScriptModel
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedDriver
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
@@ -47,7 +47,7 @@ class VirtualFollowed(PipedDriver):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        script = RecordedModel(model, optimizer)
+        script = ScriptModel(model, optimizer, is_exchanged=False)
         super().__init__(pipe, number, experiment, script, takes_steps=True, follows=True)
         self._last = experiment.stop.iterations
         self._forward = experiment.forward_share
