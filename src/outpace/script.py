@@ -223,7 +223,7 @@ def finish() -> None:
     The call has no effect when the script runs alone.
     """
     if HERE.worker is not None:
-        from outpace.engine.scripts.running import letting_it_end
+        from outpace.engine.scripts.ending import letting_it_end
 
         with letting_it_end():
             HERE.worker.leave(fetch=True)

@@ -25,7 +25,7 @@ from outpace.engine.distributed.environment import calls_attach, require_own_pla
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.scripts import taken_over
-from outpace.engine.scripts.optimizers import require_followable
+from outpace.engine.scripts.requirements import require_followable
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outpace.blocks.naming import state_dict_of
-from outpace.engine.scripts import running
+from outpace.engine.scripts import ending, running
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import require_known
@@ -142,7 +142,7 @@ def test_a_script_that_takes_steps_without_attach_is_told_early_and_once(tmp_pat
 
 @pytest.mark.parametrize("has_come", [False, True])
 def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkeypatch, has_come):
-    own = running.OwnHandler()
+    own = ending.OwnHandler()
     monkeypatch.setattr(pipe, "own_handler", own)
     called: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
@@ -153,7 +153,7 @@ def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkey
         ours, theirs = Pipe()
         with ours, theirs:
             send(ours, Over(""))
-            with pytest.raises(running.RunOver):
+            with pytest.raises(ending.RunOver):
                 ScriptPipe(theirs).receive()
     finally:
         signal.set_wakeup_fd(-1)

@@ -11,7 +11,7 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
-from outpace.engine.scripts.running import require_script
+from outpace.engine.scripts.requirements import require_script
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.point import Resumption, keeper_of
 from outpace.experiment.sinks import sink_for

@@ -15,7 +15,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.naming import state_dict_of
 from outpace.blocks.slicing import recut
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.running import require_script
+from outpace.engine.scripts.requirements import require_script
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
 from outpace.support.processes.forking import preload

@@ -17,8 +17,7 @@ from outpace.blocks.slicing import layers_within
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
-from outpace.engine.scripts.optimizers import require_followable
-from outpace.engine.scripts.running import require_script
+from outpace.engine.scripts.requirements import require_followable, require_script
 from outpace.optim import Optimizer
 from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace

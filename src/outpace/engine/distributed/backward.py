@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Bucket, Collectives, CollectiveWork
-from outpace.engine.distributed.compiling import not_compiled
+from outpace.engine.distributed.call import Bucket, Collectives, CollectiveWork, not_compiled
 from outpace.support.units import Time
 
 

@@ -24,7 +24,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.optimizers import Optimizers
-from outpace.engine.scripts.running import letting_it_end
+from outpace.engine.scripts.ending import letting_it_end
 from outpace.errors import OutpaceError
 from outpace.support.place import HERE
 

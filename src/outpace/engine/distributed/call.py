@@ -6,19 +6,21 @@ over Gloo in a real run, over a pipe to the simulation in virtual time.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import torch
+from torch._compile import _disable_dynamo
 
-from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.where import SUPPORTED
 from outpace.errors import ConfigError
 
 c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
 
+KindT = TypeVar("KindT", bound=type)
 Kind: TypeAlias = Literal[
     "all_reduce",
     "broadcast",
@@ -171,6 +173,20 @@ class Call(Signature):
     timeout_s: float = 1800.0
     waits: bool = False
     computed: float | None = None
+
+
+def not_compiled(kind: KindT) -> KindT:
+    """Decorate a class whose methods are never compiled.
+
+    torch.compile compiles every Python function that is called while the compiled model runs, also
+    those that C++ calls: the group's collectives, and what waits for them.
+    """
+    methods: dict[str, Any] = {
+        name: method for name, method in vars(kind).items() if inspect.isfunction(method)
+    }
+    for name, method in methods.items():
+        setattr(kind, name, _disable_dynamo(method))
+    return kind
 
 
 @not_compiled

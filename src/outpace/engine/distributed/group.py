@@ -25,8 +25,8 @@ from outpace.engine.distributed.call import (
     Kind,
     Operation,
     c10d,
+    not_compiled,
 )
-from outpace.engine.distributed.compiling import not_compiled
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.errors import ConfigError
 

@@ -45,7 +45,7 @@ from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
 from outpace.engine.distributed.where import innermost, where
-from outpace.engine.scripts.running import letting_it_end
+from outpace.engine.scripts.ending import letting_it_end
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 

@@ -16,8 +16,8 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.momentum import stale_momentum
+from outpace.engine.scripts.ending import RunOver
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.taken_over import Closure, take_over
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.watched_parameters import WatchedParameters

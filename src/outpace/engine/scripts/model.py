@@ -17,7 +17,6 @@ from outpace.blocks.block import Block, parts, whole
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name, packed, packed_by_name, unpacked_by_name
 from outpace.engine.scripts.layout import places_of, shared_parameters, values_in
-from outpace.engine.scripts.misuse import when_shared
 from outpace.engine.scripts.optimizer_state import cut, flattened, joined
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
@@ -390,6 +389,13 @@ class ScriptModel:
     def unused(self) -> list[int]:
         """Numbers of the parameters without a gradient."""
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
+
+
+def when_shared() -> str:
+    """Return when the run took over the script's model and optimizer."""
+    if HERE.is_distributed and not HERE.has_attached:
+        return "at the first forward pass of DistributedDataParallel"
+    return "in outpace.attach"
 
 
 def _shapes(model: torch.nn.Module) -> dict[str, torch.Size]:

@@ -9,12 +9,9 @@ import multiprocessing
 import os
 import random
 import runpy
-import signal
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -24,109 +21,51 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+from outpace.config.experiment import Experiment
+from outpace.engine.distributed.patches import install
+from outpace.engine.scripts.ending import RunOver, own_handler
+from outpace.engine.scripts.files import Written
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.support.place import HERE, tell_children
 from outpace.support.randomness import generator
 from outpace.support.user_code import brief
+from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
-
-class RunOver(SystemExit):
-    """Exits a script that still trains when the run has ended."""
-
-
-class EndedEarly(RunOver):
-    """Exits a script because the run was ended early, by Ctrl-C or a signal."""
-
-    def __init__(self) -> None:
-        super().__init__("outpace: the run was ended early")
-
-
-def require_script(path: Path) -> Path:
-    """Return the path of a script. Raises ConfigError if there is none, or it is no Python."""
-    if not path.is_file():
-        raise ConfigError(f"there is no script {path}")
-    try:
-        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except OSError as error:
-        raise ConfigError(f"cannot read the script {path}: {error.strerror}") from error
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"the script {path} is not valid Python: {brief(error)}") from error
-    return path
-
-
-_DEFAULT: Final = signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None
 _ALONE: Final = 100  # steps of a script that is no part of the run
-_GRACE_S: Final = 5.0  # for a script to end by itself; the coordinator waits as long
 
 
-class OwnHandler:
-    """The handler of SIGTERM or Ctrl-C that the script of this process may have set.
+def run_script_here(
+    number: int,
+    experiment: Experiment,
+    files: Path | None,
+    written: Written,
+    *,
+    is_outside: bool = False,
+) -> Exception | None:
+    """Run a script like `python script arguments`, as a worker.
 
-    Call `call` when the run is ended early. The script may have got the same signal, as when a
-    cluster sends it to all processes of a job: the handler is called once in all.
+    `HERE.attach`, `HERE.collectives` and `HERE.follow` are set already.
+
+    Args:
+        number: of the worker.
+        files: the folder for files of all workers' scripts, see `outpace.output_dir`.
+        written: watches what the script writes.
+        is_outside: another launcher has started this process; its variables stay.
+
+    Returns:
+        How the script failed; None if it has just ended.
     """
-
-    def __init__(self) -> None:
-        self._come = -1  # a pipe with the numbers of the signals that have come
-        self._until: float | None = None  # when the script's time to end by itself is over
-
-    def watch(self) -> None:
-        """Note which signals come, while a script runs in this process."""
-        self._come, come = os.pipe()
-        for end in (self._come, come):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(come, warn_on_full_buffer=False)
-        # Signals to processes that the script forks are not this one's.
-        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
-
-    def close(self) -> None:
-        """Do not call the handler any more: the script has ended."""
-        self._come = -1
-
-    def call(self) -> bool:
-        """Call the handler, unless it has been called.
-
-        Returns:
-            True while the script still has time to end by itself.
-
-        torchrun passes the signal on, too: scripts set a flag, leave their loop and save.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            return False
-        if self._until is None and self._come != -1:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                handler = signal.getsignal(number)
-                if callable(handler) and handler not in _DEFAULT:
-                    self._until = time.monotonic() + _GRACE_S
-                    # Not SIG_IGN, which programs that the script starts would inherit.
-                    signal.signal(number, lambda *_: None)
-                    if number not in self._signals():
-                        handler(number, None)
-                    break
-        return self._until is not None and time.monotonic() < self._until
-
-    def _signals(self) -> bytes:
-        with contextlib.suppress(BlockingIOError):
-            return os.read(self._come, 4096)
-        return b""
-
-
-own_handler: Final = OwnHandler()  # there is one script in a process
-
-
-@contextlib.contextmanager
-def letting_it_end() -> Iterator[None]:
-    """Continue after this block if the run is ended early and the script has a handler of its own.
-
-    The script then reaches the place where it reads the flag that its handler has set. Its further
-    steps train nothing.
-    """
-    try:
-        yield
-    except EndedEarly:
-        if not own_handler.call():
-            raise
+    task = experiment.script
+    HERE.number, HERE.workers = number, experiment.workers
+    HERE.files = None if files is None else files / worker_name(number)
+    if experiment.peers is None or not experiment.peers.is_ddp:
+        HERE.follow = None
+    sync = experiment.sync if isinstance(experiment.sync, tuple) else (experiment.sync,)
+    kinds = ", ".join(dict.fromkeys(str(getattr(each, "kind", "python")) for each in sync))
+    install(kinds, task.path, is_outside=is_outside)
+    written.watch()
+    return run_as_main(task, number, experiment.seed)
 
 
 def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:

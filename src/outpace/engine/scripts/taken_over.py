@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import torch
 from torch._compile import _disable_dynamo
 
-from outpace.engine.scripts.misuse import when_shared
-from outpace.engine.scripts.running import letting_it_end
+from outpace.engine.scripts.ending import letting_it_end
+from outpace.engine.scripts.model import when_shared
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 

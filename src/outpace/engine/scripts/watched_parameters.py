@@ -31,7 +31,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.config.experiment import Experiment
-from outpace.engine.distributed.compiling import not_compiled
+from outpace.engine.distributed.call import not_compiled
 from outpace.engine.distributed.where import innermost, where
 from outpace.engine.scripts.fingerprints import Fingerprints
 from outpace.engine.scripts.model import ScriptModel

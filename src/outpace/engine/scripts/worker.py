@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.errors import ConfigError, RunError
 from outpace.tasks.abort_points import Computation
 

@@ -21,9 +21,8 @@ from typing import Any, Final
 
 import torch
 
-from outpace.engine.distributed.call import ROOTED, Call, Collectives, CollectiveWork
-from outpace.engine.distributed.compiling import not_compiled
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.distributed.call import ROOTED, Call, Collectives, CollectiveWork, not_compiled
+from outpace.engine.scripts.ending import RunOver
 from outpace.errors import RunError
 from outpace.real.collective.group import (
     Group,

@@ -10,7 +10,7 @@ import numpy as np
 
 from outpace.blocks.block import Block, whole, whole_tensor
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.misuse import other_parameters
+from outpace.engine.scripts.requirements import other_parameters
 from outpace.engine.scripts.sameness import SameGradients, differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for

@@ -26,7 +26,7 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.scripts.attached import AttachedScript
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.ending import RunOver
 from outpace.errors import ConfigError, RunError
 from outpace.real.net.addresses import is_loopback
 from outpace.real.net.transport import Keys, Session

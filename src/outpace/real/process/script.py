@@ -9,7 +9,7 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.files import Written
-from outpace.engine.scripts.starting import run_script_here
+from outpace.engine.scripts.running import run_script_here
 from outpace.engine.scripts.worker import FollowedScript
 from outpace.engine.servers import leaves_behind
 from outpace.real.collective.group import own_address

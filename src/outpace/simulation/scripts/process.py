@@ -13,8 +13,8 @@ import torch
 from outpace.blocks.block import Block, Value, parts, value_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
-from outpace.engine.scripts.misuse import with_name
 from outpace.engine.scripts.redividing import Redivided
+from outpace.engine.scripts.requirements import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State

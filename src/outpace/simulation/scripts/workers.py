@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
-from outpace.engine.scripts.misuse import other_parameters
+from outpace.engine.scripts.requirements import other_parameters
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.messages import Attached, Ended, receive

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from outpace import errors
-from outpace.engine.scripts.misuse import with_name
+from outpace.engine.scripts.requirements import with_name
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.run_state import Known, RunState, Suspect

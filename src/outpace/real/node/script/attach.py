@@ -20,7 +20,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import require_steps
+from outpace.engine.scripts.requirements import require_steps
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.worker import Presence, never_stopped
 from outpace.errors import RunError

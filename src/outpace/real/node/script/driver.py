@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.engine.distributed.call import Call
-from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.engine.scripts.worker import Presence
 from outpace.kernel import WalkerError
 from outpace.real.collective.observer import Observer

@@ -19,7 +19,7 @@ from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import require_followable
+from outpace.engine.scripts.requirements import require_followable
 from outpace.engine.scripts.worker import Presence
 from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer

@@ -28,7 +28,7 @@ from outpace.engine.scripts.gradient import (
     require_finite_parameters,
 )
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import require_steps
+from outpace.engine.scripts.requirements import require_steps
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.errors import RunError
 from outpace.optim.torch_optimizers import State, is_known

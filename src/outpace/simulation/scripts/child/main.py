@@ -14,7 +14,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import print_into
 from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.files import Written
-from outpace.engine.scripts.starting import run_script_here
+from outpace.engine.scripts.running import run_script_here
 from outpace.engine.scripts.worker import FollowedScript
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child.attached import VirtualAttached

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
 
 

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.ending import EndedEarly, RunOver
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.running import EndedEarly, RunOver
 from outpace.engine.scripts.worker import Presence
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree

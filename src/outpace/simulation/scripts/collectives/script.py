@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from outpace.engine.distributed.call import Call, Collectives, CollectiveWork
-from outpace.engine.distributed.compiling import not_compiled
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.distributed.call import Call, Collectives, CollectiveWork, not_compiled
+from outpace.engine.scripts.ending import RunOver
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.messages import Awaits, Done, Joined

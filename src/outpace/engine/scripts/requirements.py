@@ -1,6 +1,9 @@
-"""Requirements on scripts, and on their optimizers, in every runtime."""
+"""What a run requires of a script, its model and its optimizer, in every runtime."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import torch
 
@@ -10,6 +13,20 @@ from outpace.errors import ConfigError
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import KNOWN, SEVERAL_GRADIENTS, is_known, require_known
+from outpace.support.user_code import brief
+
+
+def require_script(path: Path) -> Path:
+    """Return the path of a script. Raises ConfigError if there is none, or it is no Python."""
+    if not path.is_file():
+        raise ConfigError(f"there is no script {path}")
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise ConfigError(f"cannot read the script {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"the script {path} is not valid Python: {brief(error)}") from error
+    return path
 
 
 def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
@@ -53,3 +70,20 @@ def require_steps(script: ScriptModel, experiment: Experiment) -> None:
             "each worker needs a second optimizer of that kind: use one of torch's "
             f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
         )
+
+
+def with_name(process: str, text: str) -> str:
+    """Return what went wrong with the name of the process in front, unless the text has it."""
+    number = process.removeprefix("worker-")
+    is_named = re.search(rf"\b(worker.{number}|{process})\b", text) is not None
+    return text if is_named else f"{process}: {text}"
+
+
+def other_parameters(worker: str, layout: str, first: str) -> ConfigError:
+    """Return the error for a worker whose model is not that of worker 0, by their layouts."""
+    place = next((n for n, (a, b) in enumerate(zip(layout, first, strict=False)) if a != b), 0)
+    part = slice(max(0, place - 60), place + 60)
+    return ConfigError(
+        f"{worker} trains other parameters than worker-0: ...{layout[part]!r} where worker-0 has "
+        f"{first[part]!r}"
+    )
