@@ -31,20 +31,10 @@ from outpace.tasks.abort_points import Computation
 class StepDriver(Driver, Protocol):
     """The driver of a script that calls `outpace.attach`."""
 
-    @property
-    def script(self) -> ScriptModel: ...
-
-    @property
-    def gradients(self) -> WatchedGradients | None:
-        """With `overlap`, the gradients that backward has made."""
-
-    @property
-    def holds_state(self) -> bool:
-        """False if the script's optimizer takes its steps itself, and has its state."""
-
-    @property
-    def carries(self) -> bool:
-        """See `WatchedParameters`."""
+    script: ScriptModel
+    gradients: WatchedGradients | None  # that backward has made, with `overlap`
+    holds_state: bool  # False: the script's optimizer takes its steps itself, and has its state
+    carries: bool  # see `WatchedParameters`
 
     @property
     def iteration(self) -> int:

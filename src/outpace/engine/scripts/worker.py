@@ -48,13 +48,8 @@ class Presence:
 class Driver(Protocol):
     """The part of a script's worker that its runtime implements."""
 
-    @property
-    def name(self) -> str:
-        """The name of the worker."""
-
-    @property
-    def presence(self) -> Presence:
-        """Also changed by the driver, when the run is over."""
+    name: str  # of the worker
+    presence: Presence  # also changed by the driver, when the run is over
 
     @property
     def is_ended_early(self) -> bool:

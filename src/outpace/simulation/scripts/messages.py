@@ -65,8 +65,8 @@ class Attached:
     state_digest: str = ""
     digest: str
     parameters: torch.Tensor | None
-    averaged: torch.Tensor
-    averaged_layout: BufferLayout
+    averaged: torch.Tensor = field(default_factory=lambda: torch.empty(0, device="cpu"))
+    averaged_layout: BufferLayout = field(default_factory=lambda: BufferLayout({}))
     buffers: torch.Tensor
     used: dict[str, Any]
     own_bytes: int | None = None

@@ -177,42 +177,37 @@ def attached(
     """
     script, is_saved = ScriptModel(model, optimizer), experiment.checkpoint is not None
     require_steps(script, experiment)
-    presence = Presence()
+    presence, kept = Presence(), KeptState(script, HERE.kept, is_saved)
+    process: WorkerProcess
+    models: ScriptModels | None = None
+    keeping: Keeping | None = None
+    part: ScriptPart | None = None
     if experiment.peers is None:
-        served = ServedWorker(link, number, experiment)
+        served = process = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
-        kept = KeptState(script, HERE.kept, is_saved)
         # Another process takes the place of this one when it is lost.
         is_replaced = is_saved and experiment.on_worker_loss == "restart"
-        served.keeping = Keeping(served, kept, presence.is_elsewhere, reports=is_replaced)
-        found = RealAttached(
-            served,
-            experiment,
-            trainer,
-            served.work(trainer),
-            presence,
-            keeping=served.keeping,
-            when_at_limit=when_at_limit,
-        )
+        keeping = Keeping(served, kept, presence.is_elsewhere, reports=is_replaced)
+        served.keeping, work = keeping, served.work(trainer)
     else:
-        peer = PeerWorker(link, number, experiment, store)
+        peer = process = PeerWorker(link, number, experiment, store)
         buffers = AveragedBuffers.of_script(script, experiment.peers)
         trainer = ScriptTrainer(peer, experiment, script, buffers.layout)
         models = ScriptModels(peer, experiment, trainer, buffers)
-        kept = KeptState(script, HERE.kept, is_saved)
         part = ScriptPart(
             number, script, kept, presence.is_elsewhere, holds_state=models.holds_state
         )
         peer.saver = WorkerSaver(peer, models, experiment, part)
-        found = RealAttached(
-            peer,
-            experiment,
-            trainer,
-            peer.work(models),
-            presence,
-            models,
-            part=part,
-            when_at_limit=when_at_limit,
-        )
-    HERE.tell = found.process.warn
-    return found
+        work = peer.work(models)
+    HERE.tell = process.warn
+    return RealAttached(
+        process,
+        experiment,
+        trainer,
+        work,
+        presence,
+        models,
+        keeping=keeping,
+        part=part,
+        when_at_limit=when_at_limit,
+    )

@@ -19,7 +19,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
-from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.model import ScriptModel
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedDriver
@@ -61,15 +60,7 @@ class VirtualFollowed(PipedDriver):
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
-        script = self.script
-        begin = self._attach(
-            layout=script.layout,
-            settings=[],
-            state={},
-            state_digest="",
-            averaged=torch.empty(0, dtype=script.dtype, device="cpu"),
-            averaged_layout=BufferLayout({}),
-        )
+        begin = self._attach(layout=self.script.layout)
         self._restore_from(begin)
         self._continue()
         self._clock.start()
