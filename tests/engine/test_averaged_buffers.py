@@ -1,4 +1,4 @@
-"""The vector of a model's averaged buffers, and the tail of a gradient."""
+"""The vector of a model's averaged buffers, and the trailer of a gradient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outpace.engine.scripts.sameness import (
     who_differ,
     without_numbers,
 )
-from outpace.engine.scripts.tail import Tail, numbers_in
+from outpace.engine.scripts.trailer import Trailer, numbers_in
 from outpace.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -100,12 +100,12 @@ GROUPS = [
 def test_every_number_in_the_settings_travels_and_becomes_the_mean():
     numbers = numbers_in(GROUPS)
     assert len(numbers) == 8
-    tail = Tail(2, numbers, BufferLayout({}))
+    trailer = Trailer(2, numbers, BufferLayout({}))
     gradient, none = torch.ones(3, dtype=torch.bfloat16), torch.empty(0)
     other = [{**GROUPS[0], "betas": [0.7, 0.999]}, {**GROUPS[1], "lr": 0.1}]
-    total = tail.behind([gradient.clone()], {1}, GROUPS, none)
-    total.add_(tail.behind([gradient.clone()], {1}, other, none))
-    found, how, _ = tail.cut_off(total, GROUPS)
+    total = trailer.appended([gradient.clone()], {1}, GROUPS, none)
+    total.add_(trailer.appended([gradient.clone()], {1}, other, none))
+    found, how, _ = trailer.split(total, GROUPS)
     assert [each.tolist() for each in found] == [[2, 2, 2]]
     assert how.unused == [1]
     assert how.groups[0]["betas"] == [pytest.approx(0.8, abs=1e-15), 0.999]
@@ -115,17 +115,17 @@ def test_every_number_in_the_settings_travels_and_becomes_the_mean():
 
 
 def test_a_number_that_is_none_any_more_is_named():
-    tail = Tail(1, numbers_in(GROUPS), BufferLayout({}))
+    trailer = Trailer(1, numbers_in(GROUPS), BufferLayout({}))
     changed = [GROUPS[0], {**GROUPS[1], "betas": None}]
     with pytest.raises(ConfigError, match="setting betas of parameter group 1 was a number"):
-        tail.behind([torch.ones(1)], set(), changed, torch.empty(0))
+        trailer.appended([torch.ones(1)], set(), changed, torch.empty(0))
 
 
-def test_the_tail_of_an_unsplit_value_is_its_last_elements():
-    tail = Tail(1, (), BufferLayout({"mean": torch.Size([1])}))
-    value = tail.behind([torch.tensor([4.0])], set(), [], torch.tensor([1.0, 0.0, 8.0]))
+def test_the_trailer_of_an_unsplit_value_is_its_last_elements():
+    trailer = Trailer(1, (), BufferLayout({"mean": torch.Size([1])}))
+    value = trailer.appended([torch.tensor([4.0])], set(), [], torch.tensor([1.0, 0.0, 8.0]))
     total = Pieces([torch.cat([part, part.new_empty(0)]) for part in value.parts]).whole() * 2
-    (gradient,), _, buffers = tail.cut_off(total, [])
+    (gradient,), _, buffers = trailer.split(total, [])
     assert gradient.tolist() == [8]
     assert buffers.tolist() == [1, 0, 8]
 

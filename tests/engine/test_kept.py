@@ -168,7 +168,7 @@ def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
     places()
     resumed = Script()
     resumed.kept.restore(state)
-    with pytest.warns(OutpaceWarning, match="goes on in epoch 3 of its data, but sets epo"):
+    with pytest.warns(OutpaceWarning, match="continues in epoch 3 of its data, but sets epo"):
         resumed.sampler.set_epoch(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""Words about scripts that begin anew when a run goes on: nothing says how far they had come."""
+"""Words about scripts that begin anew when a run is resumed: nothing says how far they had come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Parameters of scripts with the vector of averaged model buffers behind them.
 
 A value is the flat parameters, followed by that vector (`engine.scripts.buffers`), if there is one.
-A gradient is followed by its tail (`engine.scripts.tail`).
+A gradient is followed by its trailer (`engine.scripts.trailer`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.sums import PartialSum, TreeSum
-from outpace.engine.scripts.tail import Settings, Tail
+from outpace.engine.scripts.trailer import Settings, Trailer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import Groups
 from outpace.sync.parameter_block import plus
@@ -82,16 +82,16 @@ class ScriptBlock:
         self,
         parameters: FlatParameters,
         buffers: torch.Tensor,
-        tail: Tail,
+        trailer: Trailer,
         settings: Callable[[], Settings],
         *,
         counts: bool = False,
         leaves_buffers: bool = False,
     ) -> None:
-        self._tail, self._settings = tail, settings
+        self._trailer, self._settings = trailer, settings
         self._counts, self._leaves = counts, leaves_buffers
         self._parameters, self._buffers = parameters, buffers.clone()
-        self._since = torch.zeros(2 * len(tail.buffers.shapes))  # changes since the last average
+        self._since = torch.zeros(2 * len(trailer.buffers.shapes))  # changes since the last average
         self.optimizer_state = parameters.optimizer_state
         self.load_optimizer_state = parameters.load_optimizer_state
         self._value: torch.Tensor | Pieces | None = None
@@ -110,7 +110,7 @@ class ScriptBlock:
             self._since = self._since + found[:marks]
             found[:marks] = self._since
         else:
-            found = self._tail.buffers.settled(buffers, self._buffers)
+            found = self._trailer.buffers.settled(buffers, self._buffers)
         self._buffers, self._value = found, None
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
@@ -128,7 +128,7 @@ class ScriptBlock:
         factor: float = 1.0,
         count: int = 1,
     ) -> bool:
-        pieces, how, buffers = self._tail.cut_off(gradient, self._settings())
+        pieces, how, buffers = self._trailer.split(gradient, self._settings())
         flat = _joined(pieces)
         finite = self._parameters.update(flat, divisor, how, progress, factor, count)
         self.keep(buffers)
@@ -161,7 +161,7 @@ class ScriptBlock:
 def replicas_of_scripts(
     optimizer: str,
     groups: Groups,
-    tail: Tail,
+    trailer: Trailer,
     settings: Callable[[], Settings],
     new_block: Callable[[], ScriptBlock],
 ) -> Replicas:
@@ -175,7 +175,7 @@ def replicas_of_scripts(
     """
     if optimizer == "SGD":
         return Replicas(
-            False, partial(PlainScriptReplica, groups=groups, tail=tail, settings=settings)
+            False, partial(PlainScriptReplica, groups=groups, trailer=trailer, settings=settings)
         )
     return Replicas(True, lambda common: OptimizerReplica(common, new_block()))
 
@@ -186,13 +186,13 @@ class PlainScriptReplica(Replica):
     takes_plain_steps = True
 
     def __init__(
-        self, common: Common, groups: Groups, tail: Tail, settings: Callable[[], Settings]
+        self, common: Common, groups: Groups, trailer: Trailer, settings: Callable[[], Settings]
     ) -> None:
         super().__init__(common)
-        self._groups, self._tail, self._settings = groups, tail, settings
+        self._groups, self._trailer, self._settings = groups, trailer, settings
 
     def step(self, gradient: Value, iteration: int) -> None:
-        pieces, how, _ = self._tail.cut_off(gradient, self._settings())
+        pieces, how, _ = self._trailer.split(gradient, self._settings())
         flat = _joined(pieces)
         direction = torch.zeros_like(flat)
         for group, settings in zip(self._groups, how.groups, strict=True):
@@ -200,7 +200,7 @@ class PlainScriptReplica(Replica):
             for _, low, high in group:
                 direction[low:high] = rate * flat[low:high]
         # The buffers stay: those of the script's model change in commits only.
-        value, buffers = taken_apart(self.read(), self._tail.buffers.elements)
+        value, buffers = taken_apart(self.read(), self._trailer.buffers.elements)
         stepped = plus(value, 1, direction)
         assert isinstance(stepped, torch.Tensor)
         self._be(value_with(stepped, buffers))

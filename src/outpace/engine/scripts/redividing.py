@@ -1,4 +1,4 @@
-"""Scripts that go on with another number of workers than at the checkpoint.
+"""Scripts that continue with another number of workers than at the checkpoint.
 
 `outpace.sampler` shuffles the data by the epoch alone, and gives worker r of n the samples r,
 r + n, r + 2n and so on. If n workers have had s samples each, the first n * s of the epoch are
@@ -54,7 +54,7 @@ class Redivided:
 
 
 def script_files(point: ResumePoint) -> dict[int, Path]:
-    """Return the files with which scripts go on, by worker; a script that had ended has none.
+    """Return the files with which scripts continue, by worker; a script that had ended has none.
 
     Raises:
         ConfigError: if the number of workers has changed, and one of the scripts had ended.
@@ -88,7 +88,7 @@ def past_limit(point: ResumePoint) -> set[int]:
 
 
 def redivided(point: ResumePoint) -> Redivided | None:
-    """Return how scripts go on with another number of workers; None if it is the same.
+    """Return how scripts continue with another number of workers; None if it is the same.
 
     Raises:
         ConfigError: as `script_files`, and if a file cannot be read.

@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from outpace.engine.scripts.fingerprints import Fingerprints
-from outpace.engine.scripts.tail import Settings
+from outpace.engine.scripts.trailer import Settings
 from outpace.sync.messages import worker_name
 
 _MOST_NAMED: Final = 8

@@ -30,7 +30,7 @@ class WorkerSampler(DistributedSampler[Any]):
     _batch_size = 0
     _left_out = 0  # samples at the beginning of the next reading
     _began = 0  # samples left out of the present one
-    _goes_on: int | None = None  # the epoch to go on with, until the script has set one
+    _resumed: int | None = None  # the epoch to continue with, until the script has set one
     _iterator: weakref.ref[Any] | None = None  # of the DataLoader
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -73,18 +73,18 @@ class WorkerSampler(DistributedSampler[Any]):
 
     def leave_out(self, samples: int) -> None:
         """See `Sampling`."""
-        self._left_out, self._goes_on = samples, self._epoch
+        self._left_out, self._resumed = samples, self._epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Read the data in the order of this epoch next.
 
         Warns if the run was resumed in a later epoch, which the script's loop has not asked for.
         """
-        goes_on, self._goes_on = self._goes_on, None
+        resumed, self._resumed = self._resumed, None
         super().set_epoch(epoch)
-        if goes_on is not None and epoch < goes_on:
+        if resumed is not None and epoch < resumed:
             HERE.tell(
-                f"the script goes on in epoch {goes_on} of its data, but sets epoch {epoch}, so "
+                f"the script continues in epoch {resumed} of its data, but sets epoch {epoch}, so "
                 "its epochs are repeated: let its loop begin with sampler.epoch, 0 at first"
             )
 

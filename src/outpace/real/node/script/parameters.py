@@ -11,7 +11,7 @@ import torch
 from outpace.blocks.block import Pieces, Value, parts
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.tail import Tail
+from outpace.engine.scripts.trailer import Trailer
 from outpace.real.node.saving.of_worker import Changes
 from outpace.sync.checkpoint.state import ShardState
 
@@ -36,7 +36,7 @@ class InPlace:
     change while the script computes a gradient: `change` then takes effect in the model later.
 
     Args:
-        tail: of a gradient.
+        trailer: of a gradient.
         buffers: of the model, which a commit replaces by their mean.
         changed: called after each commit with its number of gradients.
         stepped: called after each step on the worker's own parameters.
@@ -45,12 +45,12 @@ class InPlace:
     def __init__(
         self,
         script: ScriptModel,
-        tail: Tail,
+        trailer: Trailer,
         buffers: AveragedBuffers,
         changed: Callable[[int], None],
         stepped: Callable[[], None],
     ) -> None:
-        self._script, self._tail, self._buffers = script, tail, buffers
+        self._script, self._trailer, self._buffers = script, trailer, buffers
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
         self._later: torch.Tensor | None = None  # still to be added to the model
@@ -86,7 +86,7 @@ class InPlace:
 
     def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         assert factor == 1, "hpsgd has parameters beside the model's"
-        found, how, mean = self._tail.cut_off(gradient, ())
+        found, how, mean = self._trailer.split(gradient, ())
         self._buffers.load(mean)
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)

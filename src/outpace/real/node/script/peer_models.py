@@ -27,7 +27,7 @@ from outpace.engine.scripts.sameness import (
     who_differ,
     without_numbers,
 )
-from outpace.engine.scripts.tail import Settings, Tail, numbers_in
+from outpace.engine.scripts.trailer import Settings, Trailer, numbers_in
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import Digests
@@ -56,12 +56,12 @@ class ScriptModels:
         self._script, self._strategy = trainer.script, process.strategy
         self._buffers = buffers
         numbers = numbers_in(self._script.settings()) if self._strategy.uses_replica else ()
-        self._tail = Tail(len(self._script.parameters), numbers, buffers.layout)
+        self._trailer = Trailer(len(self._script.parameters), numbers, buffers.layout)
         self._in_place = InPlace(
-            self._script, self._tail, buffers, process.changed, process.stepped
+            self._script, self._trailer, buffers, process.changed, process.stepped
         )
-        tail = self._buffers.layout if self._strategy.has_own else self._tail
-        self.tail, self.tail_dtype = tail.elements, tail.dtype
+        trailer = self._buffers.layout if self._strategy.has_own else self._trailer
+        self.tail, self.tail_dtype = trailer.elements, trailer.dtype
         self.averages_in_place = self._strategy.averages_gradients
         self.device = self._script.device
         # The common parameters, if the model has the worker's own ones or a replica.
@@ -100,12 +100,12 @@ class ScriptModels:
         def new_block(*, leaves_buffers: bool = False) -> ScriptBlock:
             parameters = TensorBlock(flat, TorchOptimizer(kind, groups, script.settings()))
             return ScriptBlock(
-                parameters, buffers, self._tail, script.settings, leaves_buffers=leaves_buffers
+                parameters, buffers, self._trailer, script.settings, leaves_buffers=leaves_buffers
             )
 
         self._block = new_block()
         replicas = replicas_of_scripts(
-            kind, groups, self._tail, script.settings, partial(new_block, leaves_buffers=True)
+            kind, groups, self._trailer, script.settings, partial(new_block, leaves_buffers=True)
         )
         self.shared = SharedModel(self._block, self._process.workers, self._committed, replicas)
         if script.has_taken_steps():
@@ -246,12 +246,12 @@ class ScriptModels:
         self.trainer.refuse_gradient()
 
     def take_gradient(self) -> Sequence[Block | None]:
-        """Return the script's gradient, with its tail if the worker has no own parameters."""
+        """Return the script's gradient, with its trailer if the worker has no own parameters."""
         # If gradients are averaged in place, `WireBuffer.write` checks them.
         found = self.trainer.gradient_in_place(check=not self.averages_in_place)
         if found is None or self._strategy.has_own:
             return [found]
-        script, tail = self._script, self._tail
-        settings = script.settings() if tail.numbers else ()
+        script, trailer = self._script, self._trailer
+        settings = script.settings() if trailer.numbers else ()
         buffers = self._buffers.read(found.parts[0].device)
-        return [tail.behind(found.parts, set(script.unused), settings, buffers)]
+        return [trailer.appended(found.parts, set(script.unused), settings, buffers)]

@@ -119,7 +119,7 @@ class PipedDriver:
         self._clock.computes()
 
     def _save(self, path: Path) -> Part | str:
-        """Write what the script goes on with; return the file, or why it cannot be written."""
+        """Write what the script continues with; return the file, or why it cannot be written."""
         try:
             state = self._kept.state()
             if self._takes_steps:  # elsewhere the simulation has it

@@ -21,7 +21,7 @@ from outpace.engine.scripts.blocks import (
 )
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.sameness import differing_settings
-from outpace.engine.scripts.tail import Settings, Tail, numbers_in
+from outpace.engine.scripts.trailer import Settings, Trailer, numbers_in
 from outpace.optim import Optimizer
 from outpace.optim.step import OptimizerState, mean_of
 from outpace.optim.torch_optimizers import TorchOptimizer
@@ -97,7 +97,7 @@ class ScriptBlocks:
         optimizer: the run's, for the steps of the strategy itself.
 
     Attributes:
-        tail: of gradients.
+        trailer: of gradients.
         takes_own_steps: True if only the processes of the scripts can take their steps.
     """
 
@@ -113,8 +113,8 @@ class ScriptBlocks:
         self.first = first = workload.first
         self._processes = workload.workers.processes
         numbers = numbers_in(first.settings) if strategy.uses_replica else ()
-        self.tail = Tail(len(first.layers), numbers, first.averaged_layout)
-        self.exact = (first.averaged_layout if strategy.has_own else self.tail).elements
+        self.trailer = Trailer(len(first.layers), numbers, first.averaged_layout)
+        self.exact = (first.averaged_layout if strategy.has_own else self.trailer).elements
         self.takes_own_steps = first.takes_steps
         assert first.parameters is not None
         self.size_bytes = first.parameters.nbytes
@@ -138,7 +138,7 @@ class ScriptBlocks:
         return replicas_of_scripts(
             first.optimizer,
             places_of(first.members, first.layers, slice(0, sum(first.layers))),
-            self.tail,
+            self.trailer,
             settings,
             partial(self.new, 0, settings, leaves_buffers=True),
         )
@@ -152,21 +152,26 @@ class ScriptBlocks:
         return CommonModels(models, self, before)
 
     def flat(self, value: Value) -> torch.Tensor:
-        return taken_apart(value_of(value), self.tail.buffers.elements)[0]
+        return taken_apart(value_of(value), self.trailer.buffers.elements)[0]
 
     def new(
         self, worker: int, settings: Callable[[], Settings], *, leaves_buffers: bool = False
     ) -> ScriptBlock:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
         first, counts = self.first, self._strategy.has_own
-        initial, buffers = taken_apart(self.initial, self.tail.buffers.elements)
+        initial, buffers = taken_apart(self.initial, self.trailer.buffers.elements)
         parameters: FlatParameters
         if first.takes_steps:
             parameters = OwnStepsBlock(initial, self._processes[worker])
         else:
             parameters = TensorBlock(initial, optimizer_of(first, slice(0, len(initial))))
         block = ScriptBlock(
-            parameters, buffers, self.tail, settings, counts=counts, leaves_buffers=leaves_buffers
+            parameters,
+            buffers,
+            self.trailer,
+            settings,
+            counts=counts,
+            leaves_buffers=leaves_buffers,
         )
         if first.state and not first.takes_steps:
             block.load_optimizer_state(first.state)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from outpace.blocks.block import Value, parts
-from outpace.engine.scripts.tail import Settings
+from outpace.engine.scripts.trailer import Settings
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.peers.parameters import Common, SharedModel
 

@@ -10,7 +10,7 @@ import torch
 from outpace.blocks.block import Block, Deferred, Pieces, Value
 from outpace.engine.scripts.blocks import ScriptBlock, taken_apart, value_with
 from outpace.engine.scripts.sameness import without_numbers
-from outpace.engine.scripts.tail import Tail
+from outpace.engine.scripts.trailer import Trailer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.peer_parameters import PeerModels
@@ -29,7 +29,7 @@ class ScriptPeerModels(ScriptModels):
         self, models: PeerModels, blocks: ScriptBlocks, processes: Sequence[ScriptProcess]
     ) -> None:
         self._models, self._blocks, self._processes = models, blocks, processes
-        self._strategy, self._tail = models.strategy, blocks.tail
+        self._strategy, self._trailer = models.strategy, blocks.trailer
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         self._has_differed = False  # workers whose steps use the mean of settings have other ones
@@ -39,11 +39,11 @@ class ScriptPeerModels(ScriptModels):
             if self._strategy.has_own:  # the model buffers are kept, as a real worker's model does
                 self._own_block(worker).keep(step.buffers.clone())
             return [None]
-        tail, gradient = self._tail, step.gradient
+        trailer, gradient = self._trailer, step.gradient
         # The script is in its step: nothing has been written over what lies beside the gradient.
-        made = partial(_with_tail, tail, gradient, step.what, step.buffers.clone())
-        found = Deferred(gradient.elements + tail.elements, gradient.dtype, made)
-        found.nbytes += tail.elements * (tail.dtype.itemsize - gradient.dtype.itemsize)
+        made = partial(_with_trailer, trailer, gradient, step.what, step.buffers.clone())
+        found = Deferred(gradient.elements + trailer.elements, gradient.dtype, made)
+        found.nbytes += trailer.elements * (trailer.dtype.itemsize - gradient.dtype.itemsize)
         return [found]
 
     def note_step(self, worker: int, step: Stepped) -> None:
@@ -58,7 +58,7 @@ class ScriptPeerModels(ScriptModels):
                 return
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        elements = self._tail.buffers.elements
+        elements = self._trailer.buffers.elements
         before, buffers = taken_apart(given, elements)
         if self._models.commons is not None:
             self._models.commons.views[worker].set = value_with(now, buffers)
@@ -76,7 +76,7 @@ class ScriptPeerModels(ScriptModels):
         vector = self.buffers(0)
         if vector is None:
             return
-        layout = self._tail.buffers  # averaged after the last step of worker 0's script, perhaps
+        layout = self._trailer.buffers  # averaged after the last step of worker 0's script, perhaps
         for name, piece, is_averaged in zip(
             layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
         ):
@@ -122,5 +122,7 @@ class ScriptPeerModels(ScriptModels):
         return worker == 0 if commons is None else commons.decides(worker)
 
 
-def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped, buffers: torch.Tensor) -> Pieces:
-    return tail.behind([gradient.read()], set(step.unused), step.settings, buffers)
+def _with_trailer(
+    trailer: Trailer, gradient: StepGradient, step: Stepped, buffers: torch.Tensor
+) -> Pieces:
+    return trailer.appended([gradient.read()], set(step.unused), step.settings, buffers)

@@ -1,6 +1,6 @@
 """The numbers behind a gradient, with which all workers take the same step.
 
-Whatever is done to a gradient, sums and means, is done to its tail. So these are sums over the
+Whatever is done to a gradient, sums and means, is done to its trailer. So these are sums over the
 gradients, or their means:
 
 - 1, so that a sum says how many gradients it has;
@@ -10,7 +10,7 @@ gradients, or their means:
   settings: workers at different iterations may have others, and the step uses the mean;
 - the model buffers that workers average (`buffers`).
 
-The tail has a dtype of its own: a learning rate or a buffer must not be rounded to that of the
+The trailer has a dtype of its own: a learning rate or a buffer must not be rounded to that of the
 gradient.
 """
 
@@ -33,8 +33,8 @@ Place: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """The layout of a tail.
+class Trailer:
+    """The layout of a trailer.
 
     Attributes:
         tensors: number of parameters.
@@ -48,22 +48,22 @@ class Tail:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the tail."""
+        """The dtype of the trailer."""
         return torch.float64 if self.numbers else self.buffers.dtype
 
     @property
     def elements(self) -> int:
-        """Number of elements of the tail."""
+        """Number of elements of the trailer."""
         return 1 + self.tensors + len(self.numbers) + self.buffers.elements
 
-    def behind(
+    def appended(
         self,
         gradient: Sequence[torch.Tensor],
         unused: Container[int],
         settings: Settings,
         buffers: torch.Tensor,
     ) -> Pieces:
-        """Return a gradient followed by its tail.
+        """Return a gradient followed by its trailer.
 
         Args:
             unused: numbers of the parameters without a gradient.
@@ -78,13 +78,13 @@ class Tail:
         front = torch.tensor([1.0, *used, *numbers], dtype=self.dtype, device=buffers.device)
         return Pieces([*gradient, torch.cat([front, buffers.to(self.dtype)])])
 
-    def cut_off(
+    def split(
         self, value: Value, latest: Settings
     ) -> tuple[Sequence[torch.Tensor], StepSettings, torch.Tensor]:
         """Return the gradient, the settings of its step, and the mean vector of the buffers.
 
         Args:
-            value: a sum or a mean of gradients with their tails.
+            value: a sum or a mean of gradients with their trailers.
             latest: settings of this worker, for what does not travel.
         """
         *gradient, last = parts(value)
