@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.support.gloo import run_with_gloo
 from tests.support.paths import SCRIPTS
 
@@ -62,22 +60,6 @@ def notes(folder: Path, rank: int) -> list[str]:
     return (folder / f"notes-{rank}").read_text().splitlines()
 
 
-def test_a_script_trains_as_it_does_with_gloo(tmp_path):
-    workers = 3  # tests/contracts/test_ddp_scripts.py: with two all is bitwise the same
-    folders = [tmp_path / name for name in ("alone", "simulated")]
-    for folder in folders:
-        folder.mkdir()
-    run_with_gloo(SCRIPTS / "ddp.py", [str(folders[0])], workers)
-    result = simulated("ddp.py", folders[1], workers=workers)
-    models = [torch.load(folder / "model.pt") for folder in folders]
-    losses = [json.loads((folder / "losses.json").read_text()) for folder in folders]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    for name, value in models[1].items():
-        torch.testing.assert_close(value, models[0][name], rtol=1e-4, atol=1e-6)
-    assert all(result.parameters[name].equal(value) for name, value in models[1].items())
-    assert result.summary["iterations"] == [48 // workers // 4 * 2] * workers
-
-
 def test_buckets_overlap_with_backward_and_follow_each_other(tmp_path):
     result = simulated("ddp_vectors.py", "steps", tmp_path, network=NETWORK)
     # DistributedDataParallel makes one bucket in the first iteration. From the second on there are
@@ -126,13 +108,6 @@ def test_gradients_accumulate_under_no_sync(tmp_path):
     assert len(ends) == len(begins) == 3
     mean = 2 * ((1 + 3) + (2 + 4)) / 2  # of both workers
     assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-3 * mean)]
-
-
-def test_a_worker_with_fewer_batches_joins(tmp_path):
-    result = simulated("ddp_vectors.py", "uneven", tmp_path)
-    assert result.summary["iterations"] == [1, 2]
-    one = (1 + 2) / 2 + 2 / 2  # in the second step, worker 0 gives zeros
-    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str([-one, -2 * one])]
 
 
 @pytest.mark.parametrize("sync", ["ssgd", "asp"])
@@ -260,14 +235,3 @@ def test_a_run_whose_time_is_over_ends_scripts_that_wait_for_others(tmp_path):
     result = simulated("ddp_vectors.py", "asynchronous", tmp_path, stop=stop, **changes)
     assert (result.summary["status"], result.summary["virtual_time_s"]) == ("complete", 1.5)
     assert result.summary["iterations"] == [1, 0]
-
-
-def test_a_run_can_be_repeated_and_stopped(tmp_path):
-    law = {"kind": "lognormal", "mean_s": 0.6, "cv": 0.5}
-    changes = {"compute": law, "network": NETWORK, "stop": {"iterations": 2}}
-    results = [simulated("ddp_vectors.py", "steps", tmp_path, **changes) for _ in range(2)]
-    assert results[0].summary["iterations"] == [2, 2]
-    for digest in ("trace_digest", "parameters_digest"):
-        assert results[0].summary[digest] == results[1].summary[digest]
-    early = simulated("ddp_vectors.py", "steps", tmp_path, stop={"virtual_time_s": 0.7})
-    assert early.summary["iterations"] == [1, 1]

@@ -282,8 +282,8 @@ def test_workers_that_repeat_their_epochs_are_warned_of_in_one_line(tmp_path, mo
         outpace.simulate(resume=tmp_path / "run")
     told = [str(each.message) for each in shown if "sets epoch 0" in str(each.message)]
     assert told == [
-        "the script continues in epoch 1 of its data, but sets epoch 0, so its epochs are repeated: "
-        "let its loop begin with sampler.epoch, 0 at first"
+        "the script continues in epoch 1 of its data, but sets epoch 0, so its epochs are "
+        "repeated: let its loop begin with sampler.epoch, 0 at first"
     ]
 
 

@@ -76,13 +76,6 @@ def test_an_evaluation_between_two_steps_takes_the_time_of_its_law():
     assert result.summary["parameters_digest"] == simulated().summary["parameters_digest"]
 
 
-def test_one_seed_and_law_give_one_result():
-    law = {"kind": "exponential", "mean_s": STEP_S}
-    first, again, other = (simulated(compute=law, seed=seed) for seed in (4, 4, 5))
-    for key in ("parameters_digest", "trace_digest"):
-        assert first.summary[key] == again.summary[key] != other.summary[key]
-
-
 def test_compare_runs_a_script_under_the_variants_of_a_file(tmp_path, capsys):
     script = tmp_path / "writes.py"
     script.write_text(

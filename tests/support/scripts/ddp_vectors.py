@@ -54,11 +54,6 @@ elif case == "accumulates":
         ddp(rank + 3.0).backward()
         optimizer.step()
     note(model.two[-1].item())
-elif case == "uneven":
-    with ddp.join():
-        for _ in range(1 + rank):
-            step(rank + 1.0)
-    note([model.one[0].item(), model.two[0].item()])
 elif case == "collects":
     step(rank + 1.0)
     value = torch.tensor([rank + 1.0])
