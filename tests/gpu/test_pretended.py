@@ -39,6 +39,11 @@ def test_workers_that_share_a_device_average_on_the_cpu(tmp_path, kind):
     require_averaged(tmp_path, "pretend", {"kind": kind})
 
 
+def test_the_replica_of_hpsgd_takes_the_steps_of_adamw_on_the_device(tmp_path):
+    one, other = launch(tmp_path, "adamw", "pretend", workers=2, sync={"kind": "hpsgd"})
+    require_close(one["parameters"], other["parameters"], 0)
+
+
 def test_collectives_of_a_script_in_virtual_time_take_tensors_on_a_device(tmp_path):
     config = {
         "workers": 2,

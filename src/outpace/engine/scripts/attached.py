@@ -56,8 +56,8 @@ class StepDriver(Driver, Protocol):
     def computes(self) -> None:
         """Note that the script begins to compute a gradient."""
 
-    def computed(self) -> None:
-        """Note that the gradient is there."""
+    def computed(self) -> int:
+        """Note that the gradient is there; return its iteration."""
 
     def step(self, *, sets: bool) -> None:
         """Hand the gradient over; return when the model has the next parameters.
@@ -125,9 +125,9 @@ class AttachedScript(ScriptWorker):
                 loss = closure()
         self._exit_if_ended_early()
         self._script.await_gpus()
-        driver.computed()
-        self._script.require_as_begun(driver.iteration)
-        sets = self._parameters.at_step(driver.iteration)
+        iteration = driver.computed()
+        self._script.require_as_begun(iteration)
+        sets = self._parameters.at_step(iteration)
         self._read_digest = None
         if self._has_loaded:
             self._has_loaded = False

@@ -201,6 +201,6 @@ class PlainScriptReplica(Replica):
                 direction[low:high] = rate * flat[low:high]
         # The buffers stay: those of the script's model change in commits only.
         value, buffers = taken_apart(self.read(), self._trailer.buffers.elements)
-        stepped = plus(value, 1, direction)
+        stepped = plus(value.to(flat.device), 1, direction)  # values may be exchanged elsewhere
         assert isinstance(stepped, torch.Tensor)
         self._be(value_with(stepped, buffers))

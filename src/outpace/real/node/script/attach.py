@@ -77,9 +77,7 @@ class RealAttached(WorkerDriver):
 
     @property
     def iteration(self) -> int:
-        # That of the program, unless the script repeats some whose gradients the servers have.
-        repeats = 0 if self.keeping is None else self.keeping.repeats_left
-        return self._trainer.iteration - repeats
+        return self.computed()  # the program notes the time
 
     def join(self) -> bool:
         self._drive()
@@ -100,8 +98,10 @@ class RealAttached(WorkerDriver):
     def computes(self) -> None:
         """Do nothing: the program notes the time."""
 
-    def computed(self) -> None:
-        """Do nothing: the program notes the time."""
+    def computed(self) -> int:
+        # That of the program, unless the script repeats some whose gradients the servers have.
+        repeats = 0 if self.keeping is None else self.keeping.repeats_left
+        return self._trainer.iteration - repeats
 
     def step(self, *, sets: bool) -> None:
         if self.keeping is not None and self.keeping.repeat():
@@ -113,7 +113,8 @@ class RealAttached(WorkerDriver):
         self._drive()
         if self.part is not None:
             self.part.stepped()
-        self.begin()
+        if self.keeping is not None:
+            self.keeping.begins(self._trainer.iteration)
 
     def abortable(self) -> AbstractContextManager[Computation]:
         return never_stopped() if self.presence.has_left else self._trainer.stopping()

@@ -93,19 +93,26 @@ class ScriptModels:
 
     def _share_model(self) -> None:
         """Create common parameters with an optimizer like the script's, and their replicas."""
-        script, flat = self._script, self._script.flat()
+        script, settings = self._script, self._script.settings
         kind, groups = type(script.optimizer).__name__, script.places(self._all)
-        buffers = self._buffers.read(flat.device)
 
-        def new_block(*, leaves_buffers: bool = False) -> ScriptBlock:
-            parameters = TensorBlock(flat, TorchOptimizer(kind, groups, script.settings()))
+        def new_block(device: torch.device | None, *, leaves_buffers: bool = False) -> ScriptBlock:
+            flat = script.flat()
+            buffers = self._buffers.read(flat.device)
+            here = flat if device is None else flat.to(device)
+            parameters = TensorBlock(here, TorchOptimizer(kind, groups, settings()))
             return ScriptBlock(
-                parameters, buffers, self._trailer, script.settings, leaves_buffers=leaves_buffers
+                parameters, buffers, self._trailer, settings, leaves_buffers=leaves_buffers
             )
 
-        self._block = new_block()
+        self._block = new_block(None)
         replicas = replicas_of_scripts(
-            kind, groups, self._trailer, script.settings, partial(new_block, leaves_buffers=True)
+            kind,
+            groups,
+            self._trailer,
+            settings,
+            # Where the script computes the gradients, perhaps not where values are exchanged.
+            partial(new_block, script.device, leaves_buffers=True),
         )
         self.shared = SharedModel(self._block, self._process.workers, self._committed, replicas)
         if script.has_taken_steps():

@@ -163,9 +163,10 @@ class VirtualAttached(PipedDriver):
     def computes(self) -> None:
         self._clock.start()
 
-    def computed(self) -> None:
+    def computed(self) -> int:
         self._computed_s = self._clock.read()
         self._unhook()
+        return self._iteration
 
     def step(self, *, sets: bool) -> None:
         sets = self._sets(sets)
