@@ -153,7 +153,8 @@ def test_a_process_that_is_a_worker_already_is_refused():
 
 
 def test_a_run_that_ends_early_while_a_worker_leaves_it_is_an_error_of_the_block(monkeypatch):
-    process = SimpleNamespace(name="worker-0", stopped=None)
+    process = SimpleNamespace(stopped=None)
+    driver = SimpleNamespace(name="worker-0", process=process)
 
     def end(error: Exception | None) -> None:
         assert error is None
@@ -162,7 +163,7 @@ def test_a_run_that_ends_early_while_a_worker_leaves_it_is_an_error_of_the_block
     monkeypatch.setattr(rendezvous, "_decoded", lambda *_: None)
     monkeypatch.setattr(rendezvous, "_placed", lambda *_: (None, None, process, 0))
     monkeypatch.setattr(rendezvous, "_take_place", lambda *_: None)
-    monkeypatch.setattr(place.HERE, "worker", SimpleNamespace(end=end, process=process))
+    monkeypatch.setattr(place.HERE, "worker", SimpleNamespace(end=end, driver=driver))
     with (
         pytest.raises(RunError, match=r"^worker-0: the run was ended early: it is interrupted$"),
         rendezvous.joined_for_block("", (0, 2)),

@@ -90,12 +90,12 @@ class ScriptWorker:
     """The worker that the script of this process is."""
 
     def __init__(self, driver: Driver) -> None:
-        self._driver, self._presence, self._name = driver, driver.presence, driver.name
+        self.driver, self._presence, self._name = driver, driver.presence, driver.name
 
     def _require_step(self) -> None:
         """Raise RunError or ConfigError unless the script may call `optimizer.step()` now."""
         presence, name = self._presence, self._name
-        if presence.has_left and not self._driver.is_ended_early:
+        if presence.has_left and not self.driver.is_ended_early:
             raise RunError(f"{name} has left the run: it cannot take another step")
         if presence.is_copy:
             raise RunError(
@@ -109,7 +109,7 @@ class ScriptWorker:
             )
 
     def _exit_if_ended_early(self) -> None:
-        if self._driver.is_ended_early:
+        if self.driver.is_ended_early:
             own_handler.call()
             raise EndedEarly
 
@@ -120,7 +120,7 @@ class ScriptWorker:
                 f"a process that {self._name} has forked is no worker: only the worker's own "
                 "process can log; return the numbers to it"
             )
-        self._driver.log(values)
+        self.driver.log(values)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ class ScriptWorker:
             return
         self._presence.is_untimed = True
         try:
-            with self._driver.out_of_time():
+            with self.driver.out_of_time():
                 yield
         finally:
             self._presence.is_untimed = False
@@ -142,7 +142,7 @@ class ScriptWorker:
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if not self._presence.is_out:
-            self._driver.leave(fetch=fetch, sets=False)
+            self.driver.leave(fetch=fetch, sets=False)
 
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script, or report its error; later calls do nothing."""
@@ -156,7 +156,7 @@ class ScriptWorker:
                 pass
             except Exception as raised:
                 failure = raised
-        self._driver.end(error or failure)
+        self.driver.end(error or failure)
         if failure is not None:
             raise failure
 

@@ -222,11 +222,9 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
     found, experiment, link, number = _placed(
         _decoded(connection.encode(), f"{JOINED}: connection"), JOINED, place
     )
-    drivers: list[RealAttached] = []  # at most one
 
     def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> AttachedScript:
-        drivers.append(attached(link, number, experiment, model, optimizer))
-        return AttachedScript(drivers[0], experiment)
+        return AttachedScript(attached(link, number, experiment, model, optimizer), experiment)
 
     _take_place(found, experiment, number, attach)
     try:
@@ -240,16 +238,17 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
         if not isinstance(error, RunOver):
             HERE.worker.end(_as_exception(error))
             raise
-        _end_in_order(HERE.worker, drivers[0])
+        _end_in_order()
     else:
-        _end_in_order(HERE.worker, drivers[0])
+        _end_in_order()
     finally:
         torch.set_num_threads(threads)
 
 
-def _end_in_order(worker: AttachedScript, driver: RealAttached) -> None:
+def _end_in_order() -> None:
     """Leave the run. Raises RunError if it was ended early, also while the worker leaves."""
-    worker.end(None)
+    HERE.worker.end(None)
+    driver: RealAttached = HERE.worker.driver
     stopped = driver.process.stopped
     if stopped is not None and stopped.early:
         raise RunError(f"{driver.name}: the run was ended early: {stopped.reason}") from None

@@ -48,9 +48,9 @@ def run_script(
         assert problem is not None
         report_failure(link, problem)
     else:
-        assert place.driver is not None
+        driver: WorkerDriver = HERE.worker.driver
         if problem is None:
-            place.driver.tell_written(written.overwritten)
+            driver.tell_written(written.overwritten)
         HERE.worker.end(problem)
     place.close()
     return problem
@@ -63,7 +63,6 @@ class _Place:
         self._link, self._number, self._experiment = link, number, experiment
         self._store = StoreConnection(link)
         self._made: list[BackendCollectives] = []  # by `init_process_group`
-        self.driver: WorkerDriver | None = None  # of the worker that the script is
 
     def make_collectives(self, timeout_s: float, backend: str | None) -> BackendCollectives:
         """See `HERE.collectives`."""
@@ -88,7 +87,7 @@ class _Place:
         experiment, stops_others = self._experiment, False
         if self._made:
             stops_others = experiment.peers is None and leaves_behind(experiment)
-        driver = self.driver = attached(
+        driver = attached(
             self._link,
             self._number,
             experiment,
@@ -103,10 +102,10 @@ class _Place:
 
     def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> FollowedScript:
         """See `HERE.follow`."""
-        driver = self.driver = followed(
-            self._link, self._number, self._experiment, self._made[-1], model, optimizer
+        made = self._made[-1]
+        return FollowedScript(
+            followed(self._link, self._number, self._experiment, made, model, optimizer)
         )
-        return FollowedScript(driver)
 
     def close(self) -> None:
         """End what the script has left open."""
