@@ -40,7 +40,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
-from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Header, Outgoing, WireError
+from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Outgoing, WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
@@ -468,7 +468,7 @@ def unwanted(*what: object) -> None:
 def framed(
     message: WireMessage, *, run: int = RUN, generation: int = GENERATION, serial: int = 0
 ) -> bytes:
-    return msgspec.msgpack.encode(Header(run, generation, serial, message))
+    return msgspec.msgpack.encode((run, generation, serial, message))
 
 
 STRANGE = {

@@ -28,7 +28,6 @@ from outpace.real.net.wire import (
     ANY_MESSAGE,
     HEADER_BYTES,
     Envelope,
-    Header,
     Incoming,
     Outgoing,
     Repeated,
@@ -260,7 +259,7 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
                 body, _ = apart(got)
                 assert type(body) in KINDS
                 # All within its types and bounds:
-                header = msgspec.msgpack.encode(Header(RUN, GENERATION, place, body))
+                header = msgspec.msgpack.encode((RUN, GENERATION, place, body))
                 raw = msgspec.msgpack.decode(header, type=Envelope).message
                 assert plain(msgspec.msgpack.decode(raw, type=ANY_MESSAGE)) == plain(body)
 
@@ -371,7 +370,7 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
         assert incoming.take(first) is None
         ready = parts_of([Ready()] * 2)[1]
         far = [
-            msgspec.msgpack.encode(Header(RUN, GENERATION, 1, BlockPiece(2 * SMALL_PIECE))),
+            msgspec.msgpack.encode((RUN, GENERATION, 1, BlockPiece(2 * SMALL_PIECE))),
             second[1],
         ]
         for wrong, why in (

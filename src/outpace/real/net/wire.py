@@ -61,22 +61,12 @@ assert report_messages
 ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
 
 
-class Header(WirePart):
-    """The first frame of every message.
+class Envelope(WirePart):
+    """The first frame of every message, which is not decoded yet.
 
     generation: of the process that sends. serial: counts the messages of one connection. slot: the
     shared memory in which the block lies that comes with the message; None: it comes in frames.
     """
-
-    run: Count
-    generation: Count
-    serial: Count
-    message: WireMessage
-    slot: Index | None = None
-
-
-class Envelope(WirePart):
-    """A Header whose message is not decoded yet."""
 
     run: Count
     generation: Count
@@ -137,7 +127,8 @@ class Outgoing:
             offset += len(piece)
 
     def _header(self, message: WireMessage, slot: int | None = None) -> bytes:
-        data = _ENCODER.encode(Header(self._run, self._generation, self._serial, message, slot))
+        # An Envelope, whose message would have to be encoded before.
+        data = _ENCODER.encode((self._run, self._generation, self._serial, message, slot))
         if len(data) > HEADER_BYTES:
             raise WireError(f"{_kind(message)} is too long to be sent")
         self._serial += 1
@@ -214,10 +205,7 @@ class Incoming:
         self._require_expected(message, head)
         if self._in_slot is None or head.dtype == PHANTOM or not head.elements:
             raise WireError(f"{_kind(message)} must not come with a block in shared memory")
-        try:
-            block = self._in_slot(slot, head.elements, DTYPES[head.dtype], self._is_finite)
-        except ProtocolError as error:
-            raise WireError(f"{_kind(message)}: {error}") from None
+        block = self._in_slot(slot, head.elements, DTYPES[head.dtype], self._is_finite)
         self._fence.take()
         setattr(message, message.block_field, block)
         return message

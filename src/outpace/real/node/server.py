@@ -23,6 +23,7 @@ from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.real.net.messages import (
     ChangePolicy,
+    Fetch,
     Initialize,
     OptimizerState,
     Plan,
@@ -38,7 +39,6 @@ from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due
 from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.serving.part import ServerPart
-from outpace.real.node.serving.requests import Request, Requests
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.checkpoints import Checkpoint
 from outpace.support.units import nanoseconds
@@ -80,18 +80,13 @@ class Server(Member):
         self._log = SparseLog(self.notice)
         self._probed: Counter[str] = Counter()  # probes that were answered
         self._times = ServiceTimes(self.timing, index)
-        self._part = ServerPart(
-            self.clock, self.kernel, index, experiment, self.recorder, self._times
-        )
         self.listener = self.transport.listen(
             address,
             {name: keys.get(name, "") for name in self._names},
             # Losses are the coordinator's concern: it knows whether the worker was done.
             Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )
-        self._requests = Requests(
-            self._part, self.listener, self.coordinator, self.recorder, self.clock
-        )
+        self._part = ServerPart(self, self.listener, index, experiment, self._times)
         self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         self._inbox = inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
         self.recv, self.recv_within, self.refuse = inbox.recv, inbox.recv_within, inbox.refuse
@@ -107,7 +102,7 @@ class Server(Member):
         self._share_memory()
         await self._begin()
         while True:
-            self._requests.versions.ask(await self.order(TakeSnapshot))
+            self._part.versions.ask(await self.order(TakeSnapshot))
 
     def _share_memory(self) -> None:
         """Send parameters to processes of this machine in shared memory."""
@@ -126,9 +121,7 @@ class Server(Member):
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
         memory = no_memory if self._is_narrow else self.listener.memory
-        await self._part.begin(memory, self._requests.versions.reached)
-        self.shard.members_changed = self._requests.look
-        self._requests.look()
+        await self._part.begin(memory)
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now)
@@ -147,7 +140,7 @@ class Server(Member):
 
     def finish(self) -> None:
         if self._part.has_begun:
-            ended = self._requests.all_left_at
+            ended = self._part.all_left_at
             self.shard.close(self.clock.now if ended is None else ended)
         super().finish()
 
@@ -209,7 +202,9 @@ class Server(Member):
             elif isinstance(received, Pull):
                 self._times.received(peer, received)
             for message in messages:
-                if self._inbox.take(peer, message) and isinstance(message, Push):
+                if not self._inbox.take(peer, message):
+                    break
+                if isinstance(message, Push):
                     self._require_finite(message)
         elif not self._is_taken(peer, received):
             self.listener.refuse(
@@ -237,8 +232,10 @@ class Server(Member):
 
     def _is_taken(self, peer: str, received: WireMessage) -> bool:
         """Follow a message that is not for the shard; False if it must not be sent now."""
-        if isinstance(received, Request):
-            return self._requests.take(peer, received)
+        if isinstance(received, Fetch):
+            return self._part.fetch(peer, received.what)
+        if isinstance(received, OptimizerState):
+            return self._part.load_state(received)
         if isinstance(received, Initialize):
             return peer == worker_name(0) and self._part.initialize(received)
         if isinstance(received, Probe):
@@ -275,7 +272,7 @@ class Server(Member):
         while self.listener.unread and kernel.now < limit:  # perhaps of the old process
             await kernel.sleep(_LOOK_S)
         self.listener.replace(name, order.generation, returns=order.stays)
-        self._requests.forget(name)
+        self._part.forget(name)
         await self._inbox.settled()
         progress = self._progress(order.worker)
         await self._inbox.replace(order.worker, stays=order.stays)

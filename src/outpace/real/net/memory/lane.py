@@ -23,13 +23,13 @@ from typing import Final, TypeAlias
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import is_available
 from outpace.real.net.memory.slots import OwnSlots, PeerSlots
 from outpace.real.net.messages import MemoryAnswer, OfferMemory
 from outpace.real.net.probes import Probe
+from outpace.real.net.wire import WireError
 from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage
 
@@ -69,11 +69,12 @@ class Lane:
     # -- to the peer -----------------------------------------------------------------------
 
     def place(self, message: WireMessage) -> int | None:
-        """Return the slot in which a message's block lies when it is sent; None: in none."""
-        if not self.is_ready or isinstance(message, Probe):
-            return None
+        """Return the slot in which a message's block lies when it is sent; None: in none.
+
+        Only if `is_ready`.
+        """
         block = getattr(message, message.block_field, None)
-        if not isinstance(block, torch.Tensor | Pieces):
+        if isinstance(message, Probe) or not isinstance(block, torch.Tensor | Pieces):
             return None
         assert self._own is not None
         return self._own.place(block, self)
@@ -81,17 +82,17 @@ class Lane:
     # -- from the peer ---------------------------------------------------------------------
 
     def take(self, message: MemoryMessage) -> None:
-        """Handle a message. Raises ProtocolError if it must not come now."""
+        """Handle a message. Raises WireError if it must not come now."""
         if self._is_closed:
             return
         if isinstance(message, OfferMemory):
             self._take_offer(message)
         elif self._own is None:
-            raise ProtocolError("it answers an offer of memory that was not made")
+            raise WireError("it answers an offer of memory that was not made")
         elif message.slot is not None:
             self._own.freed(message.slot, self)
         elif self._is_answered:
-            raise ProtocolError("it answers an offer of memory again")
+            raise WireError("it answers an offer of memory again")
         else:
             self._is_answered, self.is_ready = True, message.has
             if message.reason and not message.has:
@@ -102,7 +103,7 @@ class Lane:
 
     def _take_offer(self, offer: OfferMemory) -> None:
         if self._theirs is not None or not offer.nbytes or not offer.slots:
-            raise ProtocolError("it offers memory again, or none")
+            raise WireError("it offers memory again, or none")
         if not is_available() or offer.boot != boot_id():  # another machine is no news
             self._send(MemoryAnswer(has=False))
             return
@@ -123,10 +124,10 @@ class Lane:
             is_finite: tests the block, if given.
 
         Raises:
-            ProtocolError: there is none, or it does not fit.
+            WireError: there is none, or it does not fit.
         """
         if self._theirs is None or slot in self._used:
-            raise ProtocolError(f"its block is in slot {slot}, which is not here or in use")
+            raise WireError(f"its block is in slot {slot}, which is not here or in use")
         gone = partial(self._later.append, partial(self._free, slot))
         tensor = self._theirs.block(slot, elements, dtype, gone)
         self._used.add(slot)

@@ -23,7 +23,6 @@ from typing import Final
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.errors import ProtocolError
 from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import (
     PAGE,
@@ -35,6 +34,7 @@ from outpace.real.net.memory.mapping import (
     opened,
 )
 from outpace.real.net.messages import OfferMemory
+from outpace.real.net.wire import WireError
 from outpace.support.machine import boot_id
 from outpace.support.memory import free_bytes
 
@@ -102,10 +102,10 @@ class OwnSlots:
         """A reader does not need the block in a slot any more.
 
         Raises:
-            ProtocolError: it has no block there.
+            WireError: it has no block there.
         """
         if slot >= len(self._readers) or reader not in self._readers[slot]:
-            raise ProtocolError(f"it frees slot {slot}, in which it has no block")
+            raise WireError(f"it frees slot {slot}, in which it has no block")
         self._readers[slot].remove(reader)
 
     def leave(self, reader: object) -> None:
@@ -200,17 +200,17 @@ class PeerSlots:
         when_gone: called, in any thread, when no tensor uses it any more.
 
         Raises:
-            ProtocolError: there is no such slot, or the block does not fit, or cannot be mapped.
+            WireError: there is no such slot, or the block does not fit, or cannot be mapped.
         """
         nbytes, start = elements * dtype.itemsize, PAGE + slot * self._stride
         if slot >= self._slots or nbytes > self._nbytes:
-            raise ProtocolError(f"a block of {nbytes} bytes cannot be in slot {slot}")
+            raise WireError(f"a block of {nbytes} bytes cannot be in slot {slot}")
         if not self.is_read:
             return lent(self._memory, start, elements, dtype, when_gone)
         try:
             memory = mapped(self._descriptor, self._stride, start=start, is_private=True)
         except OSError as error:
-            raise ProtocolError(f"slot {slot} cannot be read: {error.strerror}") from None
+            raise WireError(f"slot {slot} cannot be read: {error.strerror}") from None
         return lent(memory, 0, elements, dtype, when_gone)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import torch
 import zmq
 
-from outpace.errors import ProtocolError
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.transport import FIRST, Handlers
@@ -96,6 +95,9 @@ class ZeroMQCaller(MonitoredSocket):
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
             message = self._incoming.take(frames)
+            if isinstance(message, MemoryMessage):
+                self._lane.take(message)
+                return False
         except Repeated:
             return False
         except WireError as error:
@@ -105,17 +107,8 @@ class ZeroMQCaller(MonitoredSocket):
             self._first_ns = self._first_ns or clock.read_ns
             return False
         clock.first_ns, self._first_ns = self._first_ns or clock.read_ns, 0
-        if isinstance(message, MemoryMessage):
-            self._take_memory(message)
-            return False
         self._handlers.on_message(self.peer, message)
         return True
-
-    def _take_memory(self, message: MemoryMessage) -> None:
-        try:
-            self._lane.take(message)
-        except ProtocolError as error:
-            raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
 
     def close(self, linger_s: float = 1.0) -> None:
         self._lane.close()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 import zmq
 
-from outpace.errors import ConfigError, ProtocolError
+from outpace.errors import ConfigError
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.messages import Refused
@@ -245,7 +245,10 @@ class ZeroMQListener(MonitoredSocket):
         else:
             clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
             if isinstance(message, MemoryMessage):
-                self._take_memory(peer, message)
+                try:
+                    peer.lane.take(message)
+                except WireError as error:
+                    self.refuse(name, str(error))
                 message = None
             else:
                 self._handlers.on_message(name, message)
@@ -265,12 +268,6 @@ class ZeroMQListener(MonitoredSocket):
         lane = Lane(tell, self._clock.later, self._log.note)
         incoming = Incoming(run, generation, expect, self._handlers.is_finite, lane.block)
         return _Peer(name, identity, connection, incoming, outgoing, lane)
-
-    def _take_memory(self, peer: _Peer, message: MemoryMessage) -> None:
-        try:
-            peer.lane.take(message)
-        except ProtocolError as error:
-            self.refuse(peer.name, str(error))
 
     def _first_message(self, connection: int) -> None:
         self._take_events()  # an unread event may be of an earlier connection's end

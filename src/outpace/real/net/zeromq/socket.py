@@ -135,7 +135,7 @@ class MonitoredSocket(ABC):
         lane: the memory that the two processes share.
         """
         send = self._socket.send
-        slot = None if lane is None else lane.place(message)
+        slot = lane.place(message) if lane is not None and lane.is_ready else None
         for header, *piece in outgoing.frames(message, slot):
             if identity is not None:
                 send(identity, _MORE)

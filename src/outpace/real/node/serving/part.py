@@ -1,21 +1,19 @@
-"""A server's part of the parameters: their optimizer, the policy, and the shard."""
+"""A server's part of the parameters: optimizer, policy and shard, and the requests for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from outpace.blocks.block import whole, whole_tensor
 from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
-from outpace.kernel import Future, Kernel
+from outpace.kernel import Future
 from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements
-from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
@@ -23,41 +21,51 @@ from outpace.real.net.messages import (
     Plan,
     Snapshot,
 )
+from outpace.real.net.transport import Listener
+from outpace.real.node.member import Member
 from outpace.real.node.optimizer_state import entries_of, state_from
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
-from outpace.record.recorder import Recorder
+from outpace.real.node.versions import AwaitedVersions
+from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.messages import SetPolicy
 from outpace.sync.parameter_block import NewMemory, TensorBlock, parameter_block
 
 
 class ServerPart:
-    """The parameters that a server holds, and their shard.
+    """The parameters that a server holds, their shard, and who has asked for them.
 
-    Only the state of an optimizer of torch travels; the state of others is empty.
+    Only the state of an optimizer of torch travels; the state of others is empty. Requests of
+    workers are answered at once, when there is a shard, or when all workers have left.
 
     Attributes:
         shard: not set before `has_begun`.
         has_begun: True when there is the shard.
         lengths: elements of each tensor of the model in the part.
         block: dtype and elements of the part on the wire; None: they are not known yet.
+        all_left_at: when all workers had left; None: they have not.
+        versions: for which the coordinator waits.
     """
 
     shard: TimedShard
 
     def __init__(
         self,
-        clock: RealClock,
-        kernel: Kernel,
+        process: Member,
+        listener: Listener,
         index: int,
         experiment: Experiment,
-        recorder: Recorder,
         times: ServiceTimes,
     ) -> None:
         self.has_begun = False
         self.block: tuple[str, int] | None = None
-        self._clock, self._index, self._experiment = clock, index, experiment
-        self._recorder, self._times = recorder, times
+        self.all_left_at: Time | None = None
+        self._process, self._listener, self._times = process, listener, times
+        self._index, self._experiment, kernel = index, experiment, process.kernel
+        self._waiting: dict[tuple[str, str], None] = {}  # worker, and what it fetches
+        self.versions = AwaitedVersions(
+            process.coordinator.send, self._progress, self._send_snapshot
+        )
         self._followed = experiment.policies.initial()[index]
         self._plan: Plan
         self._initialized = Future[Initialize](kernel, "worker-0's parameters")
@@ -80,12 +88,11 @@ class ServerPart:
         self._initialized.set(initialize)
         return True
 
-    async def begin(self, new_memory: NewMemory, updated: Callable[[int], None]) -> None:
+    async def begin(self, new_memory: NewMemory) -> None:
         """Wait for what worker 0 begins with, and begin: there is a shard from now on.
 
         Args:
             new_memory: for the copies of the parameters that are sent.
-            updated: called with each new version of the parameters.
         """
         initialize = await self._initialized
         plan, experiment = self._plan, self._experiment
@@ -100,11 +107,18 @@ class ServerPart:
             self._steps = block.take_step
             if initialize.has_state:
                 self._steps.load(await self._initial_state)
-        workers, policy = experiment.workers, self._followed.policy
-        told = self._recorder, updated
-        self.shard = TimedShard(self._index, block, workers, policy, *told)
-        self.shard.times = self._times
+        self.shard = TimedShard(
+            self._index,
+            block,
+            experiment.workers,
+            self._followed.policy,
+            self._process.recorder,
+            self.versions.reached,
+            times=self._times,
+            members_changed=self._answer_waiting,
+        )
         self.has_begun = True
+        self._answer_waiting()
 
     def _optimizer(self, attached: Initialize) -> Optimizer:
         """Return the optimizer for the block: the configuration's, or what a script attached."""
@@ -131,7 +145,33 @@ class ServerPart:
         self._followed = changed(self._followed, self._experiment, order)
         return SetPolicy(self._followed.policy)
 
-    # -- the state of the optimizer ----------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
+
+    def fetch(self, peer: str, what: str) -> bool:
+        """Answer a worker's Fetch, or keep it; False if the worker must not send it now."""
+        if what == "state" and not self.has_begun:
+            return False
+        self._waiting[peer, what] = None
+        self._answer_waiting()
+        return True
+
+    def _answer_waiting(self) -> None:
+        """Answer the requests for what is there now."""
+        waiting, self._waiting = self._waiting, {}
+        all_left = self.has_begun and self.shard.live == 0
+        if all_left and self.all_left_at is None:
+            self.all_left_at = self._process.clock.now
+        for peer, what in waiting:
+            if what == "state":
+                self._listener.send(peer, self._optimizer_state())
+            elif all_left if what == "final" else self.has_begun:
+                self._listener.send(peer, self._snapshot(request=0, applied=0))
+            else:
+                self._waiting[peer, what] = None
+
+    def forget(self, peer: str) -> None:
+        """Do not answer the process of a worker that another one replaces."""
+        self._waiting = {each: None for each in self._waiting if each[0] != peer}
 
     def load_state(self, message: OptimizerState) -> bool:
         """Replace the optimizer's state, or begin with it; False if it must not come now."""
@@ -145,14 +185,18 @@ class ServerPart:
                 self._initial_state.set(state)
         return may_load
 
-    def optimizer_state(self) -> OptimizerState:
-        """Return the optimizer's state as it is sent."""
+    def _optimizer_state(self) -> OptimizerState:
         entries, data = entries_of({} if self._steps is None else self._steps.state())
         return OptimizerState(self._index, entries, data)
 
-    # -- the shard ---------------------------------------------------------------------------
+    def _progress(self) -> tuple[int, int]:
+        return self.shard.version, self.shard.clock
 
-    def snapshot(self, request: int = 0, applied: int = 0) -> Snapshot:
+    def _send_snapshot(self, request: int) -> None:
+        applied = self._process.recorder.totals.applied
+        self._process.coordinator.send(self._snapshot(request, applied))
+
+    def _snapshot(self, request: int, applied: int) -> Snapshot:
         """Return the parameters as they are sent. For the arguments see `Snapshot`."""
-        shard, now = self.shard, self._clock.now
+        shard, now = self.shard, self._process.clock.now
         return Snapshot(self._index, shard.version, request, now, applied, shard.read())

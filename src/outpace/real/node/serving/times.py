@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Final
+from typing import Any, Final
 
 from outpace.blocks.block import Value
 from outpace.real.node.timing import NO_ARRIVAL, PLACE, OpenRequests, TimingRows
@@ -102,29 +102,33 @@ class TimedShard(Shard):
 
     It calls Shard's methods by name, which is faster than `super()`.
 
-    Attributes:
+    Args:
+        of_shard: as for `Shard`.
         members_changed: called when a worker may have left or come.
     """
 
-    times: ServiceTimes
-    members_changed: Callable[[], None]
+    def __init__(
+        self, *of_shard: Any, times: ServiceTimes, members_changed: Callable[[], None]
+    ) -> None:
+        super().__init__(*of_shard)
+        self._times, self._members_changed = times, members_changed
 
     def receive(self, message: Message, now: Time) -> list[Reply]:
-        times = self.times
+        times = self._times
         is_timed, begun = times.open or times.pushes, monotonic_ns()
         replies = Shard.receive(self, message, now)
         done = monotonic_ns()
         if not isinstance(message, _OF_SHARD):
-            self.members_changed()
+            self._members_changed()
         if is_timed:
             times.handled(message, replies, begun, done)
         return replies
 
     def on_time(self, now: Time) -> list[Reply]:
         replies, done = Shard.on_time(self, now), monotonic_ns()
-        self.times.handled(None, replies, done, done)
+        self._times.handled(None, replies, done, done)
         return replies
 
     def read(self) -> Value:
-        self.times.reading = monotonic_ns()
+        self._times.reading = monotonic_ns()
         return Shard.read(self)
