@@ -33,6 +33,7 @@ from outpace.real.net.wire import (
     Repeated,
     WireError,
 )
+from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.totals import Totals
 from outpace.sync.messages import Push, WireMessage
 
@@ -64,6 +65,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if origin in (list, Sequence):
         return st.lists(values(arguments[0]), max_size=3)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*map(values, arguments))
     if origin is dict and arguments[0] is int:
@@ -86,6 +89,10 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         value = st.none() | st.booleans() | numbers | st.text(max_size=20)
         named = {name: values(hint) for name, hint in hints.items()}
         return st.builds(StateEntry, value=value, **named)
+    if kind is ShardRecord:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        del hints["optimizer"], hints["pending"]
+        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
     if kind is BlockHead:
         return heads()
     if issubclass(kind, Enum):
@@ -93,7 +100,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
-    plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
+    plain = {
+        int: st.integers(-(2**63), 2**63),
+        float: st.floats(),
+        bool: st.booleans(),
+        str: st.text(max_size=20),
+    }
     return plain[kind]
 
 
