@@ -37,7 +37,7 @@ from outpace.sync.messages import (
     server_name,
 )
 
-_T = TypeVar("_T")
+_FetchedT = TypeVar("_FetchedT", Snapshot, OptimizerState)
 _Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see `Handlers`
 
 _FREE: Final = Leave | Rejoin  # do not count as messages
@@ -68,9 +68,9 @@ class ServerConnections:
         self.timed_from = 0  # times of earlier iterations are of the process that computed them
         self.callers: list[Caller] = []
         self._numbers: dict[str, int] = {}  # of the servers, by name
-        # What servers answer, with their numbers.
-        self._states = Mailbox[tuple[int, dict[int, State]]](kernel, "the optimizer's state")
-        self._snapshots = Mailbox[tuple[int, Block]](kernel, "the servers' parameters")
+        self._fetched = Mailbox[Snapshot | OptimizerState](
+            kernel, "what the servers were asked for"
+        )
         self._probed = Mailbox[Probe](kernel, "the answer to a probe")
         self._due = _NONE_DUE  # server, number and bytes of the probe's answer that is due
 
@@ -144,12 +144,14 @@ class ServerConnections:
 
         final: those at the end of the training, for which the servers wait.
         """
-        return await self._all_of("final" if final else "initial", self._snapshots)
+        found = await self._all_of("final" if final else "initial", Snapshot)
+        return [whole(each.block) for each in found]
 
     async def optimizer_state(self) -> list[dict[int, State]]:
         """Return the state of the servers' optimizers, in ascending order."""
         self._process.kernel.catch_up()
-        return await self._all_of("state", self._states)
+        found = await self._all_of("state", OptimizerState)
+        return [state_from(each.entries, whole_tensor(each.block)) for each in found]
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Replace the state of the servers' optimizers, before the next push arrives there.
@@ -161,15 +163,15 @@ class ServerConnections:
             caller.send(OptimizerState(server, entries, data))
 
     async def _all_of(
-        self, what: Literal["initial", "final", "state"], answers: Mailbox[tuple[int, _T]]
-    ) -> list[_T]:
-        """Return the answers of all servers to a Fetch."""
+        self, what: Literal["initial", "final", "state"], kind: type[_FetchedT]
+    ) -> list[_FetchedT]:
+        """Return the answers of all servers to a Fetch, in ascending order."""
         for caller in self.callers:
             caller.send(Fetch(what))
-        found: dict[int, _T] = {}
+        found: dict[int, _FetchedT] = {}
         while len(found) < len(self.callers):
-            server, answer = await answers.get()
-            found[server] = answer
+            if isinstance(answer := await self._fetched.get(), kind):
+                found[answer.shard] = answer
         return [found[server] for server in sorted(found)]
 
     async def probe(self, budget: Time) -> None:
@@ -220,11 +222,8 @@ class ServerConnections:
             self.mailbox.put(message)
         elif isinstance(message, Ack):
             self.mailbox.put(message)
-        elif isinstance(message, Snapshot):
-            self._snapshots.put((message.shard, whole(message.block)))
-        elif isinstance(message, OptimizerState):
-            state = state_from(message.entries, whole_tensor(message.block))
-            self._states.put((message.shard, state))
+        elif isinstance(message, Snapshot | OptimizerState):
+            self._fetched.put(message)
         elif isinstance(message, Probe) and self._due == _place_of(message):
             self._due = _NONE_DUE
             self.times.arrived(*_place_of(message))

@@ -67,6 +67,7 @@ class ServedWorker(WorkerProcess):
         to_servers = self._to_servers = ServerConnections(self, experiment)
         self.servers, self._mailbox = to_servers.names, to_servers.mailbox
         self.send, self.recv = to_servers.send, self._mailbox.get
+        self.recv_several = self._mailbox.get_several
         self.optimizer_state = to_servers.optimizer_state
         self.replace_optimizer_state = to_servers.replace_optimizer_state
 
@@ -135,9 +136,6 @@ class ServedWorker(WorkerProcess):
             self.send(name, message)
 
     # -- the context of the program: messages ----------------------------------------------
-
-    async def recv_several(self, count: int) -> Sequence[Message]:
-        return [await self.recv()]  # each is processed while others arrive
 
     def recv_nowait(self) -> Message | None:
         if not len(self._mailbox):
