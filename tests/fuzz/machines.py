@@ -110,8 +110,8 @@ class Fuzzed:
             self.counts["taken by the decoder"] += 1
 
     def _wire_state(self) -> Any:
-        assembly = self._incoming._assembly
-        return self._incoming._fence.serial, assembly and assembly.filled
+        unfinished = self._incoming._unfinished
+        return self._incoming._fence.serial, unfinished and unfinished[1].filled
 
     def _confirm(self, message: WorkerReplaced) -> None:
         draw, members = self._draw, self._members

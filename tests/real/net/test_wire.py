@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 import typing
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -429,6 +430,17 @@ def test_a_large_block_knows_whether_it_is_finite():
         assert isinstance(got, Push)
         assert got.gradient.finite is (bad is None)
         assert all_finite(got.gradient) is (bad is None)
+
+
+def test_a_block_is_held_by_its_receiver_alone():
+    with small_pieces():
+        incoming = Incoming(RUN, GENERATION, due)
+        said = [Push(0, 0, 0, torch.ones(SMALL_PIECE))]
+        *_, got = [incoming.take(part) for part in parts_of(said)]
+        assert isinstance(got, Push)
+        held = weakref.ref(got.gradient)
+        del got
+        assert held() is None
 
 
 def test_a_message_of_another_run_is_refused_before_it_is_decoded():

@@ -143,13 +143,12 @@ class Incoming:
     """
 
     __slots__ = (
-        "_assembly",
         "_expect",
         "_fence",
         "_in_slot",
         "_is_finite",
-        "_message",
         "_run",
+        "_unfinished",
     )
 
     def __init__(
@@ -162,8 +161,8 @@ class Incoming:
     ) -> None:
         self._run, self._fence = run, Fence(generation)
         self._expect, self._is_finite, self._in_slot = expect, is_finite, in_slot
-        self._message: WireMessage  # whose block is put together
-        self._assembly: Assembly | None = None  # of that block
+        # A message whose block is put together.
+        self._unfinished: tuple[WireMessage, Assembly] | None = None
 
     def take(self, frames: Sequence[Frame]) -> WireMessage | None:
         """Return a whole message, or None while pieces of its block are missing.
@@ -177,7 +176,7 @@ class Incoming:
         piece = memoryview(frames[1]).cast("B") if len(frames) == 2 else None
         if isinstance(message, BlockPiece):
             return self._continue(message, piece)
-        if self._assembly is not None:
+        if self._unfinished is not None:
             raise WireError(f"{_kind(message)} came in the middle of a block")
         head = head_in(message)
         if head is None:
@@ -197,8 +196,7 @@ class Incoming:
         assembly = Assembly(head, self._is_finite)
         if len(piece) != assembly.due:
             raise WireError(f"{_kind(message)}: the first piece has {len(piece)} bytes")
-        self._message = message
-        return self._add(assembly, piece)
+        return self._add(message, assembly, piece)
 
     def _placed(self, message: WireMessage, head: BlockHead, slot: int) -> WireMessage:
         """Return a message whose block lies in shared memory."""
@@ -248,23 +246,25 @@ class Incoming:
             )
 
     def _continue(self, more: BlockPiece, piece: memoryview | None) -> WireMessage | None:
-        assembly = self._assembly
-        if assembly is None or piece is None:
+        if self._unfinished is None or piece is None:
             raise WireError("a piece came without the block it belongs to")
+        message, assembly = self._unfinished
         if more.offset != assembly.filled or len(piece) != assembly.due:
             raise WireError(
                 f"a piece of {len(piece)} bytes at {more.offset} does not continue a block "
                 f"of which {assembly.filled} bytes are there and {assembly.due} are due next"
             )
-        return self._add(assembly, piece)
+        return self._add(message, assembly, piece)
 
-    def _add(self, assembly: Assembly, piece: memoryview) -> WireMessage | None:
+    def _add(
+        self, message: WireMessage, assembly: Assembly, piece: memoryview
+    ) -> WireMessage | None:
         self._fence.take()
         block = assembly.add(piece)
         if block is None:
-            self._assembly = assembly
+            self._unfinished = message, assembly
             return None
-        self._assembly, message = None, self._message
+        self._unfinished = None
         setattr(message, message.block_field, block)
         return message
 
