@@ -134,7 +134,9 @@ class WireBuffer:
                 each.zero_()
             yield from self._pieces
             return
-        rest = sum(map(len, given)) - unchecked  # elements that are to be finite
+        elements = sum(map(len, given))
+        assert elements == sum(map(len, self.values)), "the value has another size"
+        rest = elements - unchecked  # to be finite
         for piece in self._pieces:
             taken = _taken(given, len(piece))
             for place, part in zip(torch.split(piece, [*map(len, taken)]), taken, strict=True):

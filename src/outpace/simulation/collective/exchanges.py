@@ -1,7 +1,7 @@
 """Averages of two workers in virtual time. A worker takes part in one at a time.
 
-Each is atomic: at the moment at which both have the other's parameters, both go on from the mean of
-the parameters that they have then.
+Each is atomic: at the moment at which both have the other's parameters, both continue from the mean
+of the parameters that they have then.
 
 Workers that take a step at the same instant take it before an average of that instant starts. So
 workers in lockstep average parameters of the same iteration, also where messages take no time.

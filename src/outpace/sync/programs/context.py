@@ -74,7 +74,7 @@ class WorkerContext(Context, Protocol):
     async def recv_several(self, count: int) -> Sequence[Message]:
         """Return the next messages for this node: at least one, and at most `count`.
 
-        For a worker that goes on only when it has that many. A runtime may wait for all of them.
+        For a worker that continues only when it has that many. A runtime may wait for all of them.
         """
 
     def recv_nowait(self) -> Message | None:

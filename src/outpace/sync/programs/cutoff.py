@@ -134,7 +134,7 @@ class _Iteration:
         """Return the run times (s), and True for those that are lower bounds. Shapes (N,).
 
         The bound of a worker that was cut off is the cut-off, as in the paper (equation 6). A real
-        scheduler closes the iteration a little later, and the worker goes on until the order to
+        scheduler closes the iteration a little later, and the worker continues until the order to
         stop arrives. If these parts counted, a rule that waits for the longest bound would wait
         longer each time.
         """
