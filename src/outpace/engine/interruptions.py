@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from outpace.record.event_log import EventLog, Level
 from outpace.record.recovery import Recovery
@@ -11,22 +11,6 @@ from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time, seconds
 from outpace.sync.membership import Loss, Removed, Start
 from outpace.sync.messages import worker_name
-
-
-class Stored(Protocol):
-    """A checkpoint from which a run is resumed.
-
-    number: of the checkpoint. now: its time (ns). first: the first iteration of each worker.
-    """
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def now(self) -> Time: ...
-
-    @property
-    def first(self) -> Sequence[int]: ...
 
 
 class Interruptions:
@@ -105,7 +89,10 @@ class Interruptions:
         servers: Sequence[int],
         workers: Sequence[int],
         at: Time,
-        point: Stored,
+        *,
+        number: int,
+        now: Time,
+        first: int,
         updates_lost: int,
         anew: int = 0,
     ) -> None:
@@ -114,26 +101,28 @@ class Interruptions:
         Args:
             servers, workers: the lost ones.
             at: when they were lost.
+            number, now: of the checkpoint.
+            first: the first iteration of a worker after it.
             updates_lost: the count at the checkpoint, with those that are lost by going back to it.
             anew: scripts that begin anew, because they keep nothing.
         """
         self._lost.clear()
         self._first.clear()
         for row in self._rows:
-            if row[5] > point.now:  # it ended after the checkpoint
+            if row[5] > now:  # it ended after the checkpoint
                 self._trace.row(*row)
-        since = max(point.now, self._began)  # nothing was done between the two
-        rest = NONE, max(0, at - since), point.number, NONE, NONE, anew or NONE
+        since = max(now, self._began)  # nothing was done between the two
+        rest = NONE, max(0, at - since), number, NONE, NONE, anew or NONE
         lost = [(NONE, server) for server in servers] + [(worker, NONE) for worker in workers]
-        self._begins_again = [(*one, min(point.first), at, *rest) for one in lost]
+        self._begins_again = [(*one, first, at, *rest) for one in lost]
         self._recovery.restarts += 1
         self._recovery.updates_lost = updates_lost
         self._events.add(
             "group-restart",
             "warning",
             cause=why,
-            number=point.number,
-            time_s=seconds(point.now),
+            number=number,
+            time_s=seconds(now),
             restarts=self._recovery.restarts,
             updates_lost=updates_lost,
         )

@@ -322,9 +322,11 @@ class RealRun:
                 [n for n, name in enumerate(coordinator.servers) if name in names],
                 [n for n, name in enumerate(coordinator.workers) if name in names],
                 lost_at,
-                point,
-                point.recovery.updates_lost + unrepeated,
-                len(scripts),
+                number=point.number,
+                now=point.now,
+                first=min(point.first),
+                updates_lost=point.recovery.updates_lost + unrepeated,
+                anew=len(scripts),
             )
             has = with_numbers((before.workers, before.servers_in_run), present)
             where = f"{point.checkpoint.name} ({_iterations(point)})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,21 +52,6 @@ thread.start()
 thread.join()
 os._exit(0)
 """
-
-
-@pytest.fixture
-def serve(tmp_path, warm) -> Iterator[Callable[..., Served]]:
-    running: list[Served] = []
-
-    def begin(*settings: str) -> Served:
-        running.append(Served(warm, tmp_path, 2, *settings))
-        return running[-1]
-
-    yield begin
-    for each in running:
-        for process in (each.process, *each.started):
-            process.kill()
-            process.communicate()
 
 
 def said(served: Served, fail: tuple[int, int] | None = None) -> list[list[str]]:
@@ -128,23 +112,19 @@ def test_an_error_in_a_block_ends_the_run_and_reaches_every_worker(serve):
 
 
 @pytest.fixture
-def _nowhere(monkeypatch):
-    """This process as if it had not looked for a run yet."""
-    fresh = place.Place()
-    for module in (place, script, rendezvous):
-        monkeypatch.setattr(module, "HERE", fresh)
+def _a_place(nowhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTPACE_RANK", "0")
     monkeypatch.setenv("OUTPACE_WORLD_SIZE", "2")
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("_a_place")
 def test_a_text_that_is_not_from_serve_is_refused():
     words = "outpace.joined: connection was not written by outpace serve"
     with pytest.raises(ConfigError, match=words), outpace.joined("run.json"):
         pass
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("_a_place")
 def test_a_process_that_is_a_worker_already_is_refused():
     script.HERE.attach = Path  # anything
     words = "this process is or was a worker of a run"

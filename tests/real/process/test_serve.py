@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 import pytest
 import torch
@@ -20,17 +21,16 @@ from tests.support.shared_out import require_shared_out
 from tests.support.warm import Process
 
 import outpace
-from outpace import script
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
-from outpace.real.net.transport import Session, new_keys
+from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import Outside, write_rendezvous
 from outpace.record.checkpoints import Checkpoints
-from outpace.support import place
 
+CONFIG = {"task": {"kind": "script", "path": "-"}, "workers": 1, "sync": {"kind": "bsp"}}
 COMPUTE = {"compute": {"kind": "constant", "mean_s": 0.1}}
 
 
@@ -52,22 +52,6 @@ def _two_that_train(served: Served) -> tuple[Path, Process, Process]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return started, first, second
-
-
-@pytest.fixture
-def serve(tmp_path, warm):
-    """Starts one, for two workers."""
-    running: list[Served] = []
-
-    def begin(*settings: str, **options: int) -> Served:
-        running.append(Served(warm, tmp_path, 2, *settings, **options))
-        return running[-1]
-
-    yield begin
-    for each in running:
-        for process in (each.process, *each.started):
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture
@@ -260,17 +244,14 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
     assert summary["status"] == "failed"
 
 
-@pytest.fixture
-def _nowhere(monkeypatch):
-    """This process as if it had not looked for a run yet."""
-    fresh = place.Place()
-    for module in (place, script, rendezvous):
-        monkeypatch.setattr(module, "HERE", fresh)
-    for key in ("RANK", "WORLD_SIZE", "OUTPACE_CONNECT"):
-        monkeypatch.delenv(key, raising=False)
+def connect_file(path: Path, workers: int, keys: dict[str, Keys] | None = None) -> IO[bytes]:
+    """Write the file for so many workers of a run that does not exist; it stays open."""
+    experiment = experiment_from({**CONFIG, "workers": workers}, "the test")
+    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
+    return write_rendezvous(path, link, keys or {}, experiment)
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
@@ -284,13 +265,7 @@ def _nowhere(monkeypatch):
 )
 def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, environment, words):
     path = tmp_path / "connect.json"
-    experiment = experiment_from(
-        {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
-    )
-    session = Session(1, 0, 10.0, None)
-    write_rendezvous(
-        path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
-    ).close()
+    connect_file(path, 2).close()
     for key, value in {"OUTPACE_CONNECT": str(path), **environment}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -312,13 +287,12 @@ class Clock:
             self._then()
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 def test_a_worker_that_starts_before_serve_waits_for_the_file_and_says_so(
     tmp_path, monkeypatch, capsys
 ):
     path = tmp_path / "connect.json"
-    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
-    clock = Clock(lambda: write_rendezvous(path, link, {}, experiment_from(CONFIG, "test")).close())
+    clock = Clock(lambda: connect_file(path, 1).close())
     monkeypatch.setattr(rendezvous, "time", clock)
     for key, value in (("CONNECT", path), ("RANK", 0), ("WORLD_SIZE", 1)):
         monkeypatch.setenv(f"OUTPACE_{key}", str(value))
@@ -328,7 +302,7 @@ def test_a_worker_that_starts_before_serve_waits_for_the_file_and_says_so(
     assert line.startswith(f"outpace: OUTPACE_CONNECT: {path} does not exist yet; waiting up to 60")
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 def test_a_file_that_serve_never_writes_is_waited_for_60_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(rendezvous, "time", Clock())
     for key, value in (("CONNECT", tmp_path / "c.json"), ("RANK", 0), ("WORLD_SIZE", 1)):
@@ -337,16 +311,10 @@ def test_a_file_that_serve_never_writes_is_waited_for_60_seconds(tmp_path, monke
         outpace.rank()
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
     path = tmp_path / "connect.json"
-    experiment = experiment_from(
-        {"task": {"kind": "script", "path": "-"}, "workers": 2, "sync": {"kind": "bsp"}}, "test"
-    )
-    session = Session(1, 0, 10.0, None)
-    write_rendezvous(
-        path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
-    ).close()
+    connect_file(path, 2).close()
     for key, value in (("OUTPACE_CONNECT", path), ("SLURM_PROCID", 1), ("SLURM_NTASKS", 2)):
         monkeypatch.setenv(key, str(value))
     assert (outpace.rank(), outpace.world_size()) == (1, 2)
@@ -355,9 +323,6 @@ def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
 def outside(tmp_path, **changes):
     settings = {"host": "127.0.0.1", "connect": tmp_path / "connect.json", **changes}
     return Outside(**settings)
-
-
-CONFIG = {"task": {"kind": "script", "path": "-"}, "workers": 1, "sync": {"kind": "bsp"}}
 
 
 def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_path):
@@ -369,10 +334,9 @@ def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_pat
 
 
 def test_the_file_of_a_run_that_was_killed_is_replaced_and_of_one_that_goes_on_is_not(tmp_path):
-    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
     chosen = outside(tmp_path)
     assert not chosen.remove_left_over()
-    with write_rendezvous(chosen.connect, link, {}, experiment_from(CONFIG, "test")):
+    with connect_file(chosen.connect, 1):
         with pytest.raises(ConfigError, match="another run may be using it"):
             chosen.require_reachable(insecure=False)
         assert not chosen.remove_left_over()
@@ -411,13 +375,12 @@ def test_keys_are_never_in_a_file_that_somebody_may_have_open(tmp_path):
     guess = tmp_path / "connect.json.part"
     guess.write_text("")
     guess.chmod(0o666)
-    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
-    write_rendezvous(path, link, {"worker-0": new_keys()}, experiment_from(CONFIG, "test")).close()
+    connect_file(path, 1, {"worker-0": new_keys()}).close()
     assert guess.read_text() == ""
     assert path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 def test_torchrun_without_serve_is_an_error_not_several_trainings(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -426,7 +389,7 @@ def test_torchrun_without_serve_is_an_error_not_several_trainings(monkeypatch):
         outpace.attach(model, torch.optim.SGD(model.parameters()))
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("nowhere")
 def test_a_script_with_a_process_group_of_its_own_may_log_without_a_run(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

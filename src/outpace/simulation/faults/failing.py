@@ -320,7 +320,16 @@ class Failures(Life):
         self._take_back(kept)
         self._exchange.go_back(kept)
         lost = kept.recovery.updates_lost + gaps(kept.states)
-        self._interruptions.group_lost(order.why, servers, workers, failed, kept, lost)
+        self._interruptions.group_lost(
+            order.why,
+            servers,
+            workers,
+            failed,
+            number=kept.number,
+            now=kept.now,
+            first=min(kept.first),
+            updates_lost=lost,
+        )
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self._run.network.obstacles.until, self._processes)])
         self._costs.add("restart", ready - now, self.experiment.workers)

@@ -23,13 +23,9 @@ class Group:
 
     @property
     def bundle(self) -> dict[str, float]:
-        """The resources of one role, by Ray's names."""
-        return bundle_of(self.each)
-
-
-def bundle_of(each: RoleResources) -> dict[str, float]:
-    """Return the resources of a role by Ray's names, without those of which it needs none."""
-    return {name: much for name, much in (("CPU", each.cpu), ("GPU", each.gpu)) if much}
+        """The resources of one role by Ray's names, without those of which it needs none."""
+        each = self.each
+        return {name: much for name, much in (("CPU", each.cpu), ("GPU", each.gpu)) if much}
 
 
 def groups_of(settings: Ray, servers: Sequence[str], workers: Sequence[str]) -> list[Group]:
