@@ -23,7 +23,7 @@ from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.setting import Saving
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.checkpoint_messages import FilePiece
-from outpace.real.net.messages import Plan
+from outpace.real.net.messages import JoinRun, Plan
 from outpace.record.checkpoints import Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -76,6 +76,7 @@ class SavedProcesses(SimpleNamespace):
         self.requests = deque[tuple[str, FilePiece]]()
         self.held: dict[str, list[torch.Tensor]] = {}
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] | None = None
+        self.joined: dict[str, JoinRun] = {}
         self.taken: list[Taken] = []
         self.times: dict[int, Time] = {}
         self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)

@@ -85,7 +85,15 @@ def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
 
 
 def of(clock, *watermarks, pending=()):
-    return ShardState(0, clock, 0, watermarks, (), 0, 0.0, -1, torch.zeros(1), {}, pending)
+    parameters = torch.zeros(1)
+    return ShardState(
+        shard=0,
+        clock=clock,
+        version=0,
+        watermarks=watermarks,
+        parameters=parameters,
+        pending=pending,
+    )
 
 
 def test_a_worker_begins_above_what_any_shard_has_of_it_and_has_finished():

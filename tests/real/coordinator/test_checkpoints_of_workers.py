@@ -15,7 +15,7 @@ from outpace.real.net.checkpoint_messages import (
     NotSaved,
     TakeCheckpoint,
 )
-from outpace.real.net.messages import TakeSnapshot
+from outpace.real.net.messages import JoinRun, TakeSnapshot
 from outpace.record.checkpoints import write_shard
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
@@ -89,6 +89,14 @@ def test_all_save_at_the_same_results_and_the_first_one_saves_what_they_have_in_
     assert index.totals.iterations == {0: 9, 1: 9, 2: 9}
     assert index.totals.applied == 30
     assert index.own == ()
+
+
+def test_scripts_with_their_own_collectives_are_asked_ahead_of_what_they_have_reported(tmp_path):
+    run = Run(tmp_path, "ssgd")
+    run.joined["worker-0"] = JoinRun("", 1, follows=True)
+    run.totals_of["worker-1"].iterations[1] = 7
+    run.checkpoints.save_now()
+    assert [order.clock for _, order in run.orders()] == [9] * 3
 
 
 def test_workers_that_accumulate_may_be_at_different_iterations(tmp_path):

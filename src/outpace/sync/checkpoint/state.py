@@ -10,7 +10,7 @@ the pull as any other, so all bounds hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -43,7 +43,7 @@ class PendingIteration:
     settings: tuple[tuple[int, StepSettings], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
     """All that a shard needs to go on, except what its workers ask for again.
 
@@ -67,13 +67,13 @@ class ShardState:
     shard: int
     clock: int
     version: int
-    watermarks: tuple[int, ...]
-    gone: tuple[int, ...]
-    pushes: int
-    furthest: float
-    mixed: int
     parameters: Value
-    optimizer: OptimizerState
+    watermarks: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    pushes: int = 0
+    furthest: float = 0.0
+    mixed: int = -1
+    optimizer: OptimizerState = field(default_factory=dict)
     pending: tuple[PendingIteration, ...] = ()
 
     @property
@@ -167,9 +167,6 @@ def scheduler_state(states: Sequence[ShardState]) -> ShardState:
         version=0,
         watermarks=watermarks,
         gone=tuple(sorted(gone)),
-        pushes=0,
         furthest=float(clock),
-        mixed=-1,
         parameters=Phantom(0),
-        optimizer={},
     )

@@ -298,35 +298,39 @@ class Checkpoints:
     # -- parts that do not come ----------------------------------------------------------
 
     def _watch(self, present: OpenCheckpoint) -> None:
-        """A process has saved its part: the others do at the same clock, or at once."""
-        if not present.is_watched:
-            present.is_watched = True
+        """A process has answered, or is asked after others: no further part may be late."""
+        if present.moved_at is None:
             self._look_later(present)
+        present.moved_at = self._kernel.now
 
     def _look_later(self, present: OpenCheckpoint) -> None:
         limit = self._kernel.now + nanoseconds(LONGEST_S)
         self._kernel.call_at(limit, self._require_parts, present)
 
     def _require_parts(self, present: OpenCheckpoint) -> None:
-        """Give up a checkpoint that still lacks a part: a disk may not answer."""
+        """Give up a checkpoint in which nothing moves: a disk may not answer."""
         if self._open is not present or not self._planner.is_open:
             return
-        if self._fetched.has_moved() or not (missing := self._missing(present)):
+        if self._fetched.has_moved():
+            present.moved_at = self._kernel.now
+        assert present.moved_at is not None
+        is_late = self._kernel.now - present.moved_at >= nanoseconds(LONGEST_S)
+        if is_late and (missing := self._missing(present)):
+            self._fail(f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
+        else:
             self._look_later(present)
-            return
-        self._fail(f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
 
     def _missing(self, present: OpenCheckpoint) -> list[str]:
         """Return the processes that ought to have saved their parts."""
-        since, missing = self._kernel.now - nanoseconds(LONGEST_S), []
         numbers, done = self._run.numbers, self._run.totals.iterations
-        for part, asked_at in present.asked_at.items():
+        missing = []
+        for part in self._content.parts:
             state, worker = self._planner.state(part), numbers.get(part)
-            is_due = asked_at <= since
             if state is PartState.ASKED and worker is not None:  # it may compute for long
-                is_due &= done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY
-            if is_due and state in (PartState.ASKED, PartState.ANSWERED):
-                missing.append(part)
+                is_missing = done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY
+            else:
+                is_missing = state in (PartState.ASKED, PartState.ANSWERED)
+            missing += [part] if is_missing else []
         return missing
 
     # -- from the order to the complete checkpoint -------------------------------------
@@ -350,8 +354,6 @@ class Checkpoints:
             return
         done = self._run.totals.iterations
         self._open = OpenCheckpoint(planner.number, folder, at_start, later, done)
-        if later:
-            self._watch(self._open)
         self._follow(orders)
 
     def _follow(self, orders: Sequence[Order]) -> None:
@@ -370,7 +372,8 @@ class Checkpoints:
             self._begin_if_due()
 
     def _ask(self, present: OpenCheckpoint, take: Take) -> None:
-        present.asked_at[take.part] = self._kernel.now
+        if present.later:
+            self._watch(present)
         folder = "" if self._is_copied(take.part) else str(present.folder.absolute())
         clock = 0 if present.at_start else take.clock
         common = self._content.saves_common(present, take.part)

@@ -23,10 +23,10 @@ class OpenCheckpoint:
         at_start: it was begun before the time of the run.
         later: parts that were to be asked for once the others had answered.
         done: by worker, the iterations that it had reported when the checkpoint was begun.
-        asked_at: by part, when it was asked for.
         parts: what each process has said of its part, whose files are on the disk.
         mean: of models that differ, once it is written.
-        is_watched: it is given up if the parts that are missing do not come.
+        moved_at: the last time at which a part has come closer to be saved; None: the first ones
+            may take any time.
     """
 
     number: int
@@ -34,10 +34,9 @@ class OpenCheckpoint:
     at_start: bool
     later: Collection[str]
     done: Mapping[int, int]
-    asked_at: dict[str, Time] = field(default_factory=dict)
     parts: dict[str, CheckpointPart] = field(default_factory=dict)
     mean: tuple[ShardRecord, Part] | None = None
-    is_watched: bool = False
+    moved_at: Time | None = None
 
 
 def workers_in(present: OpenCheckpoint, numbers: Mapping[str, int]) -> dict[int, CheckpointPart]:
