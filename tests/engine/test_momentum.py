@@ -22,6 +22,9 @@ class Own(Policy):
 
 class Waiting(Own):
     lockstep = True
+
+def always(pull, view):
+    return True
 """
 
 
@@ -58,6 +61,12 @@ def test_a_strategy_of_the_users_has_stale_gradients_unless_it_waits(tmp_path, n
     (tmp_path / "own.py").write_text(OWN)
     sync = {"kind": "python", "target": f"{tmp_path}/own.py:{name}"}
     assert bool(told(sync=sync, optimizer=MOMENTUM)) == is_stale
+
+
+def test_of_a_condition_in_place_of_that_of_bsp_nothing_is_known(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    conditions = [{"pull": f"{tmp_path}/own.py:always"}]
+    assert told(sync={"kind": "bsp"}, conditions=conditions, optimizer=MOMENTUM)
 
 
 def test_the_momentum_of_a_scripts_own_optimizer_counts(tmp_path):

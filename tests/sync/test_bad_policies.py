@@ -64,21 +64,14 @@ BAD = [
     ),
     (sync("{kind: drop-stragglers, quorum_percent: 75%}"), "sync.quorum_percent must be a number"),
     (
-        sync("{kind: partial-push, quorum: 5}"),
-        "sync.quorum must be at most 4, the number of workers, not 5",
-    ),
-    (sync("{kind: partial-push, quorum: -1}"), "sync.quorum must be at least 1, not -1"),
-    (
         sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
         "sync.timeout_s must be from 0 to 1e9, not -0.1",
     ),
     (sync("{kind: partial-push, quorum: 3, timeout_s: .nan}"), "sync.timeout_s"),
-    (sync("{kind: partial-push, quorum: 3, timeout_s: .inf}"), "sync.timeout_s"),
     (
         sync("{kind: pssp, staleness: 3, block_probability: 1.1}"),
         "sync.block_probability must be in [0, 1], not 1.1",
     ),
-    (sync("{kind: pssp, staleness: 3, block_probability: -0.1}"), "sync.block_probability"),
     (sync("{kind: pssp, staleness: 3, block_probability: .nan}"), "sync.block_probability"),
     (sync("{kind: pssp, staleness: -1, block_probability: 0.5}"), "sync.staleness"),
     (
@@ -93,8 +86,6 @@ BAD = [
         sync("{kind: dynamic-pssp, staleness: 3, alpha: significant}"),
         "sync.alpha must be a number or 'significance', not 'significant'",
     ),
-    (sync("{kind: dynamic-pssp, staleness: 3, alpha: .nan}"), "sync.alpha"),
-    (sync("{kind: dynamic-pssp, staleness: 3, alpha: [1]}"), "sync.alpha"),
     (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be from 0 to 10,000, not -1"),
     (
         sync("{kind: psp-sampling, sample: 4}"),
@@ -108,9 +99,7 @@ BAD = [
     ),
     (sync("{kind: dropstragglers, quorum: 3}"), "Did you mean 'drop-stragglers'?"),
     # lists
-    (sync("[{kind: bsp}]"), "sync: a list of 1 policies for 2 servers"),
     (sync("[{kind: bsp}, {kind: asp}, {kind: asp}]"), "sync: a list of 3 policies for 2 servers"),
-    (sync("[]"), "sync: a list of 0 policies for 2 servers"),
     (
         sync("[{kind: bsp}, {kind: ssp, staleness: 3, stalenes: 3}]"),
         "sync[1].stalenes: unknown key. Did you mean 'staleness'?",
@@ -127,7 +116,6 @@ BAD = [
         "sync_changes[1].at_s: 1.0 goes back in time, the one before is at 2.0",
     ),
     ("sync_changes=[{at_s: -1, sync: {kind: asp}}]", "sync_changes[0].at_s must be from 0 to 1e9"),
-    ("sync_changes=[{at_s: .nan, sync: {kind: asp}}]", "sync_changes[0].at_s"),
     ("sync_changes=[{sync: {kind: asp}}]", "sync_changes[0].at_s is missing"),
     ("sync_changes=[{at_s: 1}]", "sync_changes[0].sync is missing"),
     ("sync_changes={at_s: 1, sync: {kind: asp}}", "sync_changes must be a list"),

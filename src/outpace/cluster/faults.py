@@ -23,7 +23,6 @@ from outpace.support.units import Time, nanoseconds
 
 FaultKind: TypeAlias = Literal["crash", "pause", "slow", "partition", "loss"]
 KINDS: Final = ("crash", "pause", "slow", "partition", "loss")
-_SILENT: Final = ("pause", "partition")
 LASTING: Final = ("pause", "slow", "partition")  # the kinds that need `for_s`
 RESENT_S: Final = 0.2  # after which TCP sends a lost packet again (RFC 6298, as Linux has it)
 

@@ -12,11 +12,10 @@ from typing import Literal
 
 from outpace.blocks.slicing import Slicing, slices_of
 from outpace.cluster.faults import Faults
-from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.laws import ServiceLaw, ServiceSize
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
-from outpace.cluster.service_size import ServiceSize
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.contradictions import contradictions
 from outpace.config.executors import Auto, Executor
@@ -153,9 +152,13 @@ class Experiment:
 
     @property
     def has_stale_gradients(self) -> bool:
-        """See `Strategy`. Loads the user's files."""
+        """See `Strategy`; of a pull condition in place of a policy's own, nothing is known.
+
+        Loads the user's files.
+        """
         strategies = self.policies.strategies(load=True)
-        return any(strategy.has_stale_gradients for strategy in strategies)
+        is_unknown = any(each.pull is not None for each in self.conditions)
+        return is_unknown or any(strategy.has_stale_gradients for strategy in strategies)
 
     @property
     def accuracies(self) -> dict[str, float]:

@@ -129,10 +129,6 @@ class Conditioned(Policy):
         return self._is_declared and self.base.lockstep
 
     @property
-    def has_stale_gradients(self) -> bool:
-        return not self._is_declared or self.base.has_stale_gradients
-
-    @property
     def uses_significance(self) -> bool:
         return not self._is_declared or self.base.uses_significance  # a condition may call it
 

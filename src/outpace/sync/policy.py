@@ -204,8 +204,8 @@ class Policy(Strategy, ABC):
     def leaves_behind(self) -> bool:
         """True if a server may finish an iteration that a live worker has not pushed.
 
-        Such a worker goes on with a later iteration, so workers take different numbers of steps in
-        the same time. They then tell the servers when they wait in a collective of their script
+        Such a worker continues with a later iteration, so workers take different numbers of steps
+        in the same time. They then tell the servers when they wait in a collective of their script
         (`Pause`), so that no worker waits for them. By default, True if `patience_s` is overridden.
         """
         return type(self).patience_s is not Policy.patience_s

@@ -155,10 +155,10 @@ class Shard:
         """Return the highest iteration that this worker has pushed; -1: none."""
         return self._view.progress(worker)
 
-    # -- going on after a failure -------------------------------------------------
+    # -- taking over after a failure ------------------------------------------------
 
     def state(self) -> ShardState:
-        """Return all that another shard needs to go on in place of this one.
+        """Return all that another shard needs to take the place of this one.
 
         To be called between two messages. Costs a copy of the optimizer's state and of the sums
         of unfinished iterations; with most optimizers the parameters are copied too.
@@ -179,7 +179,7 @@ class Shard:
         )
 
     def restore(self, state: ShardState, now: Time) -> None:
-        """Go on from a state; only before the first message. The state is not changed.
+        """Take over a state; only before the first message. The state is not changed.
 
         All workers begin again (`first_iteration`), those that had left too. A wait for
         more pushes begins anew. Raises ProtocolError if the state is not of a shard with

@@ -112,27 +112,27 @@ class BatchAhead:
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[tuple[int, int], Pair, repeatable.Generators] | None = None
+        self._ahead: tuple[tuple[int, int], Pair, repeatable.Generators] | None = None
 
     def prepare(self, key: tuple[int, int], read: Callable[[], Pair]) -> None:
         """Read the batch of a worker and iteration; no effect if reading raises.
 
         The batch is then read again when it is needed, and raises there.
         """
-        self._kept = None
+        self._ahead = None
         try:
             batch = read()
         except (Exception, SystemExit):
             return
-        self._kept = key, batch, repeatable.Generators.now()
+        self._ahead = key, batch, repeatable.Generators.now()
 
     def take(self, key: tuple[int, int]) -> Pair | None:
         """Return the batch of a worker and iteration, with the generators as after reading it.
 
         None if it was not read ahead.
         """
-        kept, self._kept = self._kept, None
-        if kept is None or kept[0] != key:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != key:
             return None
-        kept[2].restore()
-        return kept[1]
+        ahead[2].restore()
+        return ahead[1]

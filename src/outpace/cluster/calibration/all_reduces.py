@@ -1,8 +1,8 @@
 """The cost of a round of an all-reduce, from real runs without servers.
 
 An all-reduce is timed from its last arrival: from the time at which all workers had joined it until
-a worker goes on with the result, or, if the worker computes meanwhile, until the sum is there. What
-comes before is waiting, which follows from the strategy.
+a worker continues with the result, or, if the worker computes meanwhile, until the sum is there.
+What comes before is waiting, which follows from the strategy.
 
 A ring among N workers has 2(N−1) rounds of L + m/(N·B) seconds for m bytes. A run begins with a
 probe of several sizes, and its training most often has one. A line through the medians of all of

@@ -1,7 +1,7 @@
 """When a rank of a profiled run did nothing but wait for communication.
 
 A profiler records what a rank computes and when its collectives begin and end, but not when it
-waits. A rank that waits for a collective goes on when the collective ends. So the wait for a
+waits. A rank that waits for a collective continues when the collective ends. So the wait for a
 collective is the gap in the rank's computation in which the collective ends, from the begin of the
 gap, or of the collective if that is later, to the end of the collective. Other gaps are no waits:
 time in Python between two operations, a sleep, the loading of data, also while a collective is

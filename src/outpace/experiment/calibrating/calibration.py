@@ -19,9 +19,8 @@ from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluation
 from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
 from outpace.cluster.calibration.service import ServiceTimes
-from outpace.cluster.laws import ServiceLaw
+from outpace.cluster.laws import ServiceLaw, ServiceSize
 from outpace.cluster.network import NetworkLaw
-from outpace.cluster.service_size import ServiceSize
 from outpace.config.cluster_files import BUSY, CALIBRATED
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words

@@ -13,8 +13,7 @@ from outpace.cluster.calibration.factors import mean_and_error, server_factors
 from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.service import ServiceTimes, service_times
-from outpace.cluster.laws import Constant, ServiceLaw
-from outpace.cluster.service_size import ServiceSize
+from outpace.cluster.laws import Constant, ServiceLaw, ServiceSize
 from outpace.config.keys import SERVICE_TIMES
 from outpace.experiment.calibrating.runs import RunData
 from outpace.sync import POLICIES, Apply

@@ -84,7 +84,7 @@ def require_may_rejoin(rejoin: Rejoin, view: View) -> None:
 
 
 def require_fits(state: ShardState, view: View, block: ParameterBlock, version: int) -> None:
-    """Raise ProtocolError if a shard cannot go on from this state. version: of the parameters."""
+    """Raise ProtocolError if a shard cannot take over this state. version: of the parameters."""
     if view.clock or view.fastest >= 0 or version:
         raise ProtocolError(f"shard {view.shard} has begun and cannot take over a state")
     if len(state.watermarks) != view.workers:

@@ -249,7 +249,7 @@ class View:
                 self.slowest += 1
 
     def advance(self) -> list[int]:
-        """Go on to the next iteration; return the paused workers that it leaves out."""
+        """Begin the next iteration; return the paused workers that it leaves out."""
         self.reached -= self._at[self.clock]
         if self._closed:
             self._closed.pop(self.clock, None)
