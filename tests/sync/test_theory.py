@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +18,6 @@ probabilities = st.floats(0.001, 1.0)
 def test_ssp_is_the_formula():
     expected = 4 * 2.0 * 3.0 * math.sqrt(2 * (3 + 1) * 64 / 10_000)
     assert theory.ssp_regret(staleness=3, **SAME) == pytest.approx(expected, rel=1e-12)
-
-
-@given(stalenesses)
-def test_pssp_that_always_blocks_is_ssp(staleness):
-    always = theory.pssp_regret(staleness=staleness, block_probability=1.0, **SAME)
-    assert always == theory.ssp_regret(staleness=staleness, **SAME)
 
 
 @given(stalenesses, probabilities)
@@ -45,28 +38,6 @@ def test_dynamic_pssp_has_the_bound_of_the_least_it_blocks_with(staleness, alpha
 @pytest.mark.parametrize(("one_over_c", "staleness"), [(2, 4), (3, 5), (5, 7), (10, 12)])
 def test_the_pairs_of_figure_9(one_over_c, staleness):
     assert theory.equivalent_staleness(3, 1 / one_over_c) == pytest.approx(staleness, rel=1e-12)
-
-
-@pytest.mark.parametrize("probability", [0.1, 0.5, 1.0])
-def test_so_far_a_worker_gets_on_average_before_it_is_blocked(probability):
-    # Beyond s each pull is blocked with probability c, so the excess is geometric from 0.
-    tries = np.random.default_rng(0).geometric(probability, 100_000) - 1
-    excess = theory.equivalent_staleness(3, probability) - 3
-    error = math.sqrt(1 - probability) / probability / math.sqrt(len(tries))
-    assert tries.mean() == pytest.approx(excess, abs=4 * error)
-
-
-@given(stalenesses, st.integers(1, 1000), st.integers(1, 10**9))
-def test_four_times_the_updates_halve_the_bound_and_four_times_the_workers_double_it(
-    staleness, workers, updates
-):
-    def bound(workers, updates):
-        return theory.ssp_regret(
-            staleness=staleness, distance=1.0, lipschitz=1.0, workers=workers, updates=updates
-        )
-
-    assert bound(workers, 4 * updates) == pytest.approx(bound(workers, updates) / 2)
-    assert bound(4 * workers, updates) == pytest.approx(2 * bound(workers, updates))
 
 
 @pytest.mark.parametrize(
