@@ -104,6 +104,15 @@ def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, 
             assert torch.equal(state[number][name], value), (number, name)
 
 
+def test_a_state_of_another_length_is_refused():
+    steps = Adam().on(random(0))
+    steps(random(1), 1, None, 0.0, 1.0)
+    state = steps.state()[0]
+    for size in (SIZE - 1, SIZE + 1):
+        with pytest.raises(RuntimeError, match="split"):
+            steps.load({0: {**state, "exp_avg": torch.zeros(size)}})
+
+
 def test_readers_keep_what_they_have_read_and_can_have_memory_of_their_own():
     given = []
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -322,13 +321,9 @@ class TorchSteps:
             for name in [name for name in own if name.startswith(_WRITTEN)]:
                 group[name.removeprefix(_WRITTEN)] = own.pop(name)
             is_fused = bool(group.get("fused"))
-            ends = accumulate(variable.numel() for variable in variables)
-            for variable, end in zip(variables, ends, strict=True):
-                place = slice(end - variable.numel(), end)
-                known[variable] = {
-                    name: _part(value, place, variable.device, is_fused=is_fused)
-                    for name, value in own.items()
-                }
+            parts = {name: _parts(value, variables, is_fused) for name, value in own.items()}
+            for place, variable in enumerate(variables):
+                known[variable] = {name: each[place] for name, each in parts.items()}
 
 
 def _joined(parts: Sequence[State]) -> State:
@@ -341,15 +336,19 @@ def _joined(parts: Sequence[State]) -> State:
     }
 
 
-def _part(value: Any, place: slice, device: torch.device, *, is_fused: bool) -> Any:
-    """Return a copy of a value of a parameter's state for the elements in a place of it.
+def _parts(value: Any, variables: Sequence[torch.nn.Parameter], is_fused: bool) -> list[Any]:
+    """Return copies of a value of a parameter's state for the consecutive parts of the parameter.
 
-    is_fused: True if the count of steps must be on the device of the parameter, too.
+    Args:
+        is_fused: True if the count of steps must be on the device of the parameter, too.
     """
     if not isinstance(value, torch.Tensor):
-        return deepcopy(value)
-    part = (value[place] if value.ndim else value).clone()
-    return part.to(device) if value.ndim or is_fused else part
+        return [deepcopy(value) for _ in variables]
+    parts: Sequence[torch.Tensor] = [value] * len(variables)
+    if value.ndim and len(variables) > 1:
+        parts = torch.split(value, [variable.numel() for variable in variables])
+    device = variables[0].device if value.ndim or is_fused else value.device
+    return [part.clone().to(device) for part in parts]
 
 
 @contextmanager
