@@ -44,8 +44,17 @@ def test_a_process_that_a_signal_has_stopped_is_what_the_run_waits_for(tmp_path)
             server.kill()
 
 
-def waits(pids: dict[str, int]) -> list[str]:
-    """Return what is written in the first four seconds if no process sends a report."""
+def test_a_lost_worker_whose_place_another_process_takes_is_what_the_run_waits_for():
+    joined = dict.fromkeys(["server-1", "worker-0", "worker-1"], os.getpid())
+    assert waits(joined, "worker-1") == ["worker-1 to come back"] * 4
+    assert waits(joined, "worker-0", "worker-1") == ["worker-0, worker-1 to come back"] * 4
+
+
+def waits(pids: dict[str, int], *lost: str) -> list[str]:
+    """Return what is written in the first four seconds if no process sends a report.
+
+    lost: workers whose places other processes take.
+    """
     kernel, written = Kernel(), []
     names = [*pids]
     totals = {name: Totals() for name in names}
@@ -59,7 +68,9 @@ def waits(pids: dict[str, int]) -> list[str]:
         workers=names[1:],
         state=SimpleNamespace(
             joined=joined,
-            table=SimpleNamespace(role=lambda name: SimpleNamespace(has_finished=False)),
+            table=SimpleNamespace(
+                role=lambda name: SimpleNamespace(has_finished=False, is_coming_back=name in lost)
+            ),
             announced=Announcements(kernel),
             totals=whole,
             totals_of=totals,

@@ -24,7 +24,7 @@ class StatusOfRun:
     """Has the kernel of the coordinator write the status of its run.
 
     Args:
-        recovery: the counts of the run, which change while it goes on.
+        recovery: the counts of the run, which change while it is running.
         generations: of processes that were started again, by name; changes, too.
         nodes: returns the nodes of the processes by name, as far as they are known.
     """
@@ -76,10 +76,13 @@ class StatusOfRun:
         iterations, before = run.totals.iterations, run.not_computed
         found = []
         for name in names:
-            if run.table.role(name).has_finished:
+            role = run.table.role(name)
+            if role.has_finished:
                 state = "finished"
             elif not run.awaited([name]):
                 state = "lost"
+            elif role.is_coming_back:
+                state = "returning"
             elif run.announced.has_heard(name, TrainingDone):
                 state = "left"
             elif name not in run.joined:
@@ -113,7 +116,8 @@ def _quiet_s(name: str, coordinator: Coordinator) -> float | None:
 def _phase(coordinator: Coordinator, processes: Sequence[ProcessStatus]) -> Phase:
     if not coordinator.started:
         return "starting"
-    return "training" if any(_trains(each) for each in processes) else "ending"
+    is_training = any(_trains(each) or each.state == "returning" for each in processes)
+    return "training" if is_training else "ending"
 
 
 def _trains(process: ProcessStatus) -> bool:
