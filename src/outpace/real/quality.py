@@ -33,7 +33,7 @@ class Quality:
     Ends the run at its target accuracy.
 
     Args:
-        resume: where the run goes on; None: it begins.
+        resume: where the run is resumed; None: it begins.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Quality:
             self._evaluations.move_to(coordinator.clock)
 
     def goes_back(self, point: ResumePoint) -> None:
-        """The run goes on from this checkpoint: forget what was measured after it."""
+        """The run is resumed from this checkpoint: forget what was measured after it."""
         self._resume = point
         self.metrics.take_up(point.metrics())
 
@@ -162,6 +162,6 @@ class Quality:
 
     @property
     def _without_others(self) -> ResumePoint | None:
-        """The checkpoint from which the run goes on, if no later parameters are known."""
+        """The checkpoint from which the run is resumed, if no later parameters are known."""
         is_known = self._coordinator.snapshots.final is not None or self._evaluated is not None
         return None if is_known else self._resume

@@ -1,4 +1,4 @@
-"""Names slow servers of a real run, and slow links to them, while it goes on.
+"""Names slow servers of a real run, and slow links to them, while it is running.
 
 As `outpace.report.explaining.servers`, which compares the servers after a run, but row by row: a
 row is an iteration, also where workers do not wait for each other.

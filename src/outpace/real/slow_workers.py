@@ -1,4 +1,4 @@
-"""Names slow workers of a real run while it goes on, for the picture in the terminal."""
+"""Names slow workers of a real run while it is running, for the picture in the terminal."""
 
 from __future__ import annotations
 

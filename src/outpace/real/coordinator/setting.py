@@ -65,7 +65,7 @@ class Setting:
         warn: called with a line for each warning; None: `log`.
         timing: takes the times of messages and computations.
         saving: where checkpoints go; None: none are taken.
-        resume: where the run goes on; None: it begins.
+        resume: where the run is resumed; None: it begins.
         copies: True if servers and workers do not see the folder of the run: the parts of
             checkpoints are copied to this process, and back.
     """

@@ -86,7 +86,7 @@ class Launcher:
         """Stop all processes where they stand, until `resume`."""
 
     def resume(self) -> None:
-        """Let all processes go on after `suspend`."""
+        """Continue all processes after `suspend`."""
 
     def stop(self, *, at_once: bool = True) -> None:
         """End all processes. Unless `at_once`, they are given a second to end by themselves."""
