@@ -42,6 +42,7 @@ class ScriptModel:
 
     Attributes:
         dtype: of the flat parameters; it can hold all of them.
+        layers: number of real elements of each parameter.
 
     Raises:
         ConfigError: if the parameters cannot be exchanged.
@@ -74,7 +75,9 @@ class ScriptModel:
                     f"the parameter {name} is not finite before the first step: initialize the "
                     "model, or check the file it was loaded from"
                 )
-        self.dtype = reduce(torch.promote_types, (value.dtype for value in self._values()))
+        values = self._values()
+        self.dtype = reduce(torch.promote_types, (value.dtype for value in values))
+        self.layers = [value.numel() for value in values]
         self._sizes = [p.numel() for p in self.parameters]
         devices = {p.device for p in self.parameters}
         self._gpus = [device for device in devices if device.type == "cuda"]
@@ -127,11 +130,6 @@ class ScriptModel:
                     "not be trained: leave its requires_grad True until then, and set it to False "
                     "afterwards for as long as the parameter is to be frozen"
                 )
-
-    @property
-    def layers(self) -> list[int]:
-        """See `Trainer`."""
-        return [value.numel() for value in self._values()]
 
     @property
     def layout(self) -> str:

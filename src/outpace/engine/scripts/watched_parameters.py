@@ -167,11 +167,11 @@ class WatchedParameters:
             raise ConfigError(self._lost(changed, iteration))
         if not self._has_told:
             self._has_told = True
-            self._tell_of_kept(f"the script changed {self._named(changed)} between two steps")
+            self._warn_of_own(f"the script changed {self._named(changed)} between two steps")
         return True
 
-    def _tell_of_kept(self, change: str) -> None:
-        """Say what a change that is kept does not do."""
+    def _warn_of_own(self, change: str) -> None:
+        """Warn of what a change of the worker's own parameters does not do."""
         if self._is_outer:
             HERE.tell(
                 f"{change}: with {self._kind} that is a part of the worker's own steps, so a limit "

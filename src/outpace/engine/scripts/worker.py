@@ -72,6 +72,9 @@ class Driver(Protocol):
     def end(self, error: Exception | None) -> None:
         """Take the end of the script, which has left the run unless there is an error."""
 
+    def close(self) -> None:
+        """Close the connection to the run, whose process may be about to end."""
+
 
 class FollowedDriver(Driver, Protocol):
     """The driver of a script whose own collectives and optimizer do the training."""
@@ -156,6 +159,9 @@ class ScriptWorker:
                 pass
             except Exception as raised:
                 failure = raised
+            except BaseException:  # such as KeyboardInterrupt
+                self.driver.close()
+                raise
         self.driver.end(error or failure)
         if failure is not None:
             raise failure

@@ -202,6 +202,9 @@ class WorkerDriver:
         finally:
             process.close()
 
+    def close(self) -> None:
+        self.process.close()
+
 
 class OwnCollectives(Observer):
     """Notes what a script's own collectives, such as barriers and sums of metrics, take a worker.

@@ -154,6 +154,9 @@ class PipedDriver:
     def end(self, error: Exception | None) -> None:
         """Do nothing: `run_script` reports the end of the script."""
 
+    def close(self) -> None:
+        """Do nothing: the pipe ends with the process."""
+
 
 class Stopwatch:
     """Measures how long the script computes a gradient, for the law `measured`.
