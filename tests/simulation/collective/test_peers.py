@@ -274,18 +274,6 @@ def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile
     assert run.now == 75 * MS
 
 
-@pytest.mark.parametrize("tie_seed", range(5))
-@pytest.mark.parametrize(
-    "sync", [Ssgd(), LocalSgd(every=3), Hpsgd(), HPSGD["delayed"], plain_diloco(every=2)]
-)
-def test_the_order_of_what_happens_at_once_does_not_matter(sync, tie_seed):
-    table = [[0.01] * 9, [0.02] * 9, [0.03] * 9]
-    alone, shuffled = (Run(sync, table, tie_seed=seed) for seed in (None, tie_seed))
-    assert torch.equal(alone.parameters, shuffled.parameters)
-    assert alone.read == shuffled.read
-    assert alone.now == shuffled.now
-
-
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 @pytest.mark.parametrize(
     "sync", [Ssgd(), LocalSgd(every=2), plain_diloco(every=2), *HPSGD.values()]
