@@ -27,7 +27,6 @@ from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_in, head_of
 from outpace.real.net.messages import (
     Fetch,
-    Plan,
     Snapshot,
     TrainingDone,
 )
@@ -100,7 +99,7 @@ class PeerWorker(AveragingWorker):
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
-        await self._connect(plan, backend, parameters)
+        await self._connect(backend, parameters)
         if plan.share and isinstance(parameters, torch.Tensor):
             await self.reductions.share(parameters)
             models.start_from(parameters)
@@ -121,9 +120,7 @@ class PeerWorker(AveragingWorker):
             self.coordinator.send(TrainingDone())
             await Future[None](self.kernel, "the end of the run")
 
-    async def _connect(
-        self, plan: Plan, backend: Backend, parameters: torch.Tensor | Phantom
-    ) -> None:
+    async def _connect(self, backend: Backend, parameters: torch.Tensor | Phantom) -> None:
         """Connect all workers for all-reduces."""
         strategy, models = self.strategy, self.models
         rounds, tail, elements = strategy.wire == "bf16", models.tail, self._head.elements
@@ -134,7 +131,7 @@ class PeerWorker(AveragingWorker):
             self._device = parameters.device
         elif rounds:
             elements, tail = elements // 2, 0
-        least_bytes = self._head.elements * wire.itemsize
+        least_bytes = elements * wire.itemsize
         self._settings = GroupSettings(
             GroupStore(self._store, min(strategy.timeout_s, _LONGEST_S)),
             self._address,
