@@ -303,7 +303,7 @@ class FuzzedCoordinator:
             parts.reports.take(name, _joining(name))
         parts.reports.make_plan(experiment, {})
         assert parts.checkpoints is not None
-        parts.checkpoints.prepare(first=True)
+        parts.checkpoints.save_start()
         parts.run.members.take(TrainingBegan(), 0)
         parts.architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)

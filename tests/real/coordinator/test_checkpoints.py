@@ -47,7 +47,7 @@ class Run(SavedProcesses):
 
     def begin(self, clock=0):
         """Begin the run, with a checkpoint at clock 0; None: of each server at once."""
-        self.checkpoints.prepare(first=True)
+        self.checkpoints.save_start()
         assert self.clocks() == (1, clock)
         self.checkpoints.start()
         for server in (0, 1):

@@ -30,7 +30,7 @@ class Run(SavedProcesses):
         data = {"workers": 3, "sync": {"kind": sync}, "checkpoint": checkpoint or {"every_s": 5}}
         super().__init__(folder, data, elements=3)
         self.waiting, self.is_idle = [], True
-        self.checkpoints.prepare(first=True)
+        self.checkpoints.save_start()
         assert [order.clock for _, order in self.orders()] == [0, 0, 0]
         self.checkpoints.start()
         for worker in range(3):

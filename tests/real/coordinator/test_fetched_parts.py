@@ -71,7 +71,6 @@ class Run(SavedProcesses):
 def run(tmp_path):
     """A run that takes its first checkpoint when its training has begun."""
     found = Run(tmp_path)
-    found.checkpoints.prepare(first=False)
     found.checkpoints.start()
     found.checkpoints.save_now()
     assert [message for _, message in found.told] == [TakeCheckpoint(1, None, "")] * 2

@@ -36,7 +36,7 @@ class ScriptRun(Run):
 
     def begin(self):
         """Begin the run, with a checkpoint at clock 0."""
-        self.checkpoints.prepare(first=True)
+        self.checkpoints.save_start()
         self.orders()
         self.checkpoints.start()
         for server in (0, 1):
@@ -151,7 +151,7 @@ def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(
     After a resume the gradients in between would be neither applied nor counted as lost.
     """
     run = ScriptRun(tmp_path, sync)
-    run.checkpoints.prepare(first=True)
+    run.checkpoints.save_start()
     assert run.orders_to("worker") == [run.take(1, 0)] * 2
     assert [order.number for order in run.orders_to("server")] == [1, 1]
 
@@ -218,7 +218,7 @@ def test_a_script_that_is_stopped_at_the_limit_has_not_ended(run):
 
 
 def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(run):
-    run.checkpoints.prepare(first=True)
+    run.checkpoints.save_start()
     for worker in (0, 1):
         run.kept(worker, 1)
     run.checkpoints.left("worker-1", ended=True)
@@ -287,7 +287,6 @@ def test_a_worker_saves_only_the_file_of_its_own_script(run):
 def elsewhere(tmp_path):
     """A run whose scripts have been asked for their states, and have taken them."""
     run = ScriptRun(tmp_path, "asp", "-")
-    run.checkpoints.prepare(first=False)
     run.checkpoints.start()
     run.checkpoints.save_now()
     assert run.orders() == [(f"worker-{n}", TakeCheckpoint(1, None)) for n in (0, 1)]

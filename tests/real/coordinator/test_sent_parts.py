@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.support.blocks_on_the_wire import apart
+from tests.support.blocks_on_the_wire import announced, apart
 from tests.support.saved_processes import SavedProcesses
 
 from outpace.real.background import do_now
@@ -15,6 +15,7 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
     FilePiece,
+    ScriptState,
 )
 from outpace.real.node.saving.saver import PartFiles
 from outpace.record.checkpoints import Part
@@ -31,7 +32,7 @@ class Run(SavedProcesses):
     def __init__(self, folder) -> None:
         data = {"task": {"kind": "script", "path": "-"}, "sync": {"kind": "psgd"}}
         super().__init__(folder, data, elements=3)
-        self.checkpoints.prepare(first=True)
+        self.checkpoints.save_start()
 
     def save(self, worker, number, iteration, value, at_start=False):
         """A worker sends its part."""
@@ -166,3 +167,10 @@ def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
     run.held["worker-0"] = files.contents
     run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0-model.safetensors")]
+
+
+def test_workers_without_servers_send_nothing_between_checkpoints(run):
+    state = ScriptState(torch.zeros(1, dtype=torch.uint8))
+    assert run.checkpoints.expected("worker-0", announced(state)) is None
+    run.hear("worker-0", state)
+    assert [name for name, _ in run.refused] == ["worker-0"]

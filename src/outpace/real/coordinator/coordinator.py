@@ -132,8 +132,8 @@ class Coordinator:
 
     async def _conduct(self) -> None:
         await self._parts.preparation.run()
-        if self.checkpoints is not None:
-            self.checkpoints.prepare(first=self._resume is None)
+        if self.checkpoints is not None and self._resume is None:
+            self.checkpoints.save_start()
         self.kernel.catch_up()
         begin = self._begin_time()
         orders = self.state.members.take(TrainingBegan(), begin)

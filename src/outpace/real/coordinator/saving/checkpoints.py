@@ -66,7 +66,7 @@ class Checkpoints:
     Args:
         content: what its processes save.
         beside: does what takes long beside the run.
-        kept: is told what scripts keep; None: no process takes the place of another one.
+        kept: is told what scripts keep, for processes that take the place of others.
 
     Attributes:
         unrepeatable: workers whose scripts begin anew when the run is resumed.
@@ -77,7 +77,7 @@ class Checkpoints:
         run: RunState,
         content: Content,
         beside: Beside,
-        kept: KeptScripts | None = None,
+        kept: KeptScripts,
     ) -> None:
         saving = run.setting.saving
         assert run.experiment.checkpoint is not None
@@ -94,13 +94,12 @@ class Checkpoints:
 
     # -- when --------------------------------------------------------------------
 
-    def prepare(self, *, first: bool) -> None:
-        """Prepare for the order to start, which must follow at once.
+    def save_start(self) -> None:
+        """Save the processes as they begin, before the order to start, which must follow at once.
 
-        first: save the processes as they begin, so that there is always a checkpoint.
+        So a run that begins always has a checkpoint.
         """
-        if first:
-            self._begin(0, at_start=True)
+        self._begin(at_start=True)
 
     def start(self) -> None:
         """The time of the run has begun."""
@@ -197,7 +196,9 @@ class Checkpoints:
         return None
 
     def _keeps_script(self, name: str) -> bool:
-        return name in self._run.numbers and name in self._content.parts
+        """True if the worker of this name, in a run with servers, has a script that is saved."""
+        is_worker = bool(self._run.servers) and name in self._run.numbers
+        return is_worker and name in self._content.parts
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
@@ -219,9 +220,8 @@ class Checkpoints:
     def _take_script(self, name: str, message: ScriptState) -> None:
         if not self._keeps_script(name):
             raise ProtocolError("only the workers of scripts send what scripts keep")
-        if self._kept is not None:
-            state = whole_tensor(message.block)
-            self._kept.sent(self._run.numbers[name], state, message.done)
+        state = whole_tensor(message.block)
+        self._kept.sent(self._run.numbers[name], state, message.done)
 
     def _take(self, name: str, message: Answer) -> None:
         present = self._open
@@ -290,8 +290,7 @@ class Checkpoints:
                 self.unrepeatable.add(worker)
             else:
                 self.unrepeatable.discard(worker)
-                if self._kept is not None:
-                    self._kept.saved(worker, saved.iteration)
+                self._kept.saved(worker, saved.iteration)
         self._watch(present)
         self._follow(orders)
 
