@@ -18,7 +18,7 @@ from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.of_worker import Changes, WorkerSaver
+from outpace.real.node.saving.worker_saver import Changes, WorkerSaver
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.checkpoint.state import ShardState

@@ -26,7 +26,7 @@ from outpace.real.net.messages import Initialize, ModelBuffers, Plan, Snapshot
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.timing import Recorded
 from outpace.record.timing import COMPUTE, PROBE, STOPPED, UNTIMED, Sampling
 from outpace.record.trace import NONE

@@ -1,4 +1,4 @@
-"""What is saved of a run without servers: the models (`real.node.saving.of_worker`).
+"""What is saved of a run without servers: the models (`real.node.saving.worker_saver`).
 
 Where workers average by all-reduces, all save at the same number of results. One of them saves the
 model that all have, and each what it has beside it. With models that differ
@@ -22,7 +22,7 @@ from outpace.errors import OutpaceError, ProtocolError
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.open_checkpoint import Mean, OpenCheckpoint, workers_in
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
-from outpace.real.node.saving.of_worker import COMMON
+from outpace.real.node.saving.worker_saver import COMMON
 from outpace.record.checkpoints import ShardRecord, Taken, write_shard
 from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
 from outpace.record.totals import Totals

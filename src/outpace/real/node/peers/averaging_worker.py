@@ -11,7 +11,7 @@ from abc import abstractmethod
 from outpace.config.experiment import Experiment
 from outpace.real.net.messages import Plan, TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.versions import AwaitedVersions
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.sync.checkpoint.workers import Restored

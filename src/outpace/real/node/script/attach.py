@@ -28,7 +28,7 @@ from outpace.optim.torch_optimizers import State
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.of_worker import WorkerSaver
+from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.script.driver import WorkerDriver
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient

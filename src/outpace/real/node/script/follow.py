@@ -26,7 +26,7 @@ from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.saving.of_worker import Changes, WorkerSaver
+from outpace.real.node.saving.worker_saver import Changes, WorkerSaver
 from outpace.real.node.script.driver import OwnCollectives, WorkerDriver
 from outpace.real.node.script.parameters import load_own
 from outpace.real.node.script.saving import ScriptPart

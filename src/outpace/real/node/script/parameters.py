@@ -12,7 +12,7 @@ from outpace.blocks.block import Pieces, Value, parts
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.trailer import Trailer
-from outpace.real.node.saving.of_worker import Changes
+from outpace.real.node.saving.worker_saver import Changes
 from outpace.sync.checkpoint.state import ShardState
 
 

@@ -33,7 +33,7 @@ from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.of_worker import Changes
+from outpace.real.node.saving.worker_saver import Changes
 from outpace.real.node.script.parameters import InPlace, WithBuffers, load_own
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.sync.checkpoint.state import ShardState
