@@ -16,7 +16,7 @@ from outpace.experiment.running import simulate
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of
-from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import Workload
 
 FASHION = {"kind": "fashion-mnist-cnn"}  # 421,642 parameters, 11 ms per gradient

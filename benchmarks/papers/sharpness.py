@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import Task
 from outpace.tasks.supervised import SupervisedWorkload
 

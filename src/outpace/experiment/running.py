@@ -43,8 +43,8 @@ from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
-from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
 
 

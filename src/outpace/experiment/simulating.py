@@ -12,6 +12,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
+from outpace.engine.status import StatusFile
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.point import Resumption, keeper_of
 from outpace.experiment.sinks import sink_for
@@ -23,11 +24,10 @@ from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of, simulation_of_script
 from outpace.simulation.measured import times_of_task, with_measured_times
 from outpace.simulation.network.links import MessageLog
-from outpace.simulation.status import StatusOfSimulation
-from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress, VirtualRun
 from outpace.support.notices import warn
 from outpace.support.regular_files import inside
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script, Timing
 
@@ -83,7 +83,7 @@ def recorded_run(
 
     is_kept = experiment.checkpoint is not None or experiment.faults is not None
     events = EventLog(out / LOG if out is not None and is_kept else None, warn)
-    status = None if out is None else StatusOfSimulation(out, experiment, events)
+    status = None if out is None else StatusFile(out, "simulate", experiment, events)
 
     def warn_of(warning: str) -> None:
         warnings.append(warning)

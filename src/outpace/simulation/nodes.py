@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from outpace.blocks.block import Block
+from outpace.blocks.gathering import shares_until_ready
 from outpace.errors import ProtocolError
 from outpace.predict.interface import Wait
-from outpace.simulation.in_parts import Parts
 from outpace.simulation.life import Send
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
@@ -75,7 +75,6 @@ class WorkerNode(VirtualNode):
 
     Args:
         first: the iteration to begin with in the middle of a run; None: the run has just begun.
-        parts: when the part of each server is complete, with `overlap`.
     """
 
     def __init__(
@@ -84,11 +83,10 @@ class WorkerNode(VirtualNode):
         worker: int,
         servers: Sequence[str],
         first: int | None,
-        parts: Parts,
     ) -> None:
         super().__init__(run, worker_name(worker))
         process = self._process
-        self._run, self._spend, self._parts = run, process.spend, parts
+        self._run, self._spend = run, process.spend
         self.worker, self.servers, self.first_iteration = worker, servers, first
         self.computation = computation = run.body.computation(run, worker, process)
         self.execute, self.must_stop = computation.execute, computation.must_stop
@@ -97,18 +95,29 @@ class WorkerNode(VirtualNode):
         self.recv_nowait = self.mailbox.get_nowait
         self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
         self.recv_several = process.receiving(self.mailbox.get_several)
-        seed = run.experiment.seed
-        self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
+        experiment = run.experiment
+        shares = shares_until_ready(run.slices, experiment.forward_share)
+        # When the part of each server is complete, in the order in which backward makes them.
+        self._parts = sorted((share, server) for server, share in enumerate(shares))
+        self._coins = RandomStream(
+            experiment.seed, "coin", worker, lambda source, n: source.random(n)
+        )
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
-        computation, parts = self.computation, self._parts
-        duration = await computation.begin(parameters, iteration, parts.first_share)
-        if first := parts.first_after(duration):
-            await self._spend(first)
-        gradient = await computation.gradient()
-        await parts.send(gradient, duration, self._spend, send, first)
+        computation = self.computation
+        duration = await computation.begin(parameters, iteration, self._parts[0][0])
+        spent: Time = 0
+        gradient: Sequence[Block | None] | None = None
+        for share, server in self._parts:
+            left = round(share * duration) - spent
+            if left > 0:
+                await self._spend(left)
+                spent += left
+            if gradient is None:
+                gradient = await computation.gradient()
+            send(server, gradient[server])
         computation.has_computed()
 
     def prepare(self, iteration: int) -> None:

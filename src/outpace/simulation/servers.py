@@ -25,7 +25,6 @@ from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.cutting_off import CutOffs
 from outpace.simulation.faults.held_rows import Kept
-from outpace.simulation.in_parts import Parts
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
@@ -66,7 +65,6 @@ class Servers(Exchange[ServerSaving]):
         self._sizes = [block.nbytes for block in initial]
         wire = experiment.policies.strategy.wire
         self._message_bytes = [bytes_on_the_wire(block, wire) for block in initial]
-        self._parts = Parts(run.slices, experiment.forward_share)
         self._workers: dict[int, WorkerNode] = {}  # by worker: the context of its program
         self._tells_pauses = leaves_behind(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
@@ -149,7 +147,7 @@ class Servers(Exchange[ServerSaving]):
 
     def start_worker(self, worker: int, first: int | None) -> None:
         """Start the program of a worker. first: as in `WorkerNode`."""
-        node = WorkerNode(self._run, worker, self._servers, first, self._parts)
+        node = WorkerNode(self._run, worker, self._servers, first)
         self._workers[worker] = node
         train = worker_program(self._experiment)
         program = self._train(train, node) if self._run.body.may_leave else train(node)

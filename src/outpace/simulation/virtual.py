@@ -6,10 +6,13 @@ What it does in between is up to its parts: a body (`computing`), an exchange, a
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
+import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -21,6 +24,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
@@ -28,6 +32,7 @@ from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
+from outpace.record.status import EVERY_S
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.checkpoints import Saving
@@ -36,9 +41,6 @@ from outpace.simulation.executors.job import Job
 from outpace.simulation.life import Life
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
-from outpace.simulation.periods import Periods
-from outpace.simulation.status import StatusOfSimulation
-from outpace.simulation.surroundings import rare_garbage_collection
 from outpace.support import notices
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
@@ -98,6 +100,26 @@ class Exchange(ABC, Generic[SavingT]):
         """Write what was left undone to the trace. Idempotent."""
 
 
+@dataclass(slots=True)
+class _Periodic:
+    """An action at intervals of virtual time, such as an evaluation or a checkpoint."""
+
+    act: Callable[[], None]
+    period: Time
+    due: Time
+
+
+@contextlib.contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 class VirtualRun:
     """A run that can be driven once: a body, an exchange and a life. Implements `Engine`.
 
@@ -111,7 +133,7 @@ class VirtualRun:
         control: The user's function that changes policies during the run.
         resume: Where the run goes on.
         keeper: Where checkpoints are kept; None: in memory alone, if anywhere.
-        status: Is shown the run whenever `progress` is called.
+        status: Is written about once a second of real time; None: the run has no folder.
         warn: Takes warnings about the training.
 
     Attributes:
@@ -144,7 +166,7 @@ class VirtualRun:
         control: ControlFunction | None = None,
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
-        status: StatusOfSimulation | None = None,
+        status: StatusFile | None = None,
         warn: Callable[[str], None] = notices.warn,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
@@ -154,6 +176,7 @@ class VirtualRun:
         self._workload, self._keeper = workload, keeper
         self._trace, self.rows = trace, rows
         self._progress, self._status, self.warn = progress, status, warn
+        self._status_due_s = time.monotonic() + EVERY_S  # a shorter run writes none
         self._user_control = control
         require_accuracy(workload, experiment.accuracies)
         self.slices = experiment.slices(workload.layers)
@@ -173,10 +196,10 @@ class VirtualRun:
         self._evaluated_at: object = None  # changes of the exchange at the last evaluation
         self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
         self.run_time = _run_time_of(experiment)
-        self._periods = Periods(self.kernel)
+        self._periodic: list[_Periodic] = []
         evaluated = self._take_up_from(resume) if resume is not None else 0
         if (period_s := experiment.evaluate.every_s) is not None:
-            self._periods.add(self._evaluate, nanoseconds(period_s), evaluated)
+            self._call_every(period_s, self._evaluate, evaluated)
 
     def _take_up_from(self, point: ResumePoint) -> Time:
         """Go on with the sums and metrics of a checkpoint; return the last evaluation's time.
@@ -216,11 +239,34 @@ class VirtualRun:
         if settings is not None and (self._keeper is not None or life.keeps_in_memory):
             saving = new_saving(self, exchange, self._workload, self._keeper, settings)
             if settings.every_s is not None:
-                self._periods.add(saving.now, nanoseconds(settings.every_s), self.kernel.now)
+                self._call_every(settings.every_s, saving.now, self.kernel.now)
         self.saving = saving
         exchange.start(saving)
         life.begin()
-        self._periods.spawn()
+        if self._periodic:
+            self.kernel.spawn(self._act_periodically(), "intervals", daemon=True)
+
+    def _call_every(self, period_s: float, act: Callable[[], None], after: Time) -> None:
+        """Call `act` at the first multiple of the period after this time (ns), and so on.
+
+        Not before the present time, where the run is resumed from a checkpoint.
+        """
+        period = nanoseconds(period_s)
+        due = max((after // period + 1) * period, self.kernel.now)
+        self._periodic.append(_Periodic(act, period, due))
+
+    async def _act_periodically(self) -> None:
+        """Call what is due, in one walker, so that no two of them hide a deadlock."""
+        kernel = self.kernel
+        while True:
+            due = min(each.due for each in self._periodic)
+            await kernel.sleep(seconds(due - kernel.now))
+            if kernel.nothing_due:
+                return  # a deadlock, which this walker must not hide
+            for each in self._periodic:
+                if each.due <= kernel.now:
+                    each.act()
+                    each.due += each.period
 
     # -- the engine ----------------------------------------------------------------
 
@@ -304,7 +350,7 @@ class VirtualRun:
         if self.saving is not None:
             self.saving.begin()
         try:
-            with rare_garbage_collection():
+            with _rare_garbage_collection():
                 self.kernel.run(until)
         except WalkerError as error:
             if isinstance(error.error, OutpaceError):
@@ -376,8 +422,11 @@ class VirtualRun:
             return
         if self._progress is not None:
             self._progress(self.share())
-        if self._status is not None:
-            self._status.look(self)
+        if self._status is not None and (now_s := time.monotonic()) >= self._status_due_s:
+            self._status_due_s = now_s + EVERY_S
+            self._status.write(
+                "training", seconds(self.kernel.now), self.totals, self.life.recovery()
+            )
 
     def share(self) -> float:
         """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""

@@ -91,3 +91,15 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def one_thread_own_randomness() -> Iterator[None]:
+    """Compute with one torch thread and float32, and restore the user's settings afterwards.
+
+    One thread, because the rounding of sums over several threads depends on their number. The
+    states of the global random generators are restored, too.
+    """
+    with left_as_they_were(), one_thread():
+        torch.set_default_dtype(torch.float32)
+        yield

@@ -26,7 +26,7 @@ from outpace.simulation.composition import simulation_of
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import GradientJob
-from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import PythonTask
 
 TASKS = SUPPORT / "tasks_for_executors.py"

@@ -21,7 +21,7 @@ from outpace.config.reading import experiment_from
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of
-from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import Evaluation
 
 LEASE_S = 0.5

@@ -26,8 +26,8 @@ from outpace.experiment.sweeping.space import Dimension, applied, combinations, 
 from outpace.experiment.sweeping.study import Study, quiet
 from outpace.experiment.trials.where import On, on_of, runs_on
 from outpace.record import folder as files
-from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.support.notices import warn
+from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask, Script
 
 _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for

@@ -12,9 +12,9 @@ from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.simulating import recorded_run
 from outpace.experiment.tracking import Tracking
-from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import warnings_to
+from outpace.support.repeatable import one_thread_own_randomness
 
 Status: TypeAlias = Literal["complete", "stopped", "failed"]
 _OF_POINT = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
