@@ -221,7 +221,7 @@ def test_a_folder_that_is_not_of_one_run_is_refused(tmp_path, capsys):
 
 
 def test_a_simulation_writes_its_status(tmp_path, monkeypatch):
-    monkeypatch.setattr("outpace.simulation.status.EVERY_S", 0.0)
+    monkeypatch.setattr("outpace.simulation.virtual.EVERY_S", 0.0)
     found = []
     outpace.simulate(
         {**CONFIG, "stop": {"iterations": 64}},

@@ -30,14 +30,13 @@ from outpace.simulation.measured import with_measured_times
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_parameters import PeerModels, TaskBlocks
 from outpace.simulation.peers import Peers, routes_of
-from outpace.simulation.scripts.body import ScriptBody, ScriptModels
+from outpace.simulation.scripts.blocks import ScriptBlocks
+from outpace.simulation.scripts.body import ScriptBody
 from outpace.simulation.scripts.collectives.run import Followed
+from outpace.simulation.scripts.host import ScriptModels
 from outpace.simulation.scripts.measuring import times_of_script
-from outpace.simulation.scripts.server_blocks import ServerBlocks
-from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
-from outpace.simulation.scripts.without_servers.models import ScriptPeerModels
-from outpace.simulation.scripts.workers import ScriptWorkers
-from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.scripts.models import PeerScriptModels, ServerModels
+from outpace.simulation.scripts.workers import ScriptWorkers, ScriptWorkload
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.servers import Servers
 from outpace.simulation.virtual import VirtualRun
@@ -129,7 +128,7 @@ class _Composition:
         """Compose the run of a script, which has attached, or trains with its own collectives."""
         run, optimizer, strategy = self.run, self._optimizer, self.run.experiment.peers
         if strategy is None:
-            servers = ServerBlocks(run, workload)
+            servers = ServerModels(run, workload)
             self._with_servers(ScriptBody(run, workload, servers), servers.new)
         elif workload.first.is_followed:
             require_followable(run.experiment)
@@ -139,7 +138,7 @@ class _Composition:
         else:
             blocks = ScriptBlocks(run, workload, strategy, optimizer)
             models = PeerModels(run, strategy, blocks)
-            asked = ScriptPeerModels(models, blocks, workload.workers.processes)
+            asked = PeerScriptModels(models, blocks, workload.workers.processes)
             self._with_peers(ScriptBody(run, workload, asked), models)
 
     @property

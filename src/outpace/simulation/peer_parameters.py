@@ -31,7 +31,7 @@ from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.without_servers.common import CommonModels
+    from outpace.simulation.scripts.common_models import CommonModels
     from outpace.simulation.virtual import VirtualRun
 
 

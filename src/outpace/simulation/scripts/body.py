@@ -8,13 +8,11 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block, StepSettings, Value
+from outpace.blocks.block import Block, StepSettings
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.sameness import SameGradients
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
 from outpace.record.curves import reaches
 from outpace.record.trace import NONE
@@ -23,11 +21,11 @@ from outpace.simulation.computing import Body, Computation, WorkerLeft
 from outpace.simulation.life import Process, Send
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.host import Host, ScriptModels
 from outpace.simulation.scripts.messages import Gradient, Joined, Stepped
-from outpace.simulation.scripts.process import LIMIT_REACHED, Host, ScriptProcess
+from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
 from outpace.simulation.scripts.shared_memory import CallMemory
-from outpace.simulation.scripts.step import Step
-from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
@@ -36,37 +34,6 @@ from outpace.sync import AllReduce
 from outpace.sync.messages import Message, Push, worker_name
 
 _MOST_FILES: Final = 100  # in the summary
-
-
-class ScriptModels:
-    """What scripts train, where the exchange of the run keeps it.
-
-    These do nothing: scripts that train with their own collectives keep their models themselves.
-    """
-
-    def gradient(self, worker: int, step: Step) -> Sequence[Block | None]:
-        """Return the gradient of a step in blocks; None in place of each if there is none."""
-        raise NotImplementedError
-
-    def note_step(self, worker: int, step: Stepped) -> None:
-        """Take what the end of a step says beside its gradient."""
-
-    def buffers(self, worker: int) -> torch.Tensor | None:
-        """Return the averaged model buffers of a worker's own model; None: it has none."""
-        return None
-
-    def put_buffers(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Put averaged model buffers into the state of worker 0's model."""
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """See `Host`."""
-        raise NotImplementedError  # the script's own optimizer has it
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """See `Host`."""
-
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        """See `Host`."""
 
 
 class ScriptBody(Body, Host):
@@ -92,7 +59,7 @@ class ScriptBody(Body, Host):
         route: Route | None = None,
         all_reduce: AllReduce = "ring",
     ) -> None:
-        self._run, self._workload, self._models = run, workload, models
+        self._run, self._workload, self.models = run, workload, models
         self._kernel, self._recorder = run.kernel, run.recorder
         experiment = run.experiment
         self._reached_target = False
@@ -125,7 +92,7 @@ class ScriptBody(Body, Host):
         self._workload.workers.begin(self._workload.slices)
 
     def computation(self, run: VirtualRun, worker: int, process: Process) -> ScriptComputation:
-        return ScriptComputation(self, self._models, run, worker, process)
+        return ScriptComputation(self, run, worker, process)
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -135,7 +102,7 @@ class ScriptBody(Body, Host):
         if not why and run.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
         for process in self.processes:
-            process.begin_end(run.parameters(), why, self._models.buffers(process.worker))
+            process.begin_end(run.parameters(), why, self.models.buffers(process.worker))
         for process in self.processes:
             process.await_end()
         self._workload.workers.take_output()
@@ -146,7 +113,7 @@ class ScriptBody(Body, Host):
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         found = self._workload.state_dict(parameters)
-        self._models.put_buffers(found)
+        self.models.put_buffers(found)
         return found
 
     def used_by_script(self) -> dict[str, Any]:
@@ -188,7 +155,7 @@ class ScriptBody(Body, Host):
                 f"a gradient of {worker_name(worker)} is not finite: it is not pushed (iteration "
                 f"{self._run.totals.iterations.get(worker, 1) - 1}), nor are later ones like it"
             )
-        self._models.note_step(worker, step)
+        self.models.note_step(worker, step)
 
     def left(self, worker: int, *, is_over: bool = False) -> None:
         """Note that a worker has left the run; end its script if it still trains."""
@@ -233,16 +200,7 @@ class ScriptBody(Body, Host):
         self.processes[worker].waited += self._kernel.now - since
         return part
 
-    # -- what scripts ask for --------------------------------------------------------------
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        return self._models.optimizer_state(worker)
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        self._models.load_optimizer_state(worker, state)
-
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        self._models.parameters_set(worker, given, now)
+    # -- what scripts say --------------------------------------------------------------------
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         assert self._run.saving is not None
@@ -282,13 +240,12 @@ class ScriptComputation(Computation):
     def __init__(
         self,
         body: ScriptBody,
-        models: ScriptModels,
         run: VirtualRun,
         worker: int,
         process: Process,
     ) -> None:
         super().__init__(run, worker, process)
-        self._body, self._models, self._script = body, models, body.processes[worker]
+        self._body, self._script = body, body.processes[worker]
         self._evaluated: Time = 0  # duration of the evaluation before the present iteration
         self._rest: Time = 0  # of the computation, after the share that `begin` was asked for
         self._step: Stepped
@@ -338,9 +295,8 @@ class ScriptComputation(Computation):
             if self._rest:
                 await self._process.spend(self._rest)
             raise WorkerLeft
-        self._step = step.what
-        self._settings = StepSettings(step.what.settings, step.what.unused)
-        return self._models.gradient(self.worker, step)
+        self._step, self._settings = step, StepSettings(step.settings, step.unused)
+        return self._body.models.gradient(self.worker, step, self._script.gradient())
 
     def has_computed(self) -> None:
         super().has_computed()

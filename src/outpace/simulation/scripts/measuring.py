@@ -92,8 +92,7 @@ async def _next_step(
     if not is_followed:
         if await process.go(values, iteration) is None:
             return None
-        step = await process.finish_step()
-        return None if step is None else step.what
+        return await process.finish_step()
     while not isinstance(message := await process.next_of_step(), Stepped | Left):
         pass
     return message if isinstance(message, Stepped) else None

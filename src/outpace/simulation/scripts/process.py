@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Value, parts, value_of
+from outpace.blocks.block import Block, parts, value_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.scripts.requirements import with_name
 from outpace.errors import RunError
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.child.main import run_script
-from outpace.simulation.scripts.child_process import ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
+from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import (
     Attached,
     Awaits,
@@ -43,55 +41,22 @@ from outpace.simulation.scripts.messages import (
     Stepped,
     Taken,
     TakeStep,
+    ToScript,
     WantOutcome,
     WantState,
     Warns,
     Wrote,
+    receive,
+    send,
 )
-from outpace.simulation.scripts.shared_memory import CallMemory, Slots, fill
-from outpace.simulation.scripts.step import Step, StepGradient
+from outpace.simulation.scripts.shared_memory import CallMemory, Slots, StepGradient, fill
+from outpace.support.notices import warn
+from outpace.support.processes.children import Child
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"
-
-
-class Host:
-    """The run that the scripts take part in, as their processes need it."""
-
-    def logged(self, worker: int, values: Mapping[str, float]) -> None:
-        """Keep what a script logs now."""
-
-    def warned(self, text: str) -> None:
-        """Warn the user, once if several scripts do."""
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """Return the present state of the optimizer that takes this worker's steps, by block."""
-        raise NotImplementedError  # the script's own optimizer has it
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace the state of the optimizer, by number of the parameter."""
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """Take the file of what a script keeps, or why it could not be written."""
-
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        """Take parameters that a script has set itself in its own model.
-
-        Args:
-            given: those that the model was given last, with averaged model buffers.
-            now: those in the model; shape (parameters,).
-        """
-
-    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
-        """Let a worker join a collective of its script."""
-
-    async def result(self, worker: int, number: int) -> Part | None:
-        """Wait for the end of a collective; return True if the worker has outputs of it.
-
-        None: another worker has come to the end of the run and never joins it.
-        """
-        raise NotImplementedError
+_SILENT_S: Final = 120.0  # without a message, until that is said
 
 
 class ScriptProcess:
@@ -102,6 +67,7 @@ class ScriptProcess:
 
     Args:
         files: the folder for files of all workers' scripts.
+        has_reader: called while this waits; raises if nothing reads the output of scripts.
         measured: see `run_script`.
     """
 
@@ -118,7 +84,8 @@ class ScriptProcess:
         self._slots = Slots()
         self.memory = CallMemory()  # of the script's own collectives
         arguments = self._slots, self.memory, experiment, files, output.for_process, measured
-        self.child = ChildProcess(self._name, has_reader, run_script, worker, *arguments)
+        self.child = Child(self._name, run_script, worker, *arguments)
+        self._has_reader = has_reader
         output.started()
         self.host: Host
         self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
@@ -150,15 +117,15 @@ class ScriptProcess:
         elements, self._averaged = sum(first.layers), first.averaged_layout.elements
         self._slots.open(elements, first.dtype, first.averaged_layout)
         begin = Begin(elements, slices, first.buffers, self.kept, self.redivided, self.had_ended)
-        self.child.send(begin)
+        self._send(begin)
 
     def go_on(self, iteration: int) -> None:
         """Let a script that takes its own steps begin an iteration, if the run has checkpoints."""
-        self.child.send(Go(iteration, discard=False, save=self.save))
+        self._send(Go(iteration, discard=False, save=self.save))
 
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
-        self.child.send(Done(part.has_outputs, part.sender))
+        self._send(Done(part.has_outputs, part.sender))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -173,7 +140,7 @@ class ScriptProcess:
         self._free_slot()
         self._shown = parameters
         averages = self._fill(parameters)
-        self.child.send(Go(iteration, discard, self.save, averages))
+        self._send(Go(iteration, discard, self.save, averages))
         self._is_computing = True
         message = await self.next_of_step()
         if isinstance(message, Left):
@@ -192,16 +159,22 @@ class ScriptProcess:
             self.save, self.saved, self.begins_anew = None, self.save, message.begins_anew
             self.host.script_saved(self.worker, message.saved)
 
-    async def finish_step(self) -> Step | None:
+    async def finish_step(self) -> Stepped | None:
         """Return the step that the script is in, at its end; None if it leaves the run instead."""
-        stepped = await self._stepped()
-        if stepped is None:
+        return await self._stepped()
+
+    def gradient(self) -> StepGradient | None:
+        """Return the gradient of the step that has ended; None if it has none that can be used."""
+        if self.step is None or self.step.gradient is not Gradient.READY:
             return None
-        if stepped.gradient is not Gradient.READY:
-            return Step(stepped, None, self._slots.computed)
         gradient = StepGradient(self._slots.gradient)
         self._gradient = weakref.ref(gradient)
-        return Step(stepped, gradient, self._slots.computed)
+        return gradient
+
+    @property
+    def computed_buffers(self) -> torch.Tensor:
+        """The slot of the averaged model buffers of that step."""
+        return self._slots.computed
 
     def take_step(
         self, parameters: torch.Tensor, gradient: torch.Tensor, unused: Sequence[int]
@@ -222,7 +195,7 @@ class ScriptProcess:
         self._free_slot()
         fill(self._slots.parameters, [parameters])
         fill(self._slots.gradient, [gradient])
-        self.child.send(TakeStep(unused))
+        self._send(TakeStep(unused))
         message = self.receive()
         assert isinstance(message, Taken)
         return self._slots.parameters[: parameters.numel()].clone()
@@ -265,7 +238,7 @@ class ScriptProcess:
         """Take the parameters that the script has set itself, if it has."""
         if message.sets:
             shown = value_of(self._shown[0])
-            self.host.parameters_set(self.worker, shown, self._slots.parameters.clone())
+            self.host.models.parameters_set(self.worker, shown, self._slots.parameters.clone())
 
     async def next_of_step(self) -> FromScript:
         """Return the next message about a step, after the script's own collectives before it."""
@@ -294,7 +267,7 @@ class ScriptProcess:
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""
         if not self.has_left and not self._is_computing:
-            self.child.send(Over(reason))
+            self._send(Over(reason))
             self._is_stopped = True
 
     def begin_end(self, parameters: Sequence[Block], reason: str, buffers: Block | None) -> None:
@@ -312,9 +285,9 @@ class ScriptProcess:
         if self._waits_for_final:
             values = parameters if buffers is None else [*parameters, buffers]
             self._fill(values, has_buffers=has_buffers)
-            self.child.send(FinalParameters(has_buffers))
+            self._send(FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
-            self.child.send(Over(reason, discard))
+            self._send(Over(reason, discard))
             self._is_stopped = True
 
     def _await_step(self, reason: str) -> None:
@@ -329,7 +302,7 @@ class ScriptProcess:
 
     def _end_wait(self, reason: str) -> None:
         """Make a script exit that waits for other workers. reason: is printed."""
-        self.child.send(Over(reason, discard=True))
+        self._send(Over(reason, discard=True))
         self._is_stopped = True
 
     def await_end(self) -> None:
@@ -344,15 +317,15 @@ class ScriptProcess:
 
     def end_early(self) -> bool:
         """Tell the script that the run was ended early. Return False if it has ended."""
-        if self.child.closed or self.ended is not None:
+        if self.child.pipe.closed or self.ended is not None:
             return False
         with contextlib.suppress(ConnectionError):
-            self.child.send(Over(""))
+            self._send(Over(""))
         return True
 
     def close(self) -> None:
         """End the process, whatever it does. Idempotent."""
-        if self.child.closed:
+        if self.child.pipe.closed:
             return
         self.child.end(by_itself=self.ended is not None)
         self.child.close()
@@ -361,20 +334,45 @@ class ScriptProcess:
 
     # -- messages ----------------------------------------------------------------------------
 
+    def _send(self, message: ToScript) -> None:
+        """Send a message. Raises ConnectionError if the process has ended."""
+        send(self.child.pipe, message)
+
+    def _next(self) -> FromScript:
+        """Wait for the next message. Raises RunError if the process has ended."""
+        since = time.monotonic()
+        is_told = False
+        self._has_reader()
+        while not self.child.pipe.poll(1.0):
+            self._has_reader()
+            if not is_told and time.monotonic() - since > _SILENT_S:
+                is_told = True
+                warn(
+                    f"the script of {self._name} has not come to its next step for "
+                    f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, for "
+                    "a file or a lock for instance, it waits without end: interrupt it (Ctrl-C)"
+                )
+        try:
+            message: FromScript = receive(self.child.pipe)
+        except (EOFError, ConnectionError):
+            how = self.child.how_it_ended()
+            raise RunError(f"the process of {self._name}'s script {how}") from None
+        return message
+
     def receive(self) -> FromScript:
         """Return the next message that the caller has to handle; handle the others."""
         while True:
-            message = self.child.receive()
+            message = self._next()
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
             elif isinstance(message, Warns):
                 self.host.warned(message.text)
             elif isinstance(message, WantOutcome):
-                self.child.send(Outcome(self._is_cut_off))
+                self._send(Outcome(self._is_cut_off))
             elif isinstance(message, WantState):
-                self.child.send(States(self.host.optimizer_state(self.worker)))
+                self._send(States(self.host.models.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
-                self.host.load_optimizer_state(self.worker, message.state)
+                self.host.models.load_optimizer_state(self.worker, message.state)
             elif isinstance(message, Wrote):
                 self.written.append(message.path)
             elif isinstance(message, Ended):

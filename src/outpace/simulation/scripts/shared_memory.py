@@ -6,10 +6,12 @@ One side writes while the other waits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import torch
 
+from outpace.blocks.block import Block, Deferred
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.simulation.executors.arena import SharedMemory
 
@@ -63,6 +65,39 @@ class CallMemory(SharedMemory):
     def give_back(self, place: int) -> None:
         """Let another collective have this place."""
         del self._ends[place]
+
+
+class StepGradient:
+    """The gradient of a step. It lies in the slot of the process until it is read.
+
+    Args:
+        slot: the gradient; overwritten in the next step.
+    """
+
+    def __init__(self, slot: torch.Tensor) -> None:
+        self._slot: torch.Tensor | None = slot
+        self._flat: torch.Tensor
+        self.dtype, self.elements = slot.dtype, len(slot)
+
+    def take(self) -> None:
+        """Copy the gradient out of the slot, which is about to be overwritten."""
+        if self._slot is not None:
+            self._flat, self._slot = self._slot.clone(), None
+
+    def blocks(self, slices: Sequence[slice]) -> list[Block]:
+        """Return a block for each slice, to be read at most once."""
+        return [
+            Deferred(part.stop - part.start, self.dtype, partial(self._part, part))
+            for part in slices
+        ]
+
+    def read(self) -> torch.Tensor:
+        """Return the whole content of the slot."""
+        self.take()
+        return self._flat
+
+    def _part(self, part: slice) -> torch.Tensor:
+        return self.read()[part]
 
 
 def _aligned(size: int) -> int:

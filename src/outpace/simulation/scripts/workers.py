@@ -1,4 +1,4 @@
-"""The scripts of all virtual workers of a run, each in a process of its own."""
+"""The scripts of all virtual workers of a run, each in a process of its own, and their model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Final, cast
 
+import torch
+
+from outpace.blocks.block import Block, parts
+from outpace.blocks.naming import state_dict_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.requirements import other_parameters
@@ -24,6 +29,7 @@ from outpace.support.processes.children import GRACE_S
 from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
+from outpace.tasks import Evaluation
 
 _LOOK_MS: Final = 50
 _COPIES_ONCE: Final = 8  # of the parameters in the simulation, whatever the number of workers
@@ -123,6 +129,47 @@ class ScriptWorkers:
             with contextlib.suppress(OutputClosed):
                 output.close()
         self._outputs.clear()
+
+
+class ScriptWorkload:
+    """The model that scripts have attached, cut into blocks. Implements `Workload`."""
+
+    has_accuracy = True  # a script may log it
+    samples = None
+    model = None
+
+    def __init__(self, workers: ScriptWorkers) -> None:
+        self.workers = workers
+        self.first = workers.attached[0]
+        self.layers = self.first.layers
+        self.size = sum(self.layers)
+        self.starts = list(accumulate(self.layers, initial=0))  # of each parameter
+        self.slices = [slice(0, self.size)]
+
+    @property
+    def layout(self) -> str:
+        return self.first.layout
+
+    def cut(self, slices: Sequence[slice]) -> None:
+        self.slices = list(slices)
+
+    def initial_parameters(self) -> list[Block]:
+        flat = self.first.parameters
+        assert flat is not None
+        return [flat[part].clone() for part in self.slices]
+
+    def gradient(
+        self, parameters: Sequence[Block], worker: int, iteration: int
+    ) -> tuple[float | None, Sequence[Block]]:
+        raise NotImplementedError("scripts compute their gradients in their own processes")
+
+    def evaluate(self, parameters: Sequence[Block], samples: int | None = None) -> Evaluation:
+        raise NotImplementedError("a script evaluates its model itself")
+
+    def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
+        flat = torch.cat([piece for block in parameters for piece in parts(block)])
+        buffers = self.workers.processes[0].buffers
+        return state_dict_of(self.first.layout, [flat[: self.size]], buffers)
 
 
 def _end_scripts(processes: Sequence[ScriptProcess]) -> None:

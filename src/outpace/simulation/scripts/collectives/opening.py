@@ -6,17 +6,15 @@ all scripts are ready to train. And one script runs alone while the times of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from outpace.errors import RunError
 from outpace.kernel import DeadlockError, Future, Kernel, WalkerError
-from outpace.optim.step import OptimizerState
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network import network_of
 from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.host import Host, ScriptModels
 from outpace.simulation.scripts.messages import Attached, Joined
-from outpace.simulation.scripts.process import Host, ScriptProcess
+from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.sync.messages import worker_name
 
@@ -33,6 +31,7 @@ class Opening(Host):
     """
 
     def __init__(self, workers: int, *, alone: bool) -> None:
+        self.models = ScriptModels()
         self._kernel, self._workers, self._is_alone = Kernel(), workers, alone
         at_once = Formula(self._kernel, network_of(None, self._kernel))
         self._collectives = SimulatedCollectives(self._kernel, at_once, workers, lambda _: None)
@@ -88,6 +87,3 @@ class Opening(Host):
         if self._is_alone:
             return self._parts.pop(number)
         return await self._collectives.result(worker, number)
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        return [{}]

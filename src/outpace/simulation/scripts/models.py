@@ -1,4 +1,4 @@
-"""The models of scripts without servers, as the scripts' processes ask for them and change them."""
+"""What scripts train, where servers or the workers themselves keep it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,72 @@ from functools import partial
 import torch
 
 from outpace.blocks.block import Block, Deferred, Pieces, Value
+from outpace.blocks.slicing import layers_within
 from outpace.engine.scripts.blocks import ScriptBlock, taken_apart, value_with
+from outpace.engine.scripts.layout import places_of
+from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.sameness import without_numbers
 from outpace.engine.scripts.trailer import Trailer
+from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.peer_parameters import PeerModels
-from outpace.simulation.scripts.body import ScriptModels
+from outpace.simulation.scripts.blocks import ScriptBlocks, optimizer_of
+from outpace.simulation.scripts.host import ScriptModels
 from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.process import ScriptProcess
-from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
+from outpace.simulation.scripts.shared_memory import StepGradient
+from outpace.simulation.scripts.workers import ScriptWorkload
+from outpace.simulation.virtual import VirtualRun
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.parameters import SharedModel
 
 
-class ScriptPeerModels(ScriptModels):
-    """What scripts ask of their models, and change in them."""
+class ServerModels(ScriptModels):
+    """The blocks of all servers, whose steps the script's optimizer takes."""
+
+    def __init__(self, run: VirtualRun, workload: ScriptWorkload) -> None:
+        first, self._slices = workload.first, workload.slices
+        self._first, self._workload, self._run = first, workload, run
+        self._places = [places_of(first.members, first.layers, part) for part in self._slices]
+        self._blocks: dict[int, ParameterBlock] = {}  # by server
+
+    def new(self, server: int, initial: Block) -> ParameterBlock:
+        """Return the parameters of a server, given its initial ones."""
+        first, optimizer = self._first, self._run.experiment.optimizer
+        if isinstance(optimizer, PythonOptimizer):
+            made = optimizer.of_groups(self._places[server], first.settings)
+        else:
+            made = optimizer_of(first, self._slices[server])
+        layers = layers_within(self._slices[server], first.layers)
+        block = self._blocks[server] = parameter_block(initial, made, layers=layers)
+        if first.state and self._run.resume is None:
+            self._load(server, first.state)
+        return block
+
+    def _load(self, server: int, state: Mapping[int, State]) -> None:
+        starts, part = self._workload.starts, self._slices[server]
+        self._blocks[server].load_optimizer_state(cut(state, self._places[server], part, starts))
+
+    def gradient(
+        self, worker: int, step: Stepped, flat: StepGradient | None
+    ) -> Sequence[Block | None]:
+        if flat is None:
+            return [None] * len(self._slices)
+        return flat.blocks(self._slices)
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return a copy of the state that each server has now."""
+        return [self._blocks[server].optimizer_state() for server in sorted(self._blocks)]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Give the servers the state that worker 0 has loaded."""
+        for server in sorted(self._blocks) if worker == 0 else ():
+            self._load(server, state)
+
+
+class PeerScriptModels(ScriptModels):
+    """The models of scripts without servers, as their processes ask for them and change them."""
 
     def __init__(
         self, models: PeerModels, blocks: ScriptBlocks, processes: Sequence[ScriptProcess]
@@ -34,16 +84,19 @@ class ScriptPeerModels(ScriptModels):
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         self._has_differed = False  # workers whose steps use the mean of settings have other ones
 
-    def gradient(self, worker: int, step: Step) -> Sequence[Block | None]:
-        if step.gradient is None:
-            if self._strategy.has_own:  # the model buffers are kept, as a real worker's model does
-                self._own_block(worker).keep(step.buffers.clone())
-            return [None]
-        trailer, gradient = self._trailer, step.gradient
+    def gradient(
+        self, worker: int, step: Stepped, flat: StepGradient | None
+    ) -> Sequence[Block | None]:
         # The script is in its step: nothing has been written over what lies beside the gradient.
-        made = partial(_with_trailer, trailer, gradient, step.what, step.buffers.clone())
-        found = Deferred(gradient.elements + trailer.elements, gradient.dtype, made)
-        found.nbytes += trailer.elements * (trailer.dtype.itemsize - gradient.dtype.itemsize)
+        buffers = self._processes[worker].computed_buffers.clone()
+        if flat is None:
+            if self._strategy.has_own:  # the model buffers are kept, as a real worker's model does
+                self._own_block(worker).keep(buffers)
+            return [None]
+        trailer = self._trailer
+        made = partial(_with_trailer, trailer, flat, step, buffers)
+        found = Deferred(flat.elements + trailer.elements, flat.dtype, made)
+        found.nbytes += trailer.elements * (trailer.dtype.itemsize - flat.dtype.itemsize)
         return [found]
 
     def note_step(self, worker: int, step: Stepped) -> None:

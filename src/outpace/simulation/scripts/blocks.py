@@ -25,10 +25,10 @@ from outpace.engine.scripts.trailer import Settings, Trailer, numbers_in
 from outpace.optim import Optimizer
 from outpace.optim.step import OptimizerState, mean_of
 from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.simulation.scripts.common_models import CommonModels
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.process import ScriptProcess
-from outpace.simulation.scripts.without_servers.common import CommonModels
-from outpace.simulation.scripts.workload import ScriptWorkload
+from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block

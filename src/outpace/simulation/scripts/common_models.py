@@ -20,7 +20,7 @@ from outpace.sync.peers.parameters import Common, SharedModel
 
 if TYPE_CHECKING:
     from outpace.simulation.peer_parameters import PeerModels
-    from outpace.simulation.scripts.without_servers.blocks import ScriptBlocks
+    from outpace.simulation.scripts.blocks import ScriptBlocks
 
 
 class CommonModels:
