@@ -7,8 +7,6 @@ Each is chosen by itself: what computes a gradient (a task, a script), how value
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +39,7 @@ from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.servers import Servers
 from outpace.simulation.virtual import VirtualRun
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
 
@@ -62,16 +61,71 @@ def simulation_of(
     Raises:
         ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
     """
-    held = HeldRows(trace)
+    held, fails = HeldRows(trace), experiment.faults is not None
     # Without failures, or without checkpoints, nothing is taken back.
-    is_held = experiment.faults is not None and experiment.checkpoint is not None
+    is_held = fails and experiment.checkpoint is not None
     run = VirtualRun(experiment, workload, trace, held if is_held else trace, **options)
-    composition = _Composition(run, workload, held, events or EventLog())
-    if isinstance(workload, ScriptWorkload):
-        composition.of_script(workload)
+    strategy = experiment.peers
+    optimizer = experiment.optimizer_in_run(workload.samples)  # refuses what cannot be scheduled
+
+    def life(exchange: Servers | Peers) -> Life:
+        if not fails:
+            return Life(run)
+        return Failures(run, exchange, held, events or EventLog(), simulation_of)
+
+    if strategy is None:
+        body, servers = _with_servers(run, workload, optimizer)
+        run.compose(body, servers, life(servers), ServerSaving)
+    elif isinstance(workload, ScriptWorkload) and workload.first.is_followed:
+        body, followed = _with_own_collectives(run, workload, strategy)
+        run.compose(body, followed, Life(run), PeerSaving)
     else:
-        composition.of_task()
+        body, peers = _with_peers(run, workload, optimizer, strategy)
+        run.compose(body, peers, life(peers), PeerSaving)
     return run
+
+
+def _with_servers(
+    run: VirtualRun, workload: Workload, optimizer: Optimizer
+) -> tuple[Body, Servers]:
+    """Return the parts of a run with servers, of a task or of a script that has attached."""
+    if isinstance(workload, ScriptWorkload):
+        models = ServerModels(run, workload)
+        return ScriptBody(run, workload, models), Servers(run, workload, models.new)
+
+    def new_block(server: int, initial: Block) -> ParameterBlock:
+        layers = layers_within(run.slices[server], workload.layers)
+        return parameter_block(initial, optimizer, layers=layers)
+
+    return _gradients(run, workload), Servers(run, workload, new_block)
+
+
+def _with_peers(
+    run: VirtualRun, workload: Workload, optimizer: Optimizer, strategy: PeerStrategy
+) -> tuple[Body, Peers]:
+    """Return the parts of a run without servers, of a task or of a script that has attached."""
+    if isinstance(workload, ScriptWorkload):
+        blocks = ScriptBlocks(run, workload, strategy, optimizer)
+        models = PeerModels(run, strategy, blocks)
+        asked = PeerScriptModels(models, blocks, workload.workers.processes)
+        return ScriptBody(run, workload, asked), Peers(run, models)
+    body = _gradients(run, workload)
+    blocks_of_task = TaskBlocks(workload, strategy, optimizer)
+    return body, Peers(run, PeerModels(run, strategy, blocks_of_task))
+
+
+def _with_own_collectives(
+    run: VirtualRun, workload: ScriptWorkload, strategy: PeerStrategy
+) -> tuple[ScriptBody, Followed]:
+    """Return the parts of the run of a script that trains with its own collectives."""
+    require_followable(run.experiment)
+    _, route = routes_of(run, strategy)
+    body = ScriptBody(run, workload, ScriptModels(), route, strategy.all_reduce)
+    return body, Followed(run, workload, body)
+
+
+def _gradients(run: VirtualRun, workload: Workload) -> Gradients:
+    return Gradients(run.experiment, workload, run.computed, run.share)
 
 
 def simulation_of_script(
@@ -103,62 +157,3 @@ def simulation_of_script(
     except BaseException:
         workers.close()
         raise
-
-
-@dataclass(frozen=True, slots=True)
-class _Composition:
-    """Makes the parts of a run; for the arguments see `simulation_of` and `Failures`."""
-
-    run: VirtualRun
-    workload: Workload
-    held: HeldRows
-    events: EventLog
-
-    def of_task(self) -> None:
-        """Compose the run of a task."""
-        run, workload, strategy = self.run, self.workload, self.run.experiment.peers
-        body = Gradients(run.experiment, workload, run.computed, run.share)
-        if strategy is None:
-            self._with_servers(body, self._new_block)
-        else:
-            blocks = TaskBlocks(workload, strategy, self._optimizer)
-            self._with_peers(body, PeerModels(run, strategy, blocks))
-
-    def of_script(self, workload: ScriptWorkload) -> None:
-        """Compose the run of a script, which has attached, or trains with its own collectives."""
-        run, optimizer, strategy = self.run, self._optimizer, self.run.experiment.peers
-        if strategy is None:
-            servers = ServerModels(run, workload)
-            self._with_servers(ScriptBody(run, workload, servers), servers.new)
-        elif workload.first.is_followed:
-            require_followable(run.experiment)
-            _, route = routes_of(run, strategy)
-            body = ScriptBody(run, workload, ScriptModels(), route, strategy.all_reduce)
-            run.compose(body, Followed(run, workload, body), Life(run), PeerSaving)
-        else:
-            blocks = ScriptBlocks(run, workload, strategy, optimizer)
-            models = PeerModels(run, strategy, blocks)
-            asked = PeerScriptModels(models, blocks, workload.workers.processes)
-            self._with_peers(ScriptBody(run, workload, asked), models)
-
-    @property
-    def _optimizer(self) -> Optimizer:
-        return self.run.experiment.optimizer_in_run(self.workload.samples)
-
-    def _new_block(self, server: int, initial: Block) -> ParameterBlock:
-        """Return the parameters of a server, given its initial ones."""
-        layers = layers_within(self.run.slices[server], self.workload.layers)
-        return parameter_block(initial, self._optimizer, layers=layers)
-
-    def _with_servers(self, body: Body, new_block: Callable[[int, Block], ParameterBlock]) -> None:
-        exchange = Servers(self.run, self.workload, new_block)
-        self.run.compose(body, exchange, self._life(exchange), ServerSaving)
-
-    def _with_peers(self, body: Body, models: PeerModels) -> None:
-        exchange = Peers(self.run, models)
-        self.run.compose(body, exchange, self._life(exchange), PeerSaving)
-
-    def _life(self, exchange: Servers | Peers) -> Life:
-        if self.run.experiment.faults is None:
-            return Life(self.run)
-        return Failures(self.run, exchange, self.held, self.events, simulation_of)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outpace.blocks.block import Block
+from outpace.record.trace import NONE
 from outpace.simulation.executors.job import Job
 from outpace.simulation.life import Process, Send
 from outpace.support.units import Time, nanoseconds
@@ -43,9 +43,6 @@ class Computation(ABC):
         self.worker = worker
         self._run, self._process, self._kernel = run, process, run.kernel
         self._run_time, self._recorder = run.run_time, run.recorder
-        self.iteration_finished: Callable[..., None] = partial(
-            run.recorder.iteration_finished, worker
-        )
         limit = run.experiment.stop.iterations
         self._last = math.inf if limit is None else limit
 
@@ -91,6 +88,20 @@ class Computation(ABC):
         """Count the gradient, whose time has passed."""
         self._recorder.gradient_computed(self.worker)
         self._run.finished_step()
+
+    def iteration_finished(
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int = NONE,
+    ) -> None:
+        """Note an iteration; see `Recorder.iteration_finished`."""
+        self._recorder.iteration_finished(
+            self.worker, iteration, started, computed, finished, held, last_shard
+        )
 
     def cut_off(self) -> None:
         """Discard the gradient: its computation was ended early."""

@@ -251,8 +251,6 @@ class ScriptComputation(Computation):
         self._step: Stepped
         self._settings: StepSettings
         self._has_left = False
-        self._note_iteration = self.iteration_finished
-        self.iteration_finished = self._iteration_finished
 
     def must_stop(self, iteration: int) -> bool:
         return self._has_left or super().must_stop(iteration)
@@ -304,7 +302,7 @@ class ScriptComputation(Computation):
         if self._step.gradient is not Gradient.READY:
             self._recorder.gradient_unusable()
 
-    def _iteration_finished(
+    def iteration_finished(
         self,
         iteration: int,
         started: Time,
@@ -317,4 +315,4 @@ class ScriptComputation(Computation):
         waited, self._script.waited = self._script.waited, 0
         started += self._evaluated
         computed = max(started, computed - waited)
-        self._note_iteration(iteration, started, computed, finished, held, last_shard)
+        super().iteration_finished(iteration, started, computed, finished, held, last_shard)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 
@@ -26,11 +26,24 @@ from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part
 
+
+class FromScript:
+    """Base class of the messages from the script's process."""
+
+    __slots__ = ()
+
+
+class ToScript:
+    """Base class of the messages from the simulation."""
+
+    __slots__ = ()
+
+
 # -- from the script's process ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attached:
+class Attached(FromScript):
     """The script has called `outpace.attach`, and waits for `Begin`.
 
     Attributes:
@@ -74,7 +87,7 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class Computes:
+class Computes(FromScript):
     """The script has begun a forward pass with gradients.
 
     Attributes:
@@ -92,14 +105,14 @@ class Computes:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaches:
+class Reaches(FromScript):
     """The script computes, and joins no collective before this share of its iteration is done."""
 
     progress: float
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Joined(Signature):
+class Joined(Signature, FromScript):
     """The script has begun its part in a collective.
 
     Attributes:
@@ -113,7 +126,7 @@ class Joined(Signature):
 
 
 @dataclass(frozen=True, slots=True)
-class Awaits:
+class Awaits(FromScript):
     """The script waits for `Done`, the end of a collective."""
 
     number: int
@@ -128,7 +141,7 @@ class Gradient(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(FromScript):
     """The script has called `optimizer.step()`, and waits for `Go` or `Over`.
 
     Attributes:
@@ -150,43 +163,43 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(FromScript):
     """The script has done `TakeStep`: the parameters after it are in their slot."""
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(FromScript):
     """The script has called `outpace.log`; see `outpace.record.logged.checked`."""
 
     values: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Warns:
+class Warns(FromScript):
     """A warning for the user. What several workers say alike is shown once."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class WantOutcome:
+class WantOutcome(FromScript):
     """The script reads whether its step was cut off: it waits for `Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
-class WantState:
+class WantState(FromScript):
     """The script saves the state of its optimizer: it waits for `States`."""
 
 
 @dataclass(frozen=True, slots=True)
-class LoadState:
+class LoadState(FromScript):
     """The script has loaded a state into its optimizer."""
 
     state: Mapping[int, State]
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(FromScript):
     """The script takes no more steps.
 
     Attributes:
@@ -203,14 +216,14 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(FromScript):
     """The script, which is run only to measure its steps, writes a file before there are enough."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(FromScript):
     """The script has ended.
 
     Attributes:
@@ -224,29 +237,11 @@ class Ended:
     overwritten: frozenset[str] = frozenset()
 
 
-FromScript: TypeAlias = (
-    Attached
-    | Computes
-    | Reaches
-    | Joined
-    | Awaits
-    | Stepped
-    | Taken
-    | Logged
-    | Warns
-    | WantOutcome
-    | WantState
-    | LoadState
-    | Left
-    | Wrote
-    | Ended
-)
-
 # -- from the simulation ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(ToScript):
     """The run begins.
 
     Attributes:
@@ -267,7 +262,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Go(ToScript):
     """The parameters are in the slot: continue with the next gradient.
 
     discard: the last step was cut off; put the model buffers back. save: write what the script
@@ -282,7 +277,7 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeStep:
+class TakeStep(ToScript):
     """Take a step of the script's optimizer from the parameters along the gradient in the slots.
 
     unused: numbers of the parameters without a gradient.
@@ -292,14 +287,14 @@ class TakeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(ToScript):
     """Whether the step was cut off, now that its virtual time has passed."""
 
     stopped: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(ToScript):
     """A collective has ended.
 
     Attributes:
@@ -312,14 +307,14 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class States(ToScript):
     """The state of the optimizer: of the pieces of parameters in each slice."""
 
     states: Sequence[OptimizerState]
 
 
 @dataclass(frozen=True, slots=True)
-class FinalParameters:
+class FinalParameters(ToScript):
     """All workers have left; the parameters are in the slot.
 
     has_buffers: True if the averaged model buffers are behind them.
@@ -329,7 +324,7 @@ class FinalParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class Over(ToScript):
     """The run is over: exit the script.
 
     Attributes:
@@ -339,9 +334,6 @@ class Over:
 
     reason: str
     discard: bool = False
-
-
-ToScript: TypeAlias = Begin | Go | TakeStep | Outcome | Done | States | FinalParameters | Over
 
 
 class Pipe(Protocol):
