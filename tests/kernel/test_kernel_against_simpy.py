@@ -1,6 +1,5 @@
 """Programs have the same event times on SimPy, an independent simulator."""
 
-import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,30 +9,6 @@ from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=50)
 DELAYS = st.lists(st.integers(0, 6), max_size=6)
-
-
-@MODERATE
-@given(st.lists(DELAYS, min_size=1, max_size=6))
-def test_random_sleeps_end_when_and_in_the_order_they_do_in_simpy(delays):
-    kernel, ours = Kernel(), []
-    env, theirs = simpy.Environment(), []
-
-    async def walk(k):
-        for delay in delays[k]:
-            await kernel.sleep(delay / SECOND)
-            ours.append((kernel.now, k))
-
-    def process(k):
-        for delay in delays[k]:
-            yield env.timeout(delay)
-            theirs.append((env.now, k))
-
-    for k in range(len(delays)):
-        kernel.spawn(walk(k))
-        env.process(process(k))
-    kernel.run()
-    env.run()
-    assert ours == theirs
 
 
 @MODERATE
@@ -119,22 +94,3 @@ def test_timeouts_strike_when_simpys_race_between_message_and_timeout_is_lost(pu
     kernel.run()
     env.run()
     assert ours == theirs
-
-
-@pytest.mark.parametrize("walkers", [1, 64])
-def test_many_sleeps_end_at_the_sum_of_their_lengths_as_in_simpy(walkers):
-    kernel, env = Kernel(), simpy.Environment()
-
-    async def walk(k):
-        for step in range(200):
-            await kernel.sleep((k + step) / SECOND)
-
-    def process(k):
-        for step in range(200):
-            yield env.timeout(k + step)
-
-    for k in range(walkers):
-        kernel.spawn(walk(k))
-        env.process(process(k))
-    env.run()
-    assert kernel.run() == env.now == sum(walkers - 1 + step for step in range(200))

@@ -33,22 +33,6 @@ def run_sleepers(delays, tie_seed=None):
     return seen
 
 
-def test_walkers_start_in_the_order_of_spawning():
-    kernel, seen = Kernel(), []
-
-    async def say(word):
-        seen.append(word)
-
-    for word in "abc":
-        kernel.spawn(say(word))
-    kernel.run()
-    assert seen == ["a", "b", "c"]
-
-
-def test_equal_times_are_served_first_come_first_served():
-    assert run_sleepers([[7], [7], [7]]) == [(7, 0, 0), (7, 1, 0), (7, 2, 0)]
-
-
 def test_events_fall_due_by_time_then_by_creation_whatever_made_them():
     kernel, seen = Kernel(), []
 
@@ -196,29 +180,6 @@ def test_a_tie_seed_shuffles_walkers_made_ready_together():
     orders = {order(tie_seed) for tie_seed in range(10)}
     assert len(orders) > 5
     assert all(sorted(seen) == list(range(8)) for seen in orders)
-
-
-@pytest.mark.parametrize("tie_seed", range(10))
-def test_a_mailbox_stays_first_in_first_out_under_any_tie_seed(tie_seed):
-    kernel, seen = Kernel(tie_seed=tie_seed), []
-    box = Mailbox(kernel)
-    sent = []
-
-    async def sender(name):
-        for k in range(20):
-            box.put((name, k))
-            sent.append((name, k))
-            await kernel.sleep(ns(k % 2))
-
-    async def receiver():
-        while len(seen) < 60:
-            seen.append(await box.get())
-
-    for name in "abc":
-        kernel.spawn(sender(name))
-    kernel.spawn(receiver())
-    kernel.run()
-    assert seen == sent
 
 
 @MODERATE

@@ -1,5 +1,6 @@
 """A run of the kernel continues, ends and fails."""
 
+import contextlib
 import gc
 import tracemalloc
 
@@ -332,61 +333,29 @@ def grown_bytes(work):
         tracemalloc.stop()
 
 
-def test_memory_does_not_grow_with_the_number_of_sleeps():
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [("sleeps", 8_000), ("messages", 8_000), ("walkers", 8_000), ("timeouts", 100_000)],
+)
+def test_memory_does_not_grow_with_the_number_of(what, most):
     kernel = Kernel()
-
-    async def quiet():
-        while True:
-            await kernel.sleep(0.001)
-
-    for _ in range(16):
-        kernel.spawn(quiet())
-    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 8_000
-    kernel.close()
-
-
-def test_memory_does_not_grow_with_the_number_of_messages():
-    kernel = Kernel()
-    boxes = [Mailbox(kernel) for _ in range(2)]
-
-    async def player(mine, other):
-        while True:
-            await boxes[mine].get()
-            await kernel.sleep(0.001)
-            boxes[other].put(None)
-
-    kernel.spawn(player(0, 1))
-    kernel.spawn(player(1, 0))
-    boxes[0].put(None)
-    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 8_000
-    kernel.close()
-
-
-def test_memory_does_not_grow_with_the_number_of_walkers_that_came_and_went():
-    kernel = Kernel()
+    box = Mailbox(kernel)
 
     async def child():
         await kernel.sleep(0.001)
 
-    async def parent():
+    async def forever():
         while True:
-            await kernel.spawn(child())
-
-    kernel.spawn(parent())
-    assert grown_bytes(lambda: kernel.run(until=kernel.now + SECOND)) < 8_000
-    kernel.close()
-
-
-def test_memory_does_not_grow_with_the_number_of_timeouts_that_never_struck():
-    kernel = Kernel()
-
-    async def careful():
-        while True:
-            with kernel.timeout(3600):
+            if what == "messages":
+                box.put(None)
+                await box.get()
+            with kernel.timeout(3600) if what == "timeouts" else contextlib.nullcontext():
                 await kernel.sleep(0.001)
+            if what == "walkers":
+                await kernel.spawn(child())
 
-    kernel.spawn(careful())
-    assert grown_bytes(lambda: kernel.run(until=kernel.now + 10 * SECOND)) < 100_000
+    kernel.spawn(forever())
+    assert grown_bytes(lambda: kernel.run(until=kernel.now + 10 * SECOND)) < most
     kernel.close()
 
 

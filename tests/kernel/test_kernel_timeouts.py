@@ -1,7 +1,5 @@
 """Timeouts: what they interrupt, and that no message is lost (rule 3)."""
 
-import contextlib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -253,37 +251,6 @@ def test_a_timed_out_receive_never_swallows_a_later_message(puts, timeouts, tie_
     kernel.spawn(receiver())
     kernel.run()
     assert received == sent
-
-
-@MODERATE
-@given(
-    puts=st.lists(st.integers(0, 8), min_size=1, max_size=10),
-    limits=st.lists(st.integers(0, 8), min_size=4, max_size=4),
-    tie_seed=st.none() | st.integers(0, 2**16),
-)
-def test_receivers_that_time_out_take_each_message_at_most_once_and_lose_none(
-    puts, limits, tie_seed
-):
-    kernel, received = Kernel(tie_seed=tie_seed), []
-    box = Mailbox(kernel)
-
-    async def receiver(limit):
-        with contextlib.suppress(TimedOut), kernel.timeout(ns(limit)):
-            while True:
-                received.append(await box.get())
-
-    async def until_all_are_sent():
-        await kernel.sleep(ns(10))
-
-    kernel.spawn(until_all_are_sent())
-    for limit in limits:
-        kernel.spawn(receiver(limit))
-    for message, time in enumerate(puts):
-        kernel.call_at(time, box.put, message)
-    kernel.run()
-    while len(box):
-        received.append(box.get_nowait())
-    assert sorted(received) == sorted(range(len(puts)))
 
 
 def test_a_timeout_does_not_hide_a_deadlock_behind_it():

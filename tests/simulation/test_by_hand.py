@@ -48,32 +48,6 @@ def test_the_papers_ping_pong(tie_seed):
     assert simulator.results == {"ping": "ball", "pong": None}
 
 
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
-def test_workers_of_one_machine_share_its_connection(contention):
-    async def send(self):
-        self.send({"a": "far", "b": "further"}[self.name], bytes(1_000_000))
-        self.send("near", bytes(1_000_000))  # on the same machine
-        if contention == "serialised":
-            self.send("near", "ball", delay=0.25)
-            self.send("near", "after it")
-
-    async def receive(self):
-        await self.recv()
-
-    law = NetworkLaw(
-        bandwidth_bytes_per_s=1e6, contention=contention, machines={"m": ("a", "b", "near")}
-    )
-    programs = {"a": send, "b": send, "near": receive, "far": receive, "further": receive}
-    _, log = simulate(programs, network=law)
-    times = {name: [] for name in programs}
-    for each in log:
-        times[each.receiver].append(each.arrived)
-    # The loopback carries one message at a time, too, in the order in which they were sent.
-    within = [0, 0.25, 0.25, 0.25, 0.5, 0.5] if contention == "serialised" else [0, 0]
-    assert times["near"] == within
-    assert times["far"] + times["further"] == ([1, 2] if contention == "serialised" else [2, 2])
-
-
 def test_the_example_prints_its_log(capsys):
     runpy.run_path(str(PING_PONG), run_name="__main__")
     first, *_, last = capsys.readouterr().out.splitlines()

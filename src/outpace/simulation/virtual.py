@@ -266,7 +266,7 @@ class VirtualRun:
             for each in self._periodic:
                 if each.due <= kernel.now:
                     each.act()
-                    each.due += each.period
+                    each.due = (kernel.now // each.period + 1) * each.period
 
     # -- the engine ----------------------------------------------------------------
 

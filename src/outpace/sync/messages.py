@@ -37,6 +37,7 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
 
     block_field: ClassVar[str] = "block"  # the field that has the block, if there is one
     is_counted: ClassVar[bool] = True  # among the messages of a run
+    may_have_bytes: ClassVar[bool] = False  # of a block that is a gradient, or parameters
 
     @property
     def nbytes(self) -> int:
@@ -56,6 +57,7 @@ class Push(WireMessage, tag="push"):
     """
 
     block_field: ClassVar[str] = "gradient"
+    may_have_bytes: ClassVar[bool] = True
 
     worker: Index
     iteration: Count
@@ -118,6 +120,7 @@ class Reply(WireMessage, tag="reply"):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
     block_field: ClassVar[str] = "parameters"
+    may_have_bytes: ClassVar[bool] = True
 
     shard: Index
     worker: Index

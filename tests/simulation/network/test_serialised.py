@@ -11,10 +11,12 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
+from outpace.blocks.block import Phantom
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.simulation import network as network_package
 from outpace.support.units import SECOND
+from outpace.sync.messages import Pull, Push
 
 MODERATE = settings(deadline=None, max_examples=80)
 MB = 1_000_000
@@ -49,23 +51,6 @@ def test_a_transfer_time_is_the_nearest_nanosecond_of_bytes_over_bandwidth():
     for size in (1, 2, 3):
         wire.send_at(0, "a", "b", size)
     assert list(wire.run().delivered.values()) == [333_333_333, 1_000_000_000, 2_000_000_000]
-
-
-def test_computing_does_not_hold_a_nodes_messages_up():
-    wire = Wire(LAW, "ab")
-    wire.send_at(0, "a", "b", MB)
-
-    async def busy():
-        await wire.kernel.sleep(10)
-        seen.append(len(wire.nodes["c"].mailbox))
-
-    seen = []
-    wire.nodes["c"] = wire.network.join("c")
-    wire.send_at(0, "a", "c", MB)
-    wire.kernel.spawn(busy())  # stands for c, which does not look at its mailbox
-    wire.kernel.run()
-    assert seen == [1]
-    assert wire.delivered == {0: 2 * MS, 1: 3 * MS}
 
 
 def test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection():
@@ -149,6 +134,12 @@ def test_the_network_counts_messages_and_bytes():
     assert (wire.network.messages, wire.network.bytes_sent) == (2, 7)
 
 
+def test_only_the_first_of_messages_that_leave_together_may_have_bytes():
+    wire = Wire(LAW, "ab")
+    with pytest.raises(ValueError, match="a Push has bytes: send it before the others"):
+        wire.network.send(wire.nodes["a"], "b", Pull(0, 0), Push(0, 0, 0, Phantom(8)))
+
+
 # -- invariants over random traffic ----------------------------------------------------
 
 NODES = "abcd"
@@ -230,19 +221,6 @@ def test_messages_from_one_to_another_stay_in_order_under_any_tie_seed(law, sent
     # One ms apart, so that the sends themselves are no ties; their arrivals may be.
     traffic = [(k, sender, "c", size) for k, (sender, size) in enumerate(sent)]
     assert_in_order(transport(law, traffic, tie_seed), traffic)
-
-
-def test_a_pull_never_overtakes_the_push_before_it():
-    for tie_seed in range(8):
-        wire = Wire(LAW, ["worker", "server"], tie_seed)
-
-        def send(_, wire=wire):
-            wire.send("worker", "server", "push", MB)
-            wire.send("worker", "server", "pull", 0)
-
-        wire.kernel.call_at(0, send)
-        wire.run()
-        assert wire.arrivals["server"] == [(2 * MS, "push"), (2 * MS, "pull")]
 
 
 def assert_in_order(wire, traffic):

@@ -33,6 +33,7 @@ class Chunk(Future[None]):
 
     __slots__ = ("nbytes",)
     is_counted: ClassVar[bool] = True
+    may_have_bytes: ClassVar[bool] = True
 
     def __init__(self, kernel: Kernel, name: str, nbytes: int) -> None:
         super().__init__(kernel, name)

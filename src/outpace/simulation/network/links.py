@@ -26,11 +26,16 @@ class Message(Protocol):
     def is_counted(self) -> bool:
         """True if it is among the messages of the run."""
 
+    @property
+    def may_have_bytes(self) -> bool:
+        """False if no message of its kind has bytes."""
+
 
 class Parcel(msgspec.Struct):
     """Anything as a message of so many bytes."""
 
     is_counted: ClassVar[bool] = True
+    may_have_bytes: ClassVar[bool] = True
 
     content: Any
     nbytes: int

@@ -97,6 +97,7 @@ class Network(ABC):
 
         Raises:
             KeyError: if there is no such receiver.
+            ValueError: if another message than the first may have bytes.
         """
         try:
             link = sender.links[receiver]
@@ -107,6 +108,9 @@ class Network(ABC):
         now, size_bytes = self._kernel.now, message.nbytes
         first = last = Transfer(link, message, size_bytes, now, duration, self._sent)
         for other in others:
+            if other.may_have_bytes:
+                kind = type(other).__name__
+                raise ValueError(f"a {kind} has bytes: send it before the others, or by itself")
             self.messages += 1
             last.after = last = Transfer(link, other, 0, now)
         if not link.local:
