@@ -78,6 +78,8 @@ class RayCluster:
         self.nodes: dict[str, str] = {}
         self.room_s = settings.wait_s
         cpus = sum(len(group.names) * group.each.cpu for group in groups)
+        # Made once: a cluster keeps each function and class that is made, until the job ends.
+        self._host, self._view, self._no_room = map(ray.remote, (OutpaceHost, _view, _no_room))
         self._env = {"runtime_env": settings.runtime_env} if settings.runtime_env else {}
         with contextlib.ExitStack() as closing:
             closing.enter_context(connected(settings.address, cpus, "launcher.address"))
@@ -147,7 +149,7 @@ class RayCluster:
             "namespace": self._namespace,
             "max_restarts": 0,
         }
-        return RemoteProcess(name, ray.remote(OutpaceHost).options(**options).remote(self._folder))
+        return RemoteProcess(name, self._host.options(**options).remote(self._folder))
 
     def _at_place(self, name: str) -> dict[str, Any]:
         """Return the options of an actor or a task at the place of a role."""
@@ -209,17 +211,17 @@ class RayCluster:
     def no_room(self, names: Sequence[str]) -> Future[str]:
         """See `Launcher.no_room`."""
         mine = {name: self._bundles[name] for name in names if name in self._bundles}
-        return self._ask(_no_room, self._groups, mine)
+        return self._ask(self._no_room, self._groups, mine)
 
     def look(self) -> Future[ClusterView]:
         """Begin to look at the nodes, and at the places of the run on them."""
-        return self._ask(_view, self._bundles, self._free)
+        return self._ask(self._view, self._bundles, self._free)
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Call a function in a process of Ray on this node: the cluster may take long to answer."""
+    def _ask(self, function: Any, *arguments: Any) -> Future[Any]:
+        """Call a remote function on this node: the cluster may take long to answer."""
         node = ray.get_runtime_context().get_node_id()
         here = NodeAffinitySchedulingStrategy(node, soft=False)
-        asked = ray.remote(function).options(num_cpus=0, scheduling_strategy=here, **self._env)
+        asked = function.options(num_cpus=0, scheduling_strategy=here, **self._env)
         found: Future[Any] = asked.remote(*arguments).future()
         return found
 

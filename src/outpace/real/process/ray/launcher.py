@@ -23,7 +23,8 @@ _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
 class RayLauncher(Launcher):
     """A launcher whose processes have places on a cluster.
 
-    Threads of Ray tell what happens, and the clock's thread takes it.
+    Threads of Ray tell what happens, and the clock's thread takes it. What a process has printed in
+    the last moment before it is killed may be missing.
     """
 
     def __init__(
