@@ -228,9 +228,7 @@ class Member:
 
     def _order(self, _: str, message: WireMessage) -> None:
         if isinstance(message, Refused):
-            if message.replaced_by:
-                raise self.was_replaced()
-            raise RunError(f"the coordinator refused {self.name}: {message.reason}")
+            raise self.refused_by("the coordinator", message)
         if isinstance(message, StopRun):
             self.stopped = message
             self.kernel.stop()
@@ -239,7 +237,10 @@ class Member:
         elif not self._own_files.take(message):
             self.orders.put(message)
 
-    def was_replaced(self) -> RunError:
+    def refused_by(self, peer: str, message: Refused) -> RunError:
+        """Return the error of a process that is not heard any more, or was replaced."""
+        if not message.replaced_by:
+            return RunError(f"{peer} refused {self.name}: {message.reason}")
         return RunError(
             f"{self.name} was replaced while it stood still; this process "
             f"(generation {self._generation}) ends"

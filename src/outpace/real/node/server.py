@@ -19,7 +19,6 @@ from outpace.engine.servers import (
 )
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns, from_worker
 from outpace.real.net.messages import (
     ChangePolicy,
@@ -76,7 +75,6 @@ class Server(Member):
         self.index, self._experiment = index, experiment
         self._resume, self._copies = resume, copies
         self._names = [worker_name(worker) for worker in range(experiment.workers)]
-        self._is_narrow = is_narrow(experiment)
         self._log = SparseLog(self.notice)
         self._probed: Counter[str] = Counter()  # probes that were answered
         self._times = ServiceTimes(self.timing, index)
@@ -99,18 +97,9 @@ class Server(Member):
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
         self._part.planned(plan)
-        self._share_memory()
         await self._begin()
         while True:
             self._part.versions.ask(await self.order(TakeSnapshot))
-
-    def _share_memory(self) -> None:
-        """Send parameters to processes of this machine in shared memory."""
-        block = self._part.block
-        if block is not None:
-            self.coordinator.share_memory(value_bytes(block))
-            sent = on_the_wire(block) if self._is_narrow else block
-            self.listener.share_memory(value_bytes(sent))
 
     async def _begin(self) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
@@ -120,7 +109,7 @@ class Server(Member):
             saved = await self.read_checkpoint(folder, self._saved_state)
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
-        memory = no_memory if self._is_narrow else self.listener.memory
+        memory = no_memory if is_narrow(self._experiment) else self.listener.memory
         await self._part.begin(memory)
         await self.start_run()
         if saved is not None:
@@ -176,7 +165,7 @@ class Server(Member):
         """Return which block may come with a message of a worker; see `Handlers`."""
         part = self._part
         if isinstance(message, Push):
-            return on_the_wire(part.block) if part.block and self._is_narrow else part.block
+            return part.sent
         if isinstance(message, OptimizerState):
             size = bytes_due(message.entries, part.lengths) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)

@@ -9,7 +9,6 @@ from typing import Final, Literal, TypeAlias, TypeVar
 import torch
 
 from outpace.blocks.block import Block, whole, whole_tensor
-from outpace.blocks.packing import BlockHead
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import is_narrow
 from outpace.errors import RunError
@@ -79,11 +78,12 @@ class ServerConnections:
         process, keys = self._process, plan.keys or [""] * len(blocks)
         for server, (endpoint, key) in enumerate(zip(plan.endpoints, keys, strict=True)):
             name, head = server_name(server), head_of(blocks[server])
-            block = head.dtype, head.elements
-            expect = self._expected_of(server, head, process.trainer.lengths(server))
+            part = head.dtype, head.elements
+            sent = on_the_wire(part) if self._is_narrow else part  # as it is pushed and answered
+            expect = _expected_of(server, part, sent, process.trainer.lengths(server))
             handlers = Handlers(expect, self._take, self._lost)
             caller = process.transport.call(name, endpoint, key, handlers)
-            caller.share_memory(value_bytes(on_the_wire(block) if self._is_narrow else block))
+            caller.share_memory(value_bytes(sent))
             self.callers.append(caller)
             self._numbers[name] = server
             self.names.append(name)
@@ -191,30 +191,6 @@ class ServerConnections:
 
     # -- what arrives ----------------------------------------------------------------------
 
-    def _expected_of(self, server: int, head: BlockHead, lengths: Mapping[int, int]) -> _Expect:
-        """Return a check that accepts only blocks of this server.
-
-        Args:
-            head: of the server's block.
-            lengths: how many elements of each tensor of a script the server has.
-        """
-        due = head.dtype, head.elements
-        due_reply = on_the_wire(due) if self._is_narrow else due
-
-        def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
-            if not isinstance(message, _ANSWERS) or message.shard != server:
-                return None
-            if isinstance(message, Reply):
-                return due_reply
-            if isinstance(message, Snapshot):
-                return due
-            if isinstance(message, Probe):
-                return probe_block(message)
-            state = bytes_due(message.entries, lengths)
-            return None if state is None else ("uint8", state)
-
-        return expected
-
     def _take(self, peer: str, message: WireMessage) -> None:
         if isinstance(message, Reply):
             if self.times.open:
@@ -228,11 +204,9 @@ class ServerConnections:
             self._due = _NONE_DUE
             self.times.arrived(*_place_of(message))
             self._probed.put(message)
-        elif isinstance(message, Refused) and message.replaced_by:
-            if not (self._process.is_done or self.has_left):
-                raise self._process.was_replaced()
         elif isinstance(message, Refused):
-            raise RunError(f"{peer} refused {self._process.name}: {message.reason}")
+            if not (message.replaced_by and (self._process.is_done or self.has_left)):
+                raise self._process.refused_by(peer, message)
         else:
             raise RunError(f"{peer} sent {self._process.name} a {type(message).__name__}")
 
@@ -240,6 +214,32 @@ class ServerConnections:
         """The connection to a server has ended. Raises Lost unless the worker's end came."""
         if not self._process.is_done:
             raise Lost(self._process.name, server)
+
+
+def _expected_of(
+    server: int, part: tuple[str, int], sent: tuple[str, int], lengths: Mapping[int, int]
+) -> _Expect:
+    """Return a check that accepts only blocks of this server.
+
+    Args:
+        part: dtype and elements of the server's part of the parameters.
+        sent: of the block that answers a pull.
+        lengths: how many elements of each tensor of a script the server has.
+    """
+
+    def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+        if not isinstance(message, _ANSWERS) or message.shard != server:
+            return None
+        if isinstance(message, Reply):
+            return sent
+        if isinstance(message, Snapshot):
+            return part
+        if isinstance(message, Probe):
+            return probe_block(message)
+        state = bytes_due(message.entries, lengths)
+        return None if state is None else ("uint8", state)
+
+    return expected
 
 
 def _place_of(answer: Probe) -> tuple[int, int, int]:

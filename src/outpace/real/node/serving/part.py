@@ -8,12 +8,13 @@ from outpace.blocks.block import whole, whole_tensor
 from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
+from outpace.engine.servers import is_narrow
 from outpace.kernel import Future
 from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
-from outpace.real.net.block_frames import block_elements
+from outpace.real.net.block_frames import block_elements, on_the_wire, value_bytes
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
@@ -42,7 +43,8 @@ class ServerPart:
         shard: not set before `has_begun`.
         has_begun: True when there is the shard.
         lengths: elements of each tensor of the model in the part.
-        block: dtype and elements of the part on the wire; None: they are not known yet.
+        block: dtype and elements of the part; None: they are not known yet.
+        sent: of the block that is pushed, and that answers a pull.
         all_left_at: when all workers had left; None: they have not.
         versions: for which the coordinator waits.
     """
@@ -59,6 +61,7 @@ class ServerPart:
     ) -> None:
         self.has_begun = False
         self.block: tuple[str, int] | None = None
+        self.sent: tuple[str, int] | None = None
         self.all_left_at: Time | None = None
         self._process, self._listener, self._times = process, listener, times
         self._index, self._experiment, kernel = index, experiment, process.kernel
@@ -76,9 +79,12 @@ class ServerPart:
     # -- before the run begins -----------------------------------------------------------
 
     def planned(self, plan: Plan) -> None:
-        """Take the plan of the run."""
+        """Take the plan of the run; send parameters to this machine in shared memory."""
         self._plan = plan
-        self.block = plan.dtype, block_elements(plan.dtype, plan.slices[self._index])
+        block = self.block = plan.dtype, block_elements(plan.dtype, plan.slices[self._index])
+        self.sent = on_the_wire(block) if is_narrow(self._experiment) else block
+        self._process.coordinator.share_memory(value_bytes(block))
+        self._listener.share_memory(value_bytes(self.sent))
 
     def initialize(self, initialize: Initialize) -> bool:
         """Take what worker 0 begins with; False if it has come before."""
