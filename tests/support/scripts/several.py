@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import outpace
+from outpace.tasks.data.digits import digits_cnn
+from outpace.tasks.samples import Sampler
 
 STEPS = 8
 
@@ -56,6 +58,22 @@ def together(folder: Path) -> None:
         scaler.update()
         optimizer.zero_grad()
     outpace.finish()
+
+
+def digits(folder: Path) -> None:
+    """Train as the task digits-cnn does."""
+    torch.manual_seed(5)
+    task = digits_cnn()
+    optimizer = torch.optim.SGD(task.model.parameters(), 0.05, momentum=0.9)
+    model, optimizer = outpace.attach(task.model, optimizer)
+    inputs, targets = task.train
+    sampler = Sampler(len(inputs), outpace.world_size(), 16, seed=5)
+    for step in range(STEPS):
+        batch = sampler.indices(outpace.rank(), step)
+        loss = task.loss(model(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def uneven(folder: Path) -> None:
