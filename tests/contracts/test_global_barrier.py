@@ -33,7 +33,7 @@ from outpace.real.net.messages import Ready
 from outpace.real.process.launcher import Launcher
 from outpace.record.trace import TraceRows
 from outpace.report.perfetto.export import write_perfetto
-from outpace.sync.membership import Membership
+from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER, Pull, Push
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])

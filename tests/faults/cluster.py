@@ -26,7 +26,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import ShardState, scheduler_state
-from outpace.sync.membership import Fence
+from outpace.sync.membership.fence import Fence
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off

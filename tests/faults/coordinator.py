@@ -13,7 +13,8 @@ from tests.faults.processes import Judge, Process, ServerProcess, WorkerProcess
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
-from outpace.sync.membership import (
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import (
     AllBegin,
     BeginAgain,
     CheckpointComplete,
@@ -21,11 +22,9 @@ from outpace.sync.membership import (
     DeadlinePassed,
     EndRun,
     Event,
-    Fence,
     Finished,
     Kill,
     Loss,
-    Membership,
     ProcessEnded,
     ProcessesLost,
     Removed,
@@ -35,7 +34,8 @@ from outpace.sync.membership import (
     TrainingBegan,
     WorkerBegan,
 )
-from outpace.sync.membership import Order as MemberOrder
+from outpace.sync.membership.events import Order as MemberOrder
+from outpace.sync.membership.fence import Fence
 from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 
 if TYPE_CHECKING:

@@ -19,17 +19,10 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import (
-    Confirmed,
-    Fence,
-    Kill,
-    Phase,
-    ProcessesLost,
-    Role,
-    Start,
-    Table,
-    decide,
-)
+from outpace.sync.membership.decide import decide
+from outpace.sync.membership.events import Confirmed, Kill, ProcessesLost, Start
+from outpace.sync.membership.fence import Fence
+from outpace.sync.membership.table import Phase, Role, Table
 from outpace.sync.messages import Lost, Rejoin
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller

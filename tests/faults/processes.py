@@ -16,7 +16,7 @@ import torch
 from outpace.kernel import Future, Kernel, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts, place_of
-from outpace.sync.membership import Fence
+from outpace.sync.membership.fence import Fence
 from outpace.sync.messages import Leave, Push, Reply, server_name, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard

@@ -24,7 +24,7 @@ from outpace.sync import (
     Scale,
     Ssp,
 )
-from outpace.sync.membership import OnLoss
+from outpace.sync.membership.events import OnLoss
 from outpace.sync.policy import Policy
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPull

@@ -69,7 +69,8 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state
-from outpace.sync.membership import Membership, TrainingBegan
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import TrainingBegan
 from outpace.sync.messages import SCHEDULER, Done, Leave, Pause, Pull, Rejoin, WireMessage
 
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4

@@ -22,11 +22,11 @@ from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import (
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import (
     AllBegin,
     Confirmed,
     Loss,
-    Membership,
     ProcessesLost,
     Replace,
     Rules,

@@ -24,7 +24,7 @@ from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
 from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.runs import read_runs
-from outpace.sync.membership import Removed
+from outpace.sync.membership.events import Removed
 
 FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
 CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]

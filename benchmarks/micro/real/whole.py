@@ -32,7 +32,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.sync.membership import Membership
+from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER
 from outpace.sync.programs.context import SendPart
 

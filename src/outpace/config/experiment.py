@@ -37,7 +37,7 @@ from outpace.sync.assignment import (
     strategy_of,
 )
 from outpace.sync.conditions import Conditions
-from outpace.sync.membership import OnLoss
+from outpace.sync.membership.events import OnLoss
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
 from outpace.tasks import Script, TaskKind

@@ -9,7 +9,7 @@ from outpace.record.event_log import EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time, seconds
-from outpace.sync.membership import Loss, Removed, Start
+from outpace.sync.membership.events import Loss, Removed, Start
 from outpace.sync.messages import worker_name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from outpace.config.experiment import Experiment
-from outpace.sync.membership import Rules
+from outpace.sync.membership.events import Rules
 
 LEAST_PEERS: Final = 2  # workers of a run without servers
 SET_CHECKPOINT: Final = "set checkpoint, for example checkpoint: {every_s: 30}"

@@ -21,7 +21,7 @@ from outpace.support.paths import absolute_target, with_paths
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
-from outpace.sync.membership import AskedToScale
+from outpace.sync.membership.events import AskedToScale
 from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
 

@@ -52,13 +52,8 @@ from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, seconds
-from outpace.sync.membership import (
-    AttemptFailed,
-    BeginAgain,
-    CheckpointComplete,
-    EndRun,
-    Membership,
-)
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import AttemptFailed, BeginAgain, CheckpointComplete, EndRun
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 LEASE_S: Final = 10.0

@@ -13,11 +13,11 @@ from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.membership import (
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import (
     AllBegin,
     Event,
     Loss,
-    Membership,
     ProcessesLost,
     Rules,
     TrainingBegan,

@@ -18,7 +18,7 @@ from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node, RunView
 from outpace.real.elastic.watching import Elastic, Failure, Looking, NodeWatcher
 from outpace.record.event_log import LOG, EventLog
-from outpace.sync.membership import AskedToScale
+from outpace.sync.membership.events import AskedToScale
 
 ONE = {"CPU": 1.0}
 ROOM = ClusterView([Node("a", "a", ONE)], {"worker-0": "a", "worker-1": "a", "server-0": "a"})

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 from tests.sync.membership.test_decide import KILLED, SERVERS, Run
 
 from outpace.errors import ProtocolError
-from outpace.sync.membership import (
-    NEXT,
+from outpace.sync.membership.decide import decide
+from outpace.sync.membership.events import (
     AllBegin,
     AskedToScale,
     AttemptFailed,
@@ -35,7 +35,6 @@ from outpace.sync.membership import (
     NoPlaces,
     NoRoom,
     OnLoss,
-    Phase,
     PlacesFound,
     ProcessEnded,
     ProcessesLost,
@@ -43,13 +42,12 @@ from outpace.sync.membership import (
     Replace,
     Rules,
     Start,
-    Table,
     TooFewPlaces,
     TrainingBegan,
     WorkerBegan,
     WorkerTrained,
-    decide,
 )
+from outpace.sync.membership.table import NEXT, Phase, Table
 from outpace.sync.messages import worker_name
 
 numbers = st.integers(0, 2)

@@ -11,8 +11,8 @@ import pytest
 
 from outpace.errors import ProtocolError
 from outpace.support.units import SECOND
-from outpace.sync.membership import (
-    MOST_LOSSES,
+from outpace.sync.membership.decide import MOST_LOSSES, Membership
+from outpace.sync.membership.events import (
     AllBegin,
     AskedToScale,
     AttemptFailed,
@@ -25,7 +25,6 @@ from outpace.sync.membership import (
     Finished,
     Kill,
     Loss,
-    Membership,
     NoPlaces,
     NoRoom,
     Order,

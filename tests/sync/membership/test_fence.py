@@ -2,7 +2,7 @@
 
 import pytest
 
-from outpace.sync.membership import Fence
+from outpace.sync.membership.fence import Fence
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.node.member import COORDINATOR
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.membership import TrainingBegan
+from outpace.sync.membership.events import TrainingBegan
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early

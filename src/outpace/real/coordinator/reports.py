@@ -44,7 +44,7 @@ from outpace.record.event_log import Level
 from outpace.record.timing import WIDTH, require_own
 from outpace.record.trace import SCHEMA, Table
 from outpace.support.version import __version__
-from outpace.sync.membership import WorkerTrained
+from outpace.sync.membership.events import WorkerTrained
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)

@@ -21,7 +21,8 @@ from outpace.real.process.launcher import Launcher
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
 from outpace.support.units import Time, seconds
-from outpace.sync.membership import AllBegin, Table
+from outpace.sync.membership.events import AllBegin
+from outpace.sync.membership.table import Table
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 

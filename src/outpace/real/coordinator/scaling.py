@@ -27,7 +27,8 @@ from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.record.requests import Answer, Requests
 from outpace.support.words import plural
-from outpace.sync.membership import AskedToScale, in_words
+from outpace.sync.membership.decide import in_words
+from outpace.sync.membership.events import AskedToScale
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator

@@ -22,7 +22,7 @@ from outpace.record.checkpoints import Taken
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.support.units import Time
-from outpace.sync.membership import Membership
+from outpace.sync.membership.decide import Membership
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 

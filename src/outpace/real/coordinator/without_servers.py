@@ -13,7 +13,7 @@ from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds
-from outpace.sync.membership import WorkerTrained
+from outpace.sync.membership.events import WorkerTrained
 from outpace.sync.messages import Leave, WireMessage, worker_name
 from outpace.sync.peers.meetings import Meetings
 

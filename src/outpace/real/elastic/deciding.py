@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from outpace.real.elastic.view import SERVER, WORKER, ClusterView, RunView
 from outpace.support.words import plural
-from outpace.sync.membership import TooFewPlaces
+from outpace.sync.membership.events import TooFewPlaces
 
 Bounds: TypeAlias = tuple[int, int]  # the least and the most
 

@@ -28,7 +28,7 @@ from outpace.real.elastic.deciding import (
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
 from outpace.support.units import seconds
-from outpace.sync.membership import AskedToScale
+from outpace.sync.membership.events import AskedToScale
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator

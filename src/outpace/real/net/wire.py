@@ -41,7 +41,7 @@ from outpace.real.net.block_frames import (
     pieces_of,
 )
 from outpace.real.net.messages import BlockPiece, WirePart
-from outpace.sync.membership import Fence, Verdict
+from outpace.sync.membership.fence import Fence, Verdict
 from outpace.sync.messages import Count, Index, WireMessage
 
 HEADER_BYTES: Final = 1 << 22  # no header is longer

@@ -33,7 +33,8 @@ from outpace.simulation.life import Life, Process
 from outpace.simulation.servers import Servers
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, gaps
-from outpace.sync.membership import (
+from outpace.sync.membership.decide import Membership
+from outpace.sync.membership.events import (
     AllBegin,
     BeginAgain,
     CheckpointComplete,
@@ -43,9 +44,7 @@ from outpace.sync.membership import (
     Event,
     Finished,
     Loss,
-    Membership,
     Order,
-    Phase,
     ProcessesLost,
     Removed,
     Replace,
@@ -53,6 +52,7 @@ from outpace.sync.membership import (
     TrainingBegan,
     WorkerBegan,
 )
+from outpace.sync.membership.table import Phase
 from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 from outpace.tasks import Workload
 

@@ -21,7 +21,7 @@ from outpace.real.coordinator.run_state import Known, RunState, Suspect
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.processes.forking import has_exited
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.membership import Finished, Loss
+from outpace.sync.membership.events import Finished, Loss
 
 _LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
 _LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread

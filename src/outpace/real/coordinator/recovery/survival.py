@@ -36,7 +36,7 @@ from outpace.real.net.messages import (
 from outpace.record.totals import Totals
 from outpace.support.units import nanoseconds, seconds
 from outpace.support.words import plural
-from outpace.sync.membership import (
+from outpace.sync.membership.events import (
     BeginAgain,
     Confirmed,
     DeadlinePassed,
