@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.paths import EXAMPLES
 
 from outpace.errors import ConfigError
 from outpace.experiment.comparison import compare, variants_from
@@ -54,3 +55,21 @@ def test_variants_that_are_compared_have_the_same_measurements(tmp_path):
 def test_nothing_can_be_measured_where_nothing_is_computed():
     with pytest.raises(ConfigError, match="computes nothing that could be measured"):
         simulate(configuration("timing"))
+
+
+SLOW_S = 0.02
+
+
+def test_a_task_whose_file_was_edited_is_measured_again(tmp_path):
+    path = tmp_path / "own.py"
+    text = (EXAMPLES / "my_task.py").read_text()
+    given = configuration(samples=3)
+    given["task"] = {"kind": "python", "target": f"{path}:make_task"}
+    path.write_text(text)
+    simulate(given)
+    slow = f"(__import__('time').sleep({SLOW_S}), torch.nn.functional.cross_entropy(*both))[1]"
+    assert text.count("loss=torch.nn.functional.cross_entropy") == 1
+    path.write_text(
+        text.replace("loss=torch.nn.functional.cross_entropy", f"loss=lambda *both: {slow}")
+    )
+    assert min(simulate(given).experiment.compute.seconds) >= SLOW_S

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.tasks import Workload, gradient_of
+from outpace.tasks.kinds import PythonTask, Script, TaskKind
 
 _WARM_UP = 3  # gradients
 _MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}  # so that compared variants agree
@@ -24,7 +26,7 @@ def with_measured_times(
 ) -> Experiment:
     """Return the experiment with its run times measured, if its configuration asks for that.
 
-    They are measured once in a process for each task and batch size.
+    They are measured once in a process for each task, content of its file, and batch size.
 
     Args:
         measure: returns the seconds of so many gradients. Its errors are raised.
@@ -48,7 +50,18 @@ def remember(experiment: Experiment) -> None:
 
 
 def _key(experiment: Experiment, compute: Measured) -> tuple[object, ...]:
-    return repr(experiment.task), experiment.batch_size, experiment.seed, compute.samples
+    task = experiment.task
+    return repr(task), _source(task), experiment.batch_size, experiment.seed, compute.samples
+
+
+def _source(task: TaskKind) -> bytes:
+    """Return the content of a user's file: it may be edited between two runs of a process."""
+    named = ""
+    if isinstance(task, Script):
+        named = task.path
+    elif isinstance(task, PythonTask):
+        named = task.target.rpartition(":")[0]
+    return Path(named).read_bytes() if Path(named).is_file() else b""
 
 
 def times_of_task(workload: Workload, experiment: Experiment, samples: int) -> tuple[float, ...]:
