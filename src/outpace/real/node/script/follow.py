@@ -93,9 +93,9 @@ class RealFollowed(WorkerDriver, Observer):
         process.iteration_finished(iteration, self._started, computed, now, held)
         trainer.iteration = iteration + 1
         process.version += 1
+        self._handle_messages()  # one may ask for a checkpoint at this step
         process.saver.look(iteration + 1, lambda: None)
         process.versions.reached(process.version)
-        self._handle_messages()
         if self.part is not None:
             self.part.stepped()
         stopped = process.stopped
