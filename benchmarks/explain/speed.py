@@ -1,4 +1,4 @@
-"""The cost of looking for slow workers while a run goes on."""
+"""The cost of looking for slow workers while a run is running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure what failures and checkpoints cost, and how soon a run goes on.
+"""Measure what failures and checkpoints cost, and how soon a run continues.
 
     python -m benchmarks.failures                       # all parts, half an hour
     python -m benchmarks.failures overhead resume --record

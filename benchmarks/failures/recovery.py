@@ -1,4 +1,4 @@
-"""How soon a run goes on: after the death of a worker, of a server, and by `--resume`."""
+"""How soon a run continues: after the death of a worker, of a server, and by `--resume`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def recovery(
 
 
 class _AgainAndAgain:
-    """Kills a process, and again when there are two more checkpoints: then all goes on as before.
+    """Kills a process, and again when there are two more checkpoints: then all continues as before.
 
     Attributes:
         at_s: when it was killed, in seconds of the run.
@@ -118,7 +118,7 @@ def resuming(out: Path, say: Callable[[str], object], megabytes: float, pairs: i
 def until_training(arguments: list[str], folder: Path, number: int) -> float:
     """Return the seconds until the training has begun for this time, and kill the command.
 
-    It is killed when there is another checkpoint, to go on from.
+    It is killed when there is another checkpoint, to continue from.
     """
     started, at = time.monotonic(), 0.0
     with subprocess.Popen([sys.executable, "-m", "outpace", *arguments, "-q"]) as process:

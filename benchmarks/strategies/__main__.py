@@ -9,7 +9,7 @@
 
 For each strategy of a cell the learning rate is chosen first, with the same number of runs for
 every strategy; then it is run on fresh seeds. Each result is kept as soon as it is there, in
-results/TASK.CLUSTER.json. After Ctrl-C, `--record --missing` goes on with what is missing.
+results/TASK.CLUSTER.json. After Ctrl-C, `--record --missing` continues with what is missing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Final
 
 from outpace.errors import ConfigError, OutpaceError
 
-KEPT: Final = "what was measured is kept; go on with --missing"
+KEPT: Final = "what was measured is kept; continue with --missing"
 
 
 def positive(text: str) -> int:

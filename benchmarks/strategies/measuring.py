@@ -18,7 +18,7 @@ from outpace.experiment.advising.question.candidates import Candidate
 from outpace.experiment.trials.orders import Ended, Order, Point
 from outpace.support.estimates import TimeTo
 
-# Runs that may go on side by side, answered all at once.
+# Runs that may continue side by side, answered all at once.
 _Work: TypeAlias = Generator[list[Trial], list[TimeTo], Measured]
 
 _DIVERGED: Final = "try a smaller learning rate"  # in the errors of runs that diverged

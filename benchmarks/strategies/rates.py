@@ -1,9 +1,9 @@
 """The search for a strategy's learning rate: a fixed number of runs, on a grid without an end.
 
 The time to the target is taken to have one minimum over the rates. The search tries the first rate,
-four times and a quarter of it. While the best one is the highest or the lowest tried, it goes on by
-factors of 4; then the factor between the best rate and its neighbours is halved to 2, and to √2. So
-every strategy gets the same number of runs, wherever its rate is.
+four times and a quarter of it. While the best one is the highest or the lowest tried, it continues
+by factors of 4; then the factor between the best rate and its neighbours is halved to 2, and to √2.
+So every strategy gets the same number of runs, wherever its rate is.
 
 A run of the search ends when it has taken half as long again as the best one so far.
 """

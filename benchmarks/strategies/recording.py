@@ -67,7 +67,7 @@ def record(
 
 
 def _begun(known: Outcome | None, cell: Cell, origin: Mapping[str, str]) -> Outcome:
-    """Return what is known of a cell, to go on with; its commits are all that it was made with."""
+    """Return what is known of a cell, to continue with; its commits are all that made it."""
     if known is None:
         return Outcome(cell, origin)
     commits = known.origin["commit"].split(", ")

@@ -1,4 +1,4 @@
-"""outpace scale: a run that goes on is asked for another number of servers."""
+"""outpace scale: a running run is asked for another number of servers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_run_that_goes_on_has_the_numbers_that_were_asked_for(tmp_path):
     result = run(given, folder, control=lambda _: thread.is_alive() or thread.start())
     thread.join(60)
     assert len(said) == 3
-    assert said[0].startswith(f"{folder}: the run goes on with 3 workers and 2 servers, after ")
+    assert said[0].startswith(f"{folder}: the run continues with 3 workers and 2 servers, after ")
     assert said[1] == f"{folder}: the run has 2 servers already"
     assert said[2] == f"{folder}: servers: must be from 1 to 1000, not 2000"
     assert len(result.summary["iterations"]) == 3

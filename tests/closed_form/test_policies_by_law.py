@@ -271,7 +271,7 @@ def test_a_worker_that_comes_within_the_timeout_takes_part():
     for worker in (0, 1, 2):  # the clock advances half a second after the second push
         assert ends(trace, worker) == [(i, 1.5 * (i + 1)) for i in range(6)]
         assert outcomes(trace, worker) == ["applied"] * 6
-    # At 5 s iterations 0, 1, 2 are finished; it goes on with 3, which comes at 10 s.
+    # At 5 s iterations 0, 1, 2 are finished; it continues with 3, which comes at 10 s.
     assert ends(trace, 3) == [(0, 5.0), (3, 10.0)]
     assert outcomes(trace, 3) == ["dropped"] * 2
 

@@ -347,7 +347,7 @@ def test_changes_in_virtual_time_are_exact():
     }
     for worker in (0, 1):
         assert ended[0, worker, 2] == 10.5
-        assert ended[1, worker, 2] == 20.25  # so the worker goes on, and computes 3 in 1 s
+        assert ended[1, worker, 2] == 20.25  # so the worker continues, and computes 3 in 1 s
         assert [ended[shard, worker, 3] for shard in range(SERVERS)] == [21.25, 21.25]
         assert ended[0, worker, 7] == 25.25
 

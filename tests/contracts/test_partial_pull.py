@@ -1,4 +1,4 @@
-"""Partial pull: when a worker goes on, what it computes from, and that nothing is lost."""
+"""Partial pull: when a worker continues, what it computes from, and that nothing is lost."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def play(driver: Driver, actions: list[tuple[int, str]]) -> None:
 
 
 def finish(driver: Driver) -> None:
-    """Let whoever is free go on until everybody has left."""
+    """Let whoever is free continue until everybody has left."""
     last = max(driver.iteration) + 3
     while (free := driver.free()) or driver.wait():
         if not free:
@@ -160,7 +160,7 @@ def test_no_worker_is_answered_beyond_the_bound(case, workers, actions):
 def test_workers_that_meet_outside_of_the_strategy_all_get_there(case, workers, steps, picks):
     """Each takes `steps` steps of its own, whatever their numbers are, and then waits for all.
 
-    In any order: the next of the workers that can go on, and the next of those that come back.
+    In any order: the next of the workers that can continue, and the next of those that come back.
     """
     driver, taken = Driver(case.policy, workers), [0] * workers
     order = iter(picks)

@@ -174,12 +174,12 @@ def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
         warnings.simplefilter("error")
         resumed.sampler.set_epoch(1)
         places().restore(state["data"], lambda: None)
-        for epoch in (3, 4, 0):  # it goes on where it was; later it may do as it likes
+        for epoch in (3, 4, 0):  # it continues where it was; later it may do as it likes
             Script().sampler.set_epoch(epoch)
 
 
 def test_the_states_of_gpus_are_kept_and_given_back_to_those_that_there_are(places, monkeypatch):
-    """As if this process used two GPUs, and the one that goes on had one."""
+    """As if this process used two GPUs, and the one that continues had one."""
     kept = [torch.tensor([7], dtype=torch.uint8), torch.tensor([8], dtype=torch.uint8)]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: kept)

@@ -1,4 +1,4 @@
-"""Scripts go on with another number of workers."""
+"""Scripts continue with another number of workers."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     assert pair["both"] == pair["seeds"]
     assert pair["both"]["low"] < data["speedup_over_bsp"]["mean"] < pair["both"]["high"]
     (own,) = [each for each in data["candidates"] if each["name"] == data["name"]]
-    assert own["after_target"]["runs"] == 3  # three seeds go on
+    assert own["after_target"]["runs"] == 3  # three seeds continue
     assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
 
 

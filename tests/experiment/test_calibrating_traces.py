@@ -113,7 +113,7 @@ def test_buckets_over_nccl_overlap_with_the_backward_pass(tmp_path, capsys, own_
 
 def test_only_the_gap_in_which_a_collective_ends_is_a_wait():
     # Under way from 1 to 9. The rank computes until 2, pauses until 3, computes until 6, and then
-    # waits. The next, from 10 to 12, ends 0.1 ms after the rank has gone on.
+    # waits. The next, from 10 to 12, ends 0.1 ms after the rank has continued.
     busy = np.array([[0.0, 2.0], [3.0, 6.0], [9.0, 11.0], [11.9999, 13.0]])
     begins, ends = np.array([1.0, 10.0]), np.array([9.0, 12.0])
     found = waits(busy, begins, ends)

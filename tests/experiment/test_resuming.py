@@ -1,4 +1,4 @@
-"""Runs in virtual time that are interrupted and go on from a checkpoint."""
+"""Runs in virtual time that are interrupted and continue from a checkpoint."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch)
     monkeypatch.setattr(folder, "write_index", full)
     with pytest.warns(OutpaceWarning, match="No space left on device") as warned:
         result = outpace.simulate(CONFIG, tmp_path / "run", checkpoint={"every_updates": 5})
-    said = "cannot write checkpoint 1 (No space left on device); the run goes on, there is none yet"
+    said = (
+        "cannot write checkpoint 1 (No space left on device); the run continues, there is none yet"
+    )
     assert [str(warning.message) for warning in warned] == [said]
     assert result.summary["warnings"] == [said]
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]

@@ -35,7 +35,7 @@ from outpace.sync.programs.parameter_server import parameter_server, parameter_s
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
-UNKILLABLE_S = 0.05  # after it goes on, of a process that could not be killed meanwhile
+UNKILLABLE_S = 0.05  # after it continues, of a process that could not be killed meanwhile
 
 
 class Silent:

@@ -72,7 +72,7 @@ class Oracle:
         self.computed: dict[int, int] = dict.fromkeys(range(self._scenario.workers), -1)
 
     def leaves(self, worker: int) -> None:
-        """The run goes on without a worker from now on."""
+        """The run continues without a worker from now on."""
         self.computed.pop(worker, None)
 
     def gone(self, worker: int, arrived: int) -> None:
@@ -92,7 +92,7 @@ class Oracle:
     def went_back(
         self, states: Sequence[ShardState], missing: Iterable[Pair], updates_lost: int
     ) -> None:
-        """The run goes on from saved states; `missing`, `updates_lost`: what they were then."""
+        """The run continues from saved states; `missing`, `updates_lost`: what they were then."""
         self.may_miss = set(missing)
         self.updates_lost = updates_lost + gaps(states)
         found = 0

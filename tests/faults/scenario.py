@@ -113,8 +113,8 @@ class Fault:
 
     kind:
         crash: worker `node` is killed. `flag`: what it has sent still arrives.
-        freeze: worker `node` stands still, for more or less than the lease, and goes on. `flag`: it
-            cannot be killed meanwhile, and sends messages after its place was taken.
+        freeze: worker `node` stands still, for more or less than the lease, and continues. `flag`:
+            it cannot be killed meanwhile, and sends messages after its place was taken.
         server: server `node` is killed.
         freeze server: server `node` stands still.
         both: worker `node` is killed, and `for_s` / 20 later the server of this number, modulo that

@@ -63,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--all", action="store_true", help="go on after a failure")
+    parser.add_argument("--all", action="store_true", help="continue after a failure")
     options = parser.parse_args()
     started, failed = time.perf_counter(), 0
     for seed in range(options.first, options.first + options.seeds):

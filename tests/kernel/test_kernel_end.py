@@ -1,4 +1,4 @@
-"""`Kernel.end`: one walker ends where it stands, and the others go on."""
+"""`Kernel.end`: one walker ends where it stands, and the others continue."""
 
 import pytest
 

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_tally(tally: Tally, console: Console) -> None:
-    """Print how many failures there were, and how long the runs took to go on."""
+    """Print how many failures there were, and how long the runs took to continue."""
     table = Table("family", "role", "signal", "failures")
     for (family, role, number), count in sorted(tally.failures.items()):
         table.add_row(family, role, f"SIG{number}", str(count))

@@ -39,7 +39,7 @@ class Command:
         self.shared: set[str] = set()  # shared memory with a name that they used
 
     def start(self) -> None:
-        """Begin the run, or go on with it in the same folder."""
+        """Begin the run, or resume it in the same folder."""
         if self._process is not None:
             self._process.wait(LIMIT_S)
         options = ["--resume", "run"] if self.out.exists() else ["config.yaml", "--out", "run"]
@@ -60,7 +60,7 @@ class Command:
 
     @property
     def exit_code(self) -> int | None:
-        """None while the command is going on."""
+        """None while the command is running."""
         assert self._process is not None
         return self._process.poll()
 
@@ -74,7 +74,7 @@ class Command:
         return {name: pid for pid, name in children.items() if name[:6] in ("worker", "server")}
 
     def status(self) -> Status | None:
-        """Return what the run says of itself, if the command that goes on has said it."""
+        """Return what the run says of itself, if the command that continues has said it."""
         found = read_status(self.out)
         return found if found is not None and found.process == self.pid else None
 

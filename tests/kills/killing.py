@@ -24,7 +24,7 @@ _BETWEEN_S: Final = 2.0  # from a recovery to the next failure
 
 @dataclass
 class Tally:
-    """The failures so far, by family, role and signal, and the seconds until the run went on."""
+    """The failures so far, by family, role and signal, and the seconds until the run continued."""
 
     failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     recovery_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)

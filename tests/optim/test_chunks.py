@@ -92,7 +92,7 @@ def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, 
         for number, part in enumerate(random(seed + 1).split(SIZES)):
             parameters[number].grad = None if number in unused else part.clone()
         plain.step()
-        if seed == 3:  # go on from a copy, as after a checkpoint
+        if seed == 3:  # continue from a copy, as after a checkpoint
             old, block = block, new(torch.zeros(SIZE))
             block.replace(old.read())
             block.load_optimizer_state(old.optimizer_state())

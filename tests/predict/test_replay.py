@@ -18,7 +18,7 @@ TIMES = np.array([[1.0, 4.0, 2.0, 3.0], [2.0, 2.5, 8.0, 2.1]])
 
 
 class Scripted:
-    """Begins with the first of the waits, goes on with the next when asked; notes what it sees."""
+    """Begins with the first of the waits, takes the next when asked; notes what it sees."""
 
     def __init__(self, *waits: Wait) -> None:
         self.waits = waits
@@ -74,7 +74,7 @@ def test_nobody_is_counted_who_had_not_come_and_no_end_is_outside_of_the_arrival
     assert count == sum(time <= end for time in times)
     before = sum(time < end for time in times)
     assert before < max(c, 1)  # the count had not been reached earlier
-    assert end <= max(s, min(times))  # nor has it gone on beyond the time
+    assert end <= max(s, min(times))  # nor has it continued beyond the time
     assert count >= c or end == s or end == max(times) or end == min(times)
 
 

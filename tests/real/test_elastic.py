@@ -133,7 +133,9 @@ def test_a_server_without_a_place_ends_the_run_with_what_was_missing_and_it_can_
 
     monkeypatch.setattr("outpace.experiment.running.launch_of", launch)
     config = CONFIG | {"workers": 1}
-    words = r"server-1.* did not join within 1 s: the cluster has no room for server-1; then go on"
+    words = (
+        r"server-1.* did not join within 1 s: the cluster has no room for server-1; then continue"
+    )
     with pytest.raises(RunError, match=words):
         run(config, folder, watch=runs.append, control=lose)
     summary = json.loads((folder / "summary.json").read_text())

@@ -1,4 +1,4 @@
-"""Real runs with servers that lose workers: another process takes the place, or the rest go on."""
+"""Real runs with servers that lose workers: another process takes the place, or the rest train."""
 
 from __future__ import annotations
 
@@ -179,5 +179,5 @@ def test_a_run_goes_on_without_lost_workers_if_that_is_wanted():
     assert summary["iterations"][1] == 60
     assert 60 < summary["gradients_applied"] < 3 * 60
     assert said == [
-        f"{name} {KILLED}; the others go on without it" for name in ("worker-2", "worker-0")
+        f"{name} {KILLED}; the others continue without it" for name in ("worker-2", "worker-0")
     ]

@@ -147,12 +147,12 @@ def run(tmp_path: Path) -> Iterator[tuple[Run, Hosts]]:
 
 @pytest.mark.slow
 def test_a_worker_that_is_cut_off_from_the_others_is_lost_after_its_lease_and_told(run):
-    """No process can take its place: it was started by hand. The others go on without it."""
+    """No process can take its place: it was started by hand. The others continue without it."""
     made, hosts = run
     hosts.cut()
     made.wait_until("the loss of worker-2", lambda: made.state("worker-2") == "lost")
     others = made.iterations()[:2]
-    made.wait_until("others that go on", lambda: min(made.iterations()[:2]) > max(others) + 10)
+    made.wait_until("others that continue", lambda: min(made.iterations()[:2]) > max(others) + 10)
     hosts.mend()
     made.workers[2].wait(LIMIT_S)
     assert made.workers[2].returncode != 0

@@ -1,4 +1,4 @@
-"""A real run goes on with other numbers of workers and servers: all begin again with these."""
+"""A real run continues with other numbers of workers and servers: all begin again with these."""
 
 from __future__ import annotations
 

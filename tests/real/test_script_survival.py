@@ -1,4 +1,4 @@
-"""Real runs of scripts go on from their last checkpoint, with all that the scripts keep."""
+"""Real runs of scripts continue from their last checkpoint, with all that the scripts keep."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_scripts_repeat_bitwise_after_the_death_of_a_server(tmp_path, whole):
     assert result.summary["updates_lost"] == 0
     assert logged(result) == logged(whole)
     (line,) = said
-    assert "killed by SIGKILL before it was done; the run goes on from checkpoints/" in line
+    assert "killed by SIGKILL before it was done; the run continues from checkpoints/" in line
 
 
 @linux
@@ -159,9 +159,9 @@ def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_
     assert len(done) > 30
     assert 0 < result.summary["updates_lost"] < 30
     assert said[0].startswith(
-        "warning: if the run goes on from a checkpoint, the scripts of worker-0"
+        "warning: if the run continues from a checkpoint, the scripts of worker-0"
     )
-    assert "the run goes on from checkpoints/" in said[1]
+    assert "the run continues from checkpoints/" in said[1]
     assert "the script of worker-0 begins anew, with the parameters of the checkpoint" in said[2]
 
 

@@ -1,4 +1,4 @@
-"""Real runs of scripts without servers go on from their last checkpoint."""
+"""Real runs of scripts without servers continue from their last checkpoint."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_after_the_death_of_a_worker_no_sample_is_lost_or_counts_twice(kind, tmp
     result = run(saved, folder, watch=runs.append, log=said.append, control=control)
     assert result.summary["restarts"] == 1
     require_each_once(result)
-    assert any("the run goes on from checkpoints/" in line for line in said)
+    assert any("the run continues from checkpoints/" in line for line in said)
 
 
 def test_another_number_of_workers_shares_the_epoch_and_keeps_what_was_trained(tmp_path):

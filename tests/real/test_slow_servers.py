@@ -1,4 +1,4 @@
-"""Slow servers and links are named while a run goes on, from the times of its requests."""
+"""Slow servers and links are named while a run is running, from the times of its requests."""
 
 from __future__ import annotations
 

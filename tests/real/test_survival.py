@@ -1,4 +1,4 @@
-"""Real runs that are saved: they go on from their last checkpoint."""
+"""Real runs that are saved: they continue from their last checkpoint."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_with_continue_the_servers_and_workers_that_are_left_begin_again(tmp_pat
 
     control = once_saved(folder, kill)
     result = run({**SAVED, **goes_on}, folder, watch=runs.append, log=said.append, control=control)
-    assert said[-1].startswith("server-1 was killed by SIGKILL before it was done; the run goes on")
+    assert said[-1].startswith(
+        "server-1 was killed by SIGKILL before it was done; the run continues"
+    )
     assert said[-1].endswith(" with 2 workers and 1 server")
     summary = result.summary
     assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 1, 0)
@@ -112,7 +114,7 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     assert result.summary["iterations"] == [160, 160]
     assert result.metrics["updates"].to_pylist() == [0, 40, 80, 120, 160]
     (line,) = said
-    words = "server-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
+    words = "server-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
     assert line.startswith(words)
     logged = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     many = ("checkpoint", "joined", "finished", "failed")  # workers may say that they lost it

@@ -1,4 +1,4 @@
-"""Real runs without servers that are saved: they go on from their last checkpoint."""
+"""Real runs without servers that are saved: they continue from their last checkpoint."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOISE = {
 
 
 def interrupted_and_resumed(folder: Path, config: dict[str, Any], **changes: Any) -> Result:
-    """Return the result of a run that failed after its third checkpoint and went on."""
+    """Return the result of a run that failed after its third checkpoint and continued."""
     with pytest.raises(RunError, match="that is enough"):
         run({**config, **SAVED}, folder, control=once_saved(folder, give_up, 3))
     return run(resume=folder, **changes)
@@ -115,7 +115,7 @@ def test_after_the_death_of_a_worker_all_begin_again_and_nothing_is_applied_twic
     assert summary["iterations"] == [120] * 3
     assert summary["gradients_applied"] == 360
     (line,) = said
-    words = "worker-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
+    words = "worker-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
     assert line.startswith(words)
     (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
     assert (lost["worker"], lost["shard"]) == (1, None)
@@ -129,7 +129,7 @@ def test_with_continue_the_workers_that_are_left_begin_again_from_the_checkpoint
     config = {**RUN, "sync": {"kind": "ssgd"}, "on_worker_loss": "continue"}
     result, said = killed(folder, config, "worker-1")
     (line,) = said
-    words = "worker-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
+    words = "worker-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
     assert line.startswith(words)
     assert line.endswith(" with 2 workers")
     assert result.summary["restarts"] == 1

@@ -1,4 +1,4 @@
-"""The trace and the metrics of a run go on where an earlier session stopped."""
+"""The trace and the metrics of a run continue where an earlier session stopped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_sink_that_never_got_a_row_makes_an_empty_file(tmp_path):
 
 
 def later(metrics, interrupted):
-    """Return the metrics, or those of a session that goes on from a checkpoint."""
+    """Return the metrics, or those of a session that continues from a checkpoint."""
     if not interrupted:
         return metrics
     resumed = Metrics()

@@ -1,4 +1,4 @@
-"""Reports and traces of strategies without servers: what went on beside the computing."""
+"""Reports and traces of strategies without servers: what happened beside the computing."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_bsp_goes_at_the_pace_of_the_slowest():
 
 
 def test_lazy_ssp_waits_once_and_long():
-    # s = 1: worker 0 pulls with i = 0 at 1 s (0 < 0+1: go on), i = 1 at 2 s (held until
+    # s = 1: worker 0 pulls with i = 0 at 1 s (0 < 0+1: continue), i = 1 at 2 s (held until
     # clock 2, when worker 1 has pushed its iteration 1, at 6 s), i = 2 at 7 s (2 < 2+1),
     # i = 3 at 8 s (held until clock 4, at 12 s).
     result = simulate({**BASE, "sync": {"kind": "ssp", "staleness": 1}})

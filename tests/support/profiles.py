@@ -70,7 +70,7 @@ def gloo(
         trace.add("user_annotation", "gloo:all_reduce", at + compute, end, **shapes)
         if marks == "optimizer":
             trace.add("user_annotation", "Optimizer.step#SGD.step", end + 5.5, end + 5.8)
-        # The thread that waited goes on a moment before the end is noted.
+        # The thread that waited continues a moment before the end is noted.
         trace.add("cpu_op", "aten::add_", end - 0.01, end + 5)
         shapes = {"Input Dims": [[]], "Input type": ["float"]}
         trace.add("user_annotation", "gloo:all_reduce", end + 5, end + 6, **shapes)

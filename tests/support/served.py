@@ -48,7 +48,7 @@ class Served:
         self._begin("serve", *counts, "deterministic=true", *settings, stdout=stdout)
 
     def resume(self, *settings: object) -> None:
-        """Go on with the run, which was killed."""
+        """Continue with the run, which was killed."""
         run = self.folder / "run"
         self._begin("serve", "--resume", run, "--connect", self.connect, *settings)
 
@@ -67,7 +67,7 @@ class Served:
     def start(
         self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None
     ) -> Process:
-        """endless: go on for ever, and make this file once training goes on."""
+        """endless: continue for ever, and make this file once training runs."""
         script = self.folder / "train.py"
         script.write_text(SCRIPT.replace("FAIL", repr(fail)))
         environment = self._environment(rank)

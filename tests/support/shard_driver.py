@@ -54,7 +54,7 @@ class Account:
 
 
 class Driver:
-    """`workers` that push, pull, wait for the answer, and go on."""
+    """`workers` that push, pull, wait for the answer, and continue."""
 
     def __init__(self, policy: Policy, workers: int, size: int = 3) -> None:
         self.policy, self.workers, self.size = policy, workers, size

@@ -1,4 +1,4 @@
-"""What `scripts/counted.py` ends with if another number of workers goes on from a checkpoint.
+"""What `scripts/counted.py` ends with if another number of workers continues from a checkpoint.
 
 The learning rate is the former number of workers, as the checkpoint has it, and each step is
 divided by the present one. So a sample counts 1 before the checkpoint, and after it the former
@@ -25,7 +25,7 @@ def require_shared_out(folder: Path, result: Any) -> None:
     The numbers of workers must divide the samples.
 
     Args:
-        folder: of the run. result: of the run, which went on with another number of workers.
+        folder: of the run. result: of the run, which continued with another number of workers.
     """
     summary = result.summary
     checkpoint = Checkpoint(folder / summary["resumed_from"])
@@ -39,7 +39,7 @@ def require_shared_out(folder: Path, result: Any) -> None:
     after = left + _SAMPLES * (_EPOCHS - epoch - 1)
     assert 0 < after < _SAMPLES * _EPOCHS
     pending = [each for record in index.own for each in record.pending]
-    # Gradients that go on with a worker, and those that are in the model of one worker only.
+    # Gradients that continue with a worker, and those that are in the model of one worker only.
     kept = _BATCH * sum(each.count for each in pending if each.parts)
     lost = sum(each.count for each in pending if not each.parts)
     weight = before / workers

@@ -46,7 +46,7 @@ class Worker:
 
 
 class CutOffs(RuleBasedStateMachine):
-    """Workers go on when `quorum` shards have answered (partial pull)."""
+    """Workers continue when `quorum` shards have answered (partial pull)."""
 
     @initialize(workers=st.integers(2, 4), shards=st.integers(1, 3), data=st.data())
     def begin(self, workers, shards, data):
@@ -171,7 +171,7 @@ class CutOffs(RuleBasedStateMachine):
         assert len(self.named) > reply.iteration
         me.read[shard], me.clock = reply.version, max(me.clock, reply.clock)
         if reply.iteration != me.iteration or me.is_computing or me.has_left:
-            return  # late: it has gone on without
+            return  # late: it has continued without
         me.answered.add(shard)
         if len(me.answered) == self.quorum:
             self.go_on(reply.worker)

@@ -75,7 +75,7 @@ def test_before_the_first_push_there_is_a_state_at_clock_0():
 
 
 def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
-    """Another server has let worker 0 go on with iteration 1; here iteration 0 is still open."""
+    """Another server has let worker 0 continue with iteration 1; here iteration 0 is still open."""
     asked = Asked(DropStragglers(2))
     asked.cuts.ask(1, 1)
     asked.push(0, 1)  # counts for iterations 0 and 1

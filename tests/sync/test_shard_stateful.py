@@ -214,7 +214,7 @@ def both(policy):
 class ShardMachine(RuleBasedStateMachine):
     """Any order of everything, one message at a time. Subclasses say with which policy it begins.
 
-    Workers wait for the answer to a pull, or go on with up to three unanswered.
+    Workers wait for the answer to a pull, or continue with up to three unanswered.
     """
 
     first = any_policy
@@ -226,7 +226,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.views, self.seen, self.now = [], Observer(), 0
         self.shard = self.new_shard(workers, Watched(real, self.views))
         self.model = Reference(workers, model, laggard=lambda: self.views[0].laggard())
-        self.told = [0] * workers  # the iteration to go on with, as answers say
+        self.told = [0] * workers  # the iteration to continue with, as answers say
         self.read = [0] * workers  # versions
         self.to_pull = [False] * workers
         self.last_pull = {}
@@ -387,7 +387,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     @rule(gap=gaps, really=st.integers(0, 3))
     def go_on_in_another_shard(self, gap, really):
-        """The saved state of a shard is enough: another shard goes on as it would have."""
+        """The saved state of a shard is enough: another shard continues as it would have."""
         if really:
             return
         self.arrive(gap)

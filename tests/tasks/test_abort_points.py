@@ -11,7 +11,7 @@ from outpace.tasks.abort_points import AbortPoints
 
 
 class Careful(torch.nn.Module):
-    """A model that goes on when one of its parts raises."""
+    """A model that continues when one of its parts raises."""
 
     def __init__(self) -> None:
         super().__init__()

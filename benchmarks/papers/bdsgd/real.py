@@ -86,7 +86,7 @@ def _written(seed: int, path: Path) -> Path:
 
 
 def _late(run: Curve) -> Seconds:
-    """Return how long workers that were cut off went on computing, in seconds."""
+    """Return how long workers that were cut off continued computing, in seconds."""
     assert run.folder is not None
     rows = pq.read_table(run.folder / TRACE)
     rows = rows.set_column(rows.column_names.index("event"), "event", rows["event"].cast("string"))
@@ -98,7 +98,7 @@ def _late(run: Curve) -> Seconds:
 
 
 def claims(rows: Mapping[str, Measured], late: Sequence[Seconds]) -> list[Claim]:
-    """Judge the runs. late: of each repetition, how long workers that were cut off went on."""
+    """Judge the runs. late: of each repetition, how long workers that were cut off continued."""
     found = [
         Claim(
             "8 processes",

@@ -17,7 +17,7 @@ ResumeRun: TypeAlias = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with the interrupted run in this folder, from its last checkpoint. CONFIG and "
+        help="Resume the interrupted run in this folder, from its last checkpoint. CONFIG and "
         "--out are left out.",
     ),
 ]
@@ -26,7 +26,7 @@ ResumeServed: TypeAlias = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with the interrupted run in this folder, from its last checkpoint. --workers "
+        help="Resume the interrupted run in this folder, from its last checkpoint. --workers "
         "and --out are left out. The workers are started again.",
     ),
 ]

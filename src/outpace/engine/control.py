@@ -1,4 +1,4 @@
-"""Control: user code that inspects and changes a run while it goes on, in every runtime.
+"""Control: user code that inspects and changes a run while it is running, in every runtime.
 
     def control(run):
         run.at(10.0, lambda: run.set_policy("*", Asp()))

@@ -29,7 +29,7 @@ class CheckpointKeeper:
         trace: the trace of the run, which is in one of `sinks`.
         warn: called if a checkpoint cannot be written, with a line for the user.
         events: is told of each checkpoint.
-        last: number of the checkpoint from which the run goes on; 0: the run begins.
+        last: number of the checkpoint from which the run is resumed; 0: a new run.
         knows_anew: True if the user knows that scripts begin anew.
 
     Attributes:
@@ -93,7 +93,7 @@ class CheckpointKeeper:
         if taken.anew and not self._knows_anew:
             self._knows_anew = True
             told = begin_anew(taken.anew, "of the checkpoint")
-            self._warn(f"if the run goes on from a checkpoint, {told}: {REMEDY}")
+            self._warn(f"if the run continues from a checkpoint, {told}: {REMEDY}")
 
     def _tidy(self) -> None:
         """Remove segments of the records that no checkpoint names any more."""
@@ -119,7 +119,7 @@ class CheckpointKeeper:
         if why and not self._has_warned:
             self._has_warned = True
             last = f"checkpoint {self.last} is kept" if self.last else "there is none yet"
-            self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
+            self._warn(f"cannot write checkpoint {number} ({why}); the run continues, {last}")
 
     def go_back(self) -> Checkpoint:
         """Put the records of the run back to the last checkpoint, and return it.
@@ -130,7 +130,7 @@ class CheckpointKeeper:
         """
         checkpoint = self._checkpoints.newest(self._warn)
         if checkpoint is None:
-            raise ConfigError("the run has no checkpoint any more from which it can go on")
+            raise ConfigError("the run has no checkpoint any more from which it can continue")
         number, now = checkpoint.index.number, checkpoint.index.now
         self._checkpoints.clean(after=number)
         self._trace.flush()

@@ -1,4 +1,4 @@
-"""The parts of an engine that save checkpoints and go on from one, in every runtime."""
+"""The parts of an engine that save checkpoints and resume from one, in every runtime."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from outpace.sync.messages import worker_name
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """The checkpoint from which a run goes on.
+    """The checkpoint from which a run is resumed.
 
     Attributes:
         checkpoint: whole and undamaged.
         experiment: which may have other servers and workers than at the checkpoint.
         slices: of the flat parameters, one for each server.
         first: the first iteration of each worker.
-        recovery: the counts of the run, with what is lost by going on from here.
+        recovery: the counts of the run, with what is lost by resuming from here.
     """
 
     checkpoint: Checkpoint
@@ -41,7 +41,7 @@ class ResumePoint:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, experiment: Experiment) -> ResumePoint:
-        """Return where an experiment goes on.
+        """Return where an experiment is resumed.
 
         Raises ConfigError if the parameters cannot be divided among the servers.
         """

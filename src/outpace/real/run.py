@@ -71,7 +71,7 @@ class RealRun:
         warn: called with a line for each warning about the training; None: `log`.
         files: the folder for files of scripts, for the workers of `outside`.
         timing: takes the times of messages and computations; None: they are dropped.
-        resume: where the run goes on; None: it begins.
+        resume: where the run is resumed; None: a new run.
         keeper: where checkpoints go; None: none are taken.
         status: knows and writes how far the run is, and has the log of what happens to it; None:
             nothing is written.
@@ -325,7 +325,7 @@ class RealRun:
             )
             has = with_numbers((before.workers, before.servers_in_run), present)
             where = f"{point.checkpoint.name} ({_iterations(point)})"
-            self._log(f"{order.why}; the run goes on from {where}{has}")
+            self._log(f"{order.why}; the run continues from {where}{has}")
             if scripts:
                 self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")
         self._attempt = self._new_attempt()
@@ -431,6 +431,6 @@ class RealRun:
 
 
 def _iterations(point: ResumePoint) -> str:
-    """Say with which iterations the workers go on."""
+    """Say with which iterations the workers continue."""
     first, last = min(point.first), max(point.first)
     return f"iteration {first}" if first == last else f"iterations {first} to {last}"

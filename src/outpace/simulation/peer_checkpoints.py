@@ -41,7 +41,7 @@ class PeerSaving(Saving):
     iteration of one of them; what others compute then is computed again. All scripts but one are in
     the middle of an iteration then. So from the time when a checkpoint is due each writes whenever
     it begins an iteration, until all have written in the iteration that they are in.
-    Workers that have left the run are not waited for. If it goes on from here, one that was lost
+    Workers that have left the run are not waited for. If it continues from here, one that was lost
     begins with the others again, and one that had finished has nothing more to do.
 
     Args:
@@ -82,7 +82,7 @@ class PeerSaving(Saving):
             life.keep(kept, 0)
 
     def begin_again(self, kept: Kept) -> None:
-        """Go on with the models of the last checkpoint."""
+        """Continue with the models of the last checkpoint."""
         self._is_due, self._results = False, None
         self._passed = kept.states[0].version
         self._saved.clear()

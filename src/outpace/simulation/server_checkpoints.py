@@ -72,7 +72,7 @@ class ServerSaving(Saving):
             self._life.keep(kept, 0)
 
     def begin_again(self, kept: Kept) -> None:
-        """Go on with the shards of the last checkpoint; the one under way is given up."""
+        """Continue with the shards of the last checkpoint; the one under way is given up."""
         self._follow(self._planner.abandon())
         self._states.clear()
         self._writing = 0

@@ -90,7 +90,7 @@ class Servers(Exchange[ServerSaving]):
         return [*self.shards, *([self._scheduler] if self._scheduler else [])]
 
     def _restore(self, point: ResumePoint) -> None:
-        """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
+        """Continue with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
         for server, shard in enumerate(self.shards):
             shard.restore(point.state(server), point.now)
         if self._scheduler is not None:

@@ -131,7 +131,7 @@ class VirtualRun:
         message_log: Called with each message that has arrived.
         tie_seed: Shuffles events of equal time, for tests.
         control: The user's function that changes policies during the run.
-        resume: Where the run goes on.
+        resume: Where the run is resumed.
         keeper: Where checkpoints are kept; None: in memory alone, if anywhere.
         status: Is written about once a second of real time; None: the run has no folder.
         warn: Takes warnings about the training.
@@ -202,7 +202,7 @@ class VirtualRun:
             self._call_every(period_s, self._evaluate, evaluated)
 
     def _take_up_from(self, point: ResumePoint) -> Time:
-        """Go on with the sums and metrics of a checkpoint; return the last evaluation's time.
+        """Continue with the sums and metrics of a checkpoint; return the last evaluation's time.
 
         Raises ConfigError if the checkpoint cannot be read.
         """
@@ -214,7 +214,7 @@ class VirtualRun:
         return nanoseconds(times[-1].as_py()) if len(times) else point.now
 
     def take_up(self, totals: Totals, metrics: pa.Table) -> None:
-        """Go on with the sums and metrics of a checkpoint."""
+        """Continue with the sums and metrics of a checkpoint."""
         self.recorder.totals = totals
         self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
         self._done = sum(totals.iterations.values())

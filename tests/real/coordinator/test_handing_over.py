@@ -42,7 +42,7 @@ def prepared(
 
 
 def handed_over(sent_at_s: list[float], arrives_at_s: float | None) -> float:
-    """Return when a run goes on whose only process is sent pieces of its files at these times."""
+    """Return when a run continues whose only process is sent pieces of its files at these times."""
     kernel, ended = Kernel(), []
     given: Any = SimpleNamespace(
         offer=lambda *_: None,

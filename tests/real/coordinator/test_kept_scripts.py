@@ -1,4 +1,4 @@
-"""What the script of a worker goes on with if the worker is lost."""
+"""What the script of a worker continues with if the worker is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meetings: which workers go on when, and when the coordinator gives up."""
+"""Meetings: which workers continue when, and when the coordinator gives up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Host:
         )
 
     def come(self, *workers: int, last: bool = False) -> list[int]:
-        """Return the numbers of the workers that go on."""
+        """Return the numbers of the workers that continue."""
         self.told.clear()
         for worker in workers:
             assert self.meetings.take(NAMES[worker], TakePart("meeting", last=last))

@@ -205,7 +205,7 @@ def given_up(*names: str, rules: Rules = RULES, until_s: float = 30) -> Order | 
 
 
 def test_lost_workers_without_a_place_are_given_up_though_others_come_back():
-    why = "node b left, and there is no room for worker-2, worker-3: the others go on"
+    why = "node b left, and there is no room for worker-2, worker-3: the others continue"
     assert given_up("worker-2", "worker-3") == GoWithout(["worker-2", "worker-3"], why)
 
 
@@ -222,7 +222,7 @@ def test_as_many_workers_as_the_least_are_never_given_up():
 
 
 def test_a_run_of_a_script_waits_for_lost_workers():
-    """A script that was given up could not go on from a checkpoint."""
+    """A script that was given up could not continue from a checkpoint."""
     script = replace(RULES, gives_up=False)
     assert given_up("worker-3", rules=script) is None
     assert settled(JOINED, RUN, script) == settled(JOINED, RUN)

@@ -110,19 +110,19 @@ def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tm
     run.watcher.answer(run.asker, text, is_done=False)
     said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
     assert run.status.elastic == said
-    run.watcher.answer(run.asker, "the run goes on with 3 workers", is_done=True)
+    run.watcher.answer(run.asker, "the run continues with 3 workers", is_done=True)
     assert run.status.elastic == said
 
 
 @pytest.mark.parametrize(
     ("refused", "lines"),
     [
-        ("", ["elastic: there is no room for worker-1, worker-2: the others go on"]),
+        ("", ["elastic: there is no room for worker-1, worker-2: the others continue"]),
         (
             "worker-2 is not coming back",
             [
-                "elastic: the run does not go on without worker-2: worker-2 is not coming back",
-                "elastic: there is no room for worker-1: the others go on",
+                "elastic: the run does not continue without worker-2: worker-2 is not coming back",
+                "elastic: there is no room for worker-1: the others continue",
             ],
         ),
     ],

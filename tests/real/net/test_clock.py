@@ -23,14 +23,14 @@ def test_an_interruption_waits_until_the_clock_looks_around(number):
     def interrupted() -> None:
         with clock.interruptible():
             signal.raise_signal(number)
-            steps.append("it goes on")
+            steps.append("it continues")
             clock(clock.now)
             steps.append("never")
 
     try:
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-        assert steps == ["it goes on", number]
+        assert steps == ["it continues", number]
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, before)

@@ -103,7 +103,7 @@ class Post:
         return Honest(self, name, endpoint or self.listener.endpoint, key)
 
     def until(self, condition: Callable[[], Any], limit_s: float = 20.0) -> None:
-        """Let everything in this process go on until then."""
+        """Let everything in this process continue until then."""
         deadline = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < deadline, (self.log, self.got)
@@ -569,7 +569,7 @@ def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(post, stran
     stranger_again = member(post, stranger, "worker-1", "worker-1/again")
     stranger_again.send(Ready())
     post.until_logged("'worker-1'", "has been here already")
-    post.require_reaches(honest, "go on")
+    post.require_reaches(honest, "continue")
     assert post.got == [("worker-0", Ready()), ("worker-1", Ready())]
     assert post.listener.peers == ["worker-0"]
     assert post.lost == ["worker-1"]

@@ -14,7 +14,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.real.process import rendezvous
 from outpace.support import place
 
-# As in Ray Train, the training is not in the main thread, and the process goes on after it.
+# As in Ray Train, the training is not in the main thread, and the process continues after it.
 SCRIPT = """
 import os, sys, threading, torch, outpace
 from outpace.tasks.data.digits import digits_mlp

@@ -132,7 +132,7 @@ def test_what_scripts_print_has_their_name_unless_there_is_but_one(capsys, worke
 
 @pytest.mark.slow
 def test_a_run_whose_output_nothing_reads_any_more_ends_quietly(tmp_path, warm):
-    """As after `| head -1`; the script would go on for ever."""
+    """As after `| head -1`; the script would continue for ever."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     reader, writer = os.pipe()
     options = ("--workers", "2", "--out", "run", "sync.kind=ssgd")

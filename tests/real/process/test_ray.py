@@ -71,7 +71,7 @@ def drain(cluster: Any, name: str) -> None:
 def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
     """Return a control function that makes a change beside the run, and ends the run after it.
 
-    It is called again when the run goes on from a checkpoint.
+    It is called again when the run continues from a checkpoint.
     """
     changing = threading.Thread(target=change)
 
@@ -389,7 +389,7 @@ def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path, m
     killed_once: list[Any] = []
 
     def victim() -> None:
-        if killed_once:  # `control` is called again when the run goes on from its checkpoint
+        if killed_once:  # `control` is called again when the run continues from its checkpoint
             return
         actors = [actor_of(f"server-{server}") for server in range(2)]
         found = {parent(actor) for actor in actors} & raylets.keys()
@@ -403,7 +403,8 @@ def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path, m
     changes = {"checkpoint": {"every_updates": 2}, "launcher": ray}
     result, said = killed(cluster, tmp_path, victim, changes)
     assert any(
-        line.startswith("server-") and "the run goes on from checkpoints/" in line for line in said
+        line.startswith("server-") and "the run continues from checkpoints/" in line
+        for line in said
     ), said
     assert any(
         f" does not see {tmp_path / 'run'}: checkpoints are copied to this machine" in line

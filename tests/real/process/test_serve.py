@@ -232,9 +232,9 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
     for line in served.process.stderr:
         if line.startswith("worker-1"):
             break
-    assert line.endswith("; the others go on without it\n")
+    assert line.endswith("; the others continue without it\n")
     started.unlink()
-    while not started.exists():  # it goes on
+    while not started.exists():  # it continues
         assert first.poll() is None
         time.sleep(0.02)
     first.kill()

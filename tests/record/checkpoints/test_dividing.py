@@ -1,4 +1,4 @@
-"""A run goes on with another number of servers or workers."""
+"""A run continues with another number of servers or workers."""
 
 import pytest
 import torch

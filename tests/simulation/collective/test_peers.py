@@ -213,7 +213,7 @@ def test_gradients_are_at_the_model_then_at_a_replica_that_is_given_up(sync, aft
     assert read[0, 2] == [-2 * 4, 0]
     assert read[0, 3] == [-2 * (4 + 16), 0]
     # At 40 ms the first one is seen to be done. What P_s commits when it is woken for the
-    # next, P_t does not see before it goes on, but in the replica that it makes after that.
+    # next, P_t does not see before it continues, but in the replica that it makes after that.
     assert read[0, 4] == after_it
     assert read[0, 5] == [-1 - 2 * 4**4, -1]
     assert read[1, 5] == [-1, -1 - 2 * 4**4]

@@ -113,7 +113,7 @@ def test_goodput_and_lost_time_are_those_of_the_death():
         checkpoint={"every_updates": 5},
         compute={"kind": "constant", "mean_s": 0.1},
     )
-    # Saved after iteration 10, at 1.0 s; 0.25 s are repeated, and 0.21 s pass until all go on.
+    # Saved after iteration 10, at 1.0 s; 0.25 s are repeated, and 0.21 s pass until all continue.
     assert found.time_s == pytest.approx(2.0 + 0.25 + 0.01 + 0.2)
     assert found.costs["lost_s"] == pytest.approx(
         {

@@ -1,4 +1,4 @@
-"""A script in virtual time goes on from a checkpoint, with all that it keeps."""
+"""A script in virtual time continues from a checkpoint, with all that it keeps."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_script_goes_on_with_another_number_of_workers(resumed, workers, seen)
     rows = found.metrics.to_pylist()
     last = {row["worker"]: row["seen"] for row in rows}
     assert [last[worker] for worker in range(workers)] == [seen] * workers
-    # Schedulers go on, too: a third of the learning rate less after every second step.
+    # Schedulers continue, too: a third of the learning rate less after every second step.
     steps = {1: 4 + 4 + 6, 3: 4 + 2 + 2}[workers]
     assert rows[-1]["lr"] == pytest.approx(0.02 * 0.7 ** (steps // 2))
 
@@ -238,7 +238,7 @@ def test_a_script_that_keeps_nothing_is_said_to_begin_anew_and_what_it_did_is_lo
     run, begin = tmp_path / "run", "the scripts of worker-0, worker-1 begin anew"
     with (
         pytest.raises(RunError, match="that is enough"),
-        pytest.warns(OutpaceWarning, match=f"if the run goes on from a checkpoint, {begin}"),
+        pytest.warns(OutpaceWarning, match=f"if the run continues from a checkpoint, {begin}"),
     ):
         outpace.simulate(config, run, control=stop)
     before = json.loads((run / "summary.json").read_text())

@@ -1,4 +1,4 @@
-"""A script for DistributedDataParallel in virtual time goes on from a checkpoint."""
+"""A script for DistributedDataParallel in virtual time continues from a checkpoint."""
 
 from __future__ import annotations
 

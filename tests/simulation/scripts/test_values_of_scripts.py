@@ -53,7 +53,7 @@ def test_buffers_are_averaged_in_their_dtype_and_constant_ones_keep_their_bits(t
         assert torch.equal(state["base.weight"], start.base.weight)
         assert state["table"].shape == (3 + STEPS, 6)
     assert torch.equal(first["head.weight"], second["head.weight"])
-    if sync["kind"] != "hpsgd":  # whose averages come while workers go on
+    if sync["kind"] != "hpsgd":  # whose averages come while workers continue
         assert first["count"] == second["count"] == COUNT + STEPS
         expected = averaged_by_hand(sync.get("every", 1))
         assert torch.allclose(first["mean"], expected, atol=1e-6)

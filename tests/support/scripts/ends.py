@@ -44,4 +44,4 @@ try:
         optimizer.step()
 finally:
     note("finally")
-    ThreadPoolExecutor(1).submit(note, "thread")  # whose thread goes on to wait for work
+    ThreadPoolExecutor(1).submit(note, "thread")  # whose thread continues to wait for work

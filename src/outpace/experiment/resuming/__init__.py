@@ -1,1 +1,1 @@
-"""Going on with a run that was interrupted, and what else is done with its checkpoints."""
+"""Resuming a run that was interrupted, and what else is done with its checkpoints."""

@@ -129,7 +129,7 @@ class Parts:
         self.preparation = Preparation(run, self.reports, self.kept, self.given, keys)
 
     def _kept(self) -> KeptScripts:
-        """Return the object that sends scripts the states with which they go on."""
+        """Return the object that sends scripts the states with which they continue."""
         setting = self._setting
         experiment, saving, resume = setting.experiment, setting.saving, setting.resume
 
@@ -149,7 +149,7 @@ class Parts:
         self.losses.process_ended(name, how)
 
     def _failed(self, name: str, why: str) -> None:
-        """A process cannot go on, as if it had found that out itself."""
+        """A process cannot continue, as if it had found that out itself."""
         self.losses.process_failed(name, ProcessFailed("RunError", f"{name} {why}"))
 
     def close(self) -> None:

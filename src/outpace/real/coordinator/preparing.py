@@ -25,7 +25,7 @@ class Preparation:
     """Brings all processes to the point at which the time of the run can begin.
 
     Args:
-        kept: what scripts go on with.
+        kept: what scripts continue with.
         given: offers processes the files of the checkpoint that they do not see; None: all see it.
         keys: public keys of the processes; empty in an insecure run.
     """
@@ -88,7 +88,7 @@ class Preparation:
             raise RunError(text) from None
 
     async def _hand_over(self, names: list[str]) -> None:
-        """Have each of these processes, one after the other, fetch the files it goes on with.
+        """Have each of these processes, one after the other, fetch the files it continues with.
 
         Raises RunError if no piece was sent within the time limit.
         """

@@ -211,7 +211,7 @@ def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
     """
     if not no_room:
         return error
-    then = "; then go on from the last checkpoint (--resume)" if is_saved else ""
+    then = "; then continue from the last checkpoint (--resume)" if is_saved else ""
     return f"{error}: {no_room}{then}"
 
 

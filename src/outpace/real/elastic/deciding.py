@@ -131,7 +131,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class GoWithout:
-    """The run is to go on without these workers, for which there is no room. why: in words."""
+    """The run is to continue without these workers, for which there is no room. why: in words."""
 
     workers: Sequence[str]
     why: str
@@ -308,15 +308,15 @@ class _Why(NamedTuple):
         return f"{f'{_nodes(joined)} joined' if joined else 'there is room'}: {words}"
 
     def no_room(self, workers: Sequence[str]) -> str:
-        """Say why the run goes on without lost workers."""
+        """Say why the run continues without lost workers."""
         gone = [name for node, name in self.before.items() if node not in self.nodes]
         why = f"{_nodes(gone)} left, and " if gone else ""
         return f"{why}{no_room(workers)}"
 
 
 def no_room(workers: Sequence[str]) -> str:
-    """Say that the run goes on without lost workers."""
-    return f"there is no room for {', '.join(workers)}: the others go on"
+    """Say that the run continues without lost workers."""
+    return f"there is no room for {', '.join(workers)}: the others continue"
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -168,7 +168,7 @@ class NodeWatcher:
             self._do(coordinator, order)
 
     def _tell_needed(self, cluster: ClusterView, needed: Sequence[str], now_s: float) -> None:
-        """Say once if there is no room for processes without which the run cannot go on."""
+        """Say once if there is no room for processes without which the run cannot continue."""
         waiting = self._needed = seen(self._needed, cluster, needed, now_s)
         is_same = now_s - waiting.since_s >= self._rules.settle_s
         if not waiting.unplaced or not is_same or waiting == self._told_needed:
@@ -176,7 +176,8 @@ class NodeWatcher:
         self._told_needed = waiting
         self._log(
             f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the run "
-            "cannot go on: add a node, or free resources. The run ends if there is no room in time"
+            "cannot continue: add a node, or free resources. The run ends if there is no room "
+            "in time"
         )
 
     def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
@@ -228,7 +229,7 @@ class NodeWatcher:
             try:
                 coordinator.survival.goes_without(name)
             except ConfigError as error:
-                self._log(f"elastic: the run does not go on without {name}: {error}")
+                self._log(f"elastic: the run does not continue without {name}: {error}")
             else:
                 given_up.append(name)
         if given_up == list(order.workers):

@@ -122,12 +122,12 @@ class JoinRun(WireMessage, tag="join"):
 class Plan(WireMessage, tag="plan"):
     """All processes have joined: where the servers are, and what the run starts from.
 
-    first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
+    first: the first iteration of each worker, where a run continues; empty: all begin with 0. late:
     the others train already, and the worker takes the place of one that was lost. kept: for each
     worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
-    the workers go on; empty: they begin, or, if copied, CheckpointFiles follow.
+    the workers continue; empty: they begin, or, if copied, CheckpointFiles follow.
     """
 
     endpoints: list[Text]  # of the servers

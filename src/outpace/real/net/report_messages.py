@@ -53,7 +53,7 @@ class ScriptLog(WireMessage, tag="log"):
 
 
 class ProcessFailed(WireMessage, tag="failed"):
-    """A process cannot go on.
+    """A process cannot continue.
 
     kind: class name of the error. lost: name of the server that it lost, if that was the error.
     """
@@ -64,7 +64,7 @@ class ProcessFailed(WireMessage, tag="failed"):
 
 
 class Notice(WireMessage, tag="notice"):
-    """A line for the log; the run goes on.
+    """A line for the log; the run continues.
 
     warns: it is a warning that other workers may send, too; it is shown once, without a name.
     """

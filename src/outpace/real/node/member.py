@@ -108,7 +108,7 @@ class Member:
         return message
 
     async def read_checkpoint(self, folder: Path | None, read: Callable[[Path], T]) -> T:
-        """Return what `read` makes of the checkpoint with which this process goes on.
+        """Return what `read` makes of the checkpoint with which this process continues.
 
         Args:
             folder: of the checkpoint; None: it is not seen here, and the coordinator has the files.

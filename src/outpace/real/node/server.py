@@ -57,7 +57,7 @@ class Server(Member):
     Args:
         keys: public keys of the workers, by name.
         address: address to listen at.
-        resume: folder of the checkpoint from which the run goes on; None: it begins.
+        resume: folder of the checkpoint from which the run is resumed; None: a new run.
         copies: True if the folder is not seen from here: the coordinator has what is needed of it.
     """
 

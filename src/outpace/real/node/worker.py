@@ -127,7 +127,7 @@ class ServedWorker(WorkerProcess):
         self._tell_all(Pause(self.worker))
 
     def resume(self) -> None:
-        """Tell them that the script goes on; only after `pause`."""
+        """Tell them that the script continues; only after `pause`."""
         self._tell_all(Pause(self.worker, over=True))
 
     def _tell_all(self, message: Leave | Pause) -> None:

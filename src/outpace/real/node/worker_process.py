@@ -95,7 +95,7 @@ class Trainer(Protocol):
 
 
 def others_of(plan: Plan) -> Redivided | None:
-    """Return how scripts go on with another number of workers; None if it is the same."""
+    """Return how scripts continue with another number of workers; None if it is the same."""
     return Redivided(plan.before, plan.places) if plan.before else None
 
 
@@ -143,7 +143,7 @@ class WorkerProcess(Member, ABC):
         return None
 
     async def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
-        """Go on from a checkpoint, if the run does; without servers.
+        """Continue from a checkpoint, if the run does; without servers.
 
         first: the first iteration of this worker. Raises RunError.
         """

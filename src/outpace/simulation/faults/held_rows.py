@@ -47,7 +47,7 @@ class HeldRows(TraceRows):
     ) -> tuple[list[EndedIteration], list[EndedIteration]]:
         """Hand on the rows until a checkpoint, the first `count` of those that are kept.
 
-        A worker that was saved before the others has gone on meanwhile: its later iterations stay
+        A worker that was saved before the others has continued meanwhile: its later iterations stay
         here. One is saved in the iteration that it ends, whose row comes after that: if it is here
         it is handed on, too.
 

@@ -31,7 +31,7 @@ def inject(
     """Call `strike` for each failure from now on.
 
     The random ones of a node are a function of the seed: another strategy meets the same ones.
-    Those before now are past, where a run goes on from a checkpoint.
+    Those before now are past, where a run continues from a checkpoint.
     """
     after = kernel.now
 

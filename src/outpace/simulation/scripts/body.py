@@ -82,7 +82,7 @@ class ScriptBody(Body, Host):
             self._take_up(run.resume)
 
     def _take_up(self, point: ResumePoint) -> None:
-        """Let the scripts go on with what they kept at a checkpoint."""
+        """Let the scripts continue with what they kept at a checkpoint."""
         files, others = script_files(point), redivided(point)
         for process in self.processes:
             process.kept, process.redivided = files.get(process.worker), others

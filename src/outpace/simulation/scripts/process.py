@@ -88,8 +88,8 @@ class ScriptProcess:
         self._has_reader = has_reader
         output.started()
         self.host: Host
-        self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
-        self.redivided: Redivided | None = None  # if it goes on with another number of workers
+        self.kept: Path | None = None  # what the script kept at a checkpoint, to continue from
+        self.redivided: Redivided | None = None  # if it continues with another number of workers
         self.had_ended = False  # before that checkpoint, so that it leaves at once
         self.save: Path | None = None  # where it is to write what it keeps, until it has
         self.saved: Path | None = None  # where it has written it last
@@ -271,7 +271,7 @@ class ScriptProcess:
             self._is_stopped = True
 
     def begin_end(self, parameters: Sequence[Block], reason: str, buffers: Block | None) -> None:
-        """Let the script go on to its end, for which `await_end` waits.
+        """Let the script continue to its end, for which `await_end` waits.
 
         Args:
             parameters: the final ones, for a script that waits for them.

@@ -2,8 +2,8 @@
 
 Servers: where all workers wait for each iteration, a checkpoint is exact. Every shard is saved when
 its clock becomes c, before any answer with that clock is sent. No worker can have pushed iteration
-c then, so all shards have the same gradients, and the run goes on from there as if it had not been
-interrupted. With other strategies each shard is saved at once.
+c then, so all shards have the same gradients, and the run continues from there as if it had not
+been interrupted. With other strategies each shard is saved at once.
 
 Workers without servers: where they average by all-reduces, all are saved when they have the same
 number of results and have not joined the next all-reduce (`PeerContext.may_save`). They have
@@ -114,7 +114,7 @@ class WorkerCuts(Cuts):
         self._at = Place(-1, can_save=False) if or_later else Place(0, can_save=True)
 
     def pass_by(self, clock: int) -> None:
-        """The worker is at this clock, and goes on after this call."""
+        """The worker is at this clock, and continues after this call."""
         self._at = Place(clock, can_save=True)
         self.look()
         self.pass_over(clock)

@@ -1,4 +1,4 @@
-"""The state with which a shard goes on, and the iterations at which its workers begin.
+"""The state with which a shard continues, and the iterations at which its workers begin.
 
 A worker that begins in the middle of a run needs nothing but the number of its first iteration
 (`first_iteration`). It is above every iteration that a shard has of it, so no gradient is applied
@@ -45,7 +45,7 @@ class PendingIteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """All that a shard needs to go on, except what its workers ask for again.
+    """All that a shard needs to continue, except what its workers ask for again.
 
     Not kept: held pulls, pauses, the start of a wait for more pushes, significances, times of
     pushes, and gradients of a cut-off run that await the scheduler's decision.
@@ -145,7 +145,7 @@ def gaps(states: Sequence[ShardState]) -> int:
 def aligned(states: Sequence[ShardState]) -> list[ShardState]:
     """Return states that all begin the same iteration, for a scheduler that closes iterations.
 
-    Shards that were saved between the same two iterations are returned as they are. Others go on
+    Shards that were saved between the same two iterations are returned as they are. Others continue
     at the first iteration that no worker has pushed; what they had collected for iterations before
     is left out.
     """
@@ -154,7 +154,7 @@ def aligned(states: Sequence[ShardState]) -> list[ShardState]:
 
 
 def scheduler_state(states: Sequence[ShardState]) -> ShardState:
-    """Return the state of a scheduler's shard (`Policy.scheduler`) that goes on with these shards.
+    """Return the state of a scheduler's shard (`Policy.scheduler`) to continue with these shards.
 
     It has the furthest progress that any of them has, and no parameters.
     """

@@ -19,7 +19,7 @@ NOTHING: Final = Unsent(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a worker goes on with, beside its models.
+    """What a worker continues with, beside its models.
 
     Attributes:
         averages: all-reduces, or averages of two workers, of the run before.
@@ -35,7 +35,7 @@ class Restored:
 
     @classmethod
     def of(cls, state: ShardState, kept: ShardState | None, updates: int = 0) -> Restored:
-        """Return what a worker goes on with; for the other arguments see `restore_own`."""
+        """Return what a worker continues with; for the other arguments see `restore_own`."""
         return cls(state.version, updates, _accumulated_in(state, kept), _unsent_in(kept))
 
 
@@ -128,7 +128,7 @@ def unfinished(
     """Return a copy of what a worker has in no all-reduce yet, or how much; None: nothing.
 
     Args:
-        begins: the iteration with which the worker goes on.
+        begins: the iteration with which the worker continues.
         accumulated, unsent: see `PeerContext.may_save`.
         versions: of the common model at which the accumulated gradients were computed.
     """

@@ -97,7 +97,7 @@ class SharedModel:
     def restore(
         self, parameters: Value, optimizer: OptimizerState, gradients: int, version: int
     ) -> None:
-        """Go on from a `state`, as this version; before any worker has a view of the model."""
+        """Continue from a `state`, as this version; before any worker has a view of the model."""
         self._block.replace(parameters)
         if optimizer:
             self._block.load_optimizer_state(optimizer)

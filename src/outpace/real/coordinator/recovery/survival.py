@@ -149,7 +149,7 @@ class Survival:
                 run.log(f"{loss}; the run ends without it")
             else:
                 why = "" if loss.has_exited else not_restarted(run.experiment)
-                run.log(f"{loss}; the others go on without it{why}")
+                run.log(f"{loss}; the others continue without it{why}")
             self._continue_without(loss.name)
         self.carry_out(orders)
 
@@ -345,7 +345,7 @@ class Survival:
         has = with_numbers(order.before, experiment) or " with as many processes as before"
         took_s = seconds(time.monotonic_ns() - order.asked_at)
         self._notes.scaled(order.before, (experiment.workers, experiment.servers_in_run), took_s)
-        self.answer(order.asker, f"the run goes on{has}, after {took_s:.2f} s", is_done=True)
+        self.answer(order.asker, f"the run continues{has}, after {took_s:.2f} s", is_done=True)
 
     def answer(self, asker: str, text: str, *, is_done: bool) -> None:
         """Answer a request for other numbers of processes."""

@@ -1,4 +1,4 @@
-"""The state of workers' scripts: their part of a checkpoint, and what they go on with."""
+"""The state of workers' scripts: their part of a checkpoint, and what they continue with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeptScripts:
     Without servers each worker reads that itself; it is told how the data are shared out anew.
 
     Args:
-        resume: where the run goes on; None: it begins.
+        resume: where the run is resumed; None: a new run.
         last: returns the folder of the last checkpoint, and the workers whose scripts had ended
             there; None: there is none yet.
 
@@ -47,7 +47,7 @@ class KeptScripts:
         self._workers = experiment.workers
         self._files: dict[int, Path] = {}
         self._redivided: Redivided | None = None
-        # By worker: the iterations that the servers have of it, if it goes on with its own data.
+        # By worker: the iterations that the servers have of it, if it continues with its own data.
         self._first: Mapping[int, int] = {}
         self._resume = None if resume is None else resume.path
         # By worker: the newest state, since it began, and the iteration to which it belongs.
@@ -62,7 +62,7 @@ class KeptScripts:
                 self._first = dict(enumerate(resume.first))
 
     def all(self) -> dict[int, torch.Tensor]:
-        """Return what the scripts go on with, by worker; only of workers that have something.
+        """Return what the scripts continue with, by worker; only of workers that have something.
 
         Raises:
             RunError: if a file cannot be read.
@@ -83,7 +83,7 @@ class KeptScripts:
         return self._sent[worker][1] if worker in self._sent else 0
 
     def of(self, worker: int) -> dict[int, torch.Tensor]:
-        """Return, as `all`, what a worker's script goes on with whose place a new process takes."""
+        """Return, as `all`, the state for the new process of a worker's script."""
         if (sent := self._sent.get(worker)) is not None:
             return {worker: sent[0]}
         folder = self._last() if self._is_wanted else None
@@ -94,7 +94,7 @@ class KeptScripts:
         return {} if path is None else {worker: self._read(worker, path)}
 
     def _is_resumed(self, folder: Path) -> bool:
-        """True if this checkpoint is the one at which the run goes on: there is none since."""
+        """True if this checkpoint is the one from which the run is resumed: there is none since."""
         return self._resume is not None and folder.name == self._resume.name
 
     def announced(self, plan: Plan, states: Mapping[int, torch.Tensor]) -> Plan:
@@ -113,11 +113,11 @@ class KeptScripts:
         states: Mapping[int, torch.Tensor],
         done: Mapping[int, int] | None = None,
     ) -> None:
-        """Send each worker what its script goes on with, after the plan.
+        """Send each worker what its script continues with, after the plan.
 
         Args:
             done: by worker, the iterations that the servers have of the process whose place is
-                taken; None: the run goes on from a checkpoint, with what it has of each worker.
+                taken; None: the run is resumed from a checkpoint, with what it has of each worker.
         """
         logs = done is None
         iterations = self._first if done is None else done

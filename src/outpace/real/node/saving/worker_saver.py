@@ -90,7 +90,7 @@ class SavedModels(Protocol):
         """Note the changes of the worker's own model by averages from now on."""
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Args:
             state: of the model that all workers have.
@@ -127,7 +127,7 @@ class WorkerSaver(Saver):
         self._changes: Changes | None = None
 
     def restore(self, first: int, resume: Path | None, others: Redivided | None = None) -> Restored:
-        """Put the state of a checkpoint into the models, if the run goes on from one.
+        """Put the state of a checkpoint into the models, if the run continues from one.
 
         Args:
             first: the first iteration of this worker.

@@ -48,7 +48,7 @@ _SHARE: Final = 0.01  # of the time of the script, for the copies
 class Pace:
     """Has a state sent as often as reports, but so that copies take 1 % of the time at most.
 
-    A new process counts the iterations from a state to the one to go on with. So a state is also
+    A new process counts the iterations from a state to the one to continue with. So a state is also
     sent after a worker has passed over iterations.
 
     Args:
@@ -119,7 +119,7 @@ class Keeping(Saver):
     # -- iterations that are computed again ----------------------------------------------
 
     def restore(self) -> None:
-        """Put the script into the state that it had at a checkpoint, if it goes on from one.
+        """Put the script into the state that it had at a checkpoint, if it continues from one.
 
         Raises:
             ConfigError: if it keeps other objects now.

@@ -60,7 +60,7 @@ class NextForward:
 
 
 class ScriptPart:
-    """What a script goes on with, beside what the program of its worker has.
+    """What a script continues with, beside what the program of its worker has.
 
     Args:
         kept: what it keeps beside its model.
@@ -84,11 +84,11 @@ class ScriptPart:
         self._holds_state = holds_state
         self.forward = NextForward(is_paused)
         self.is_between = True
-        self._found: dict[str, Any] | None = None  # what the script goes on with
+        self._found: dict[str, Any] | None = None  # what the script continues with
         # Half of what the coordinator takes; the other files have as much of the model at most.
         self._most_bytes = MOST_KEPT + MOST_COPIES // 2 * 8 * sum(script.layers)
 
-    # -- going on --------------------------------------------------------------------
+    # -- resuming --------------------------------------------------------------------
 
     def read(self, folder: Path, own: ShardState | None, others: Redivided | None) -> ShardState:
         """Return what a worker had beside the common model, its script's own model included.
@@ -107,7 +107,7 @@ class ScriptPart:
         return state_of_worker(worker, 0, tree["optimizer"], parameters=model)
 
     def begin(self) -> None:
-        """Put the script into the state that it had at a checkpoint, if it goes on from one.
+        """Put the script into the state that it had at a checkpoint, if it continues from one.
 
         Raises:
             ConfigError: if it keeps other objects now.
@@ -118,7 +118,7 @@ class ScriptPart:
         self.stepped()
 
     def stepped(self) -> None:
-        """A step of the script has ended; it goes on with the next iteration."""
+        """A step of the script has ended; it continues with the next iteration."""
         HERE.data.steps()
         self.is_between = False
 
@@ -130,7 +130,7 @@ class ScriptPart:
         return self._kept.is_complete
 
     def copy(self, *, has_model: bool) -> dict[str, torch.Tensor]:
-        """Return what the script goes on with as tensors, which are copies.
+        """Return what the script continues with as tensors, which are copies.
 
         has_model: the parameters of its model are in another file. Raises Unfit.
         """
