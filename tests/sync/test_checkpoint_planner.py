@@ -115,8 +115,7 @@ def test_a_part_that_is_needed_ends_the_checkpoint_with_it():
     planner = CutPlanner(SCRIPTS, exact=True)
     planner.begin()
     planner.saved(1, "worker-0", 2)
-    assert planner.end("worker-0") == given_up(["worker-1"], 1)
+    assert planner.end("worker-0") == given_up(SCRIPTS, 1)
     assert planner.begin() == takes(["worker-1"], 2, 4)
-    planner.abandon()
-    planner.end("worker-1")
+    assert planner.end("worker-1") == given_up(["worker-1"], 2)
     assert planner.begin() == []

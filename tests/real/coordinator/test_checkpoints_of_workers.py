@@ -119,14 +119,14 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     run.save(0, 2, 99, order.clock, common=True)
     run.checkpoints.left("worker-0")  # it has done its 100 iterations
     told = run.orders()
-    assert told[:2] == [(1, NotSaved(2)), (2, NotSaved(2))]
-    assert [(who, each.number, each.common) for who, each in told[2:4]] == [
+    assert told[:3] == [(0, NotSaved(2)), (1, NotSaved(2)), (2, NotSaved(2))]
+    assert [(who, each.number, each.common) for who, each in told[3:5]] == [
         (1, 3, True),
         (2, 3, False),
     ]
-    assert told[4:] == [(1, TakeSnapshot(0, 10))]  # another one counts the versions now
-    run.save(1, 3, 40, told[2][1].clock, common=True)
-    run.save(2, 3, 41, told[2][1].clock)
+    assert told[5:] == [(1, TakeSnapshot(0, 10))]  # another one counts the versions now
+    run.save(1, 3, 40, told[3][1].clock, common=True)
+    run.save(2, 3, 41, told[3][1].clock)
     run.wait(1)
     assert run.newest.shards[0].watermarks == (99, 39, 40)
     assert run.checkpoints.waiting == []  # it has ended
@@ -141,6 +141,20 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     run.orders()
     run.checkpoints.save_now()
     assert run.orders() == []
+
+
+def test_a_checkpoint_that_only_the_last_worker_was_asked_for_ends_with_it(tmp_path):
+    run = Run(tmp_path, "hpsgd")
+    run.checkpoints.left("worker-0")
+    run.checkpoints.left("worker-1")
+    run.checkpoints.save_now()
+    assert [(who, each.number) for who, each in run.orders()] == [(2, 2)]
+    run.checkpoints.left("worker-2")
+    assert run.orders() == [(2, NotSaved(2))]
+    run.checkpoints.end()
+    run.wait(1)
+    assert run.keeper.last == 1
+    assert [number for number, _ in run.keeper.abandoned] == [2]
 
 
 def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_path):

@@ -222,8 +222,7 @@ class CutPlanner:
     def end(self, part: str) -> Sequence[Order]:
         """Ask for this part no more; the open checkpoint cannot do without it."""
         self._forget(part)
-        orders = self._give_up()
-        return [order for order in orders if order.part != part]
+        return self._give_up()
 
     def replace(self, part: str) -> Sequence[Order]:
         """Note that another process has taken the place of a part's process."""
