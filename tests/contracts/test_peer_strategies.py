@@ -7,7 +7,7 @@ on timing, so that real processes must reach those of virtual time.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
 import pytest
@@ -15,6 +15,7 @@ import torch
 from tests.support.peers import Run
 
 from outpace.experiment.running import run, simulate
+from outpace.optim import Sgd
 from outpace.sync import (
     DiLoCo,
     Gossip,
@@ -112,6 +113,25 @@ def test_a_program_asks_for_what_its_strategy_announces(strategy):
     assert ("common" in asked) == strategy.has_common
     assert ("own" in asked) == strategy.has_own
     assert ("begin_exchange" in asked) == strategy.exchanges
+
+
+@of_each(STRATEGIES)
+def test_workers_that_compute_the_same_take_the_steps_of_one_worker(strategy):
+    """The mean of equal gradients, and of equal models, is each of them."""
+    if isinstance(strategy, DiLoCo):  # whose outer step is then the step to the mean
+        strategy = replace(strategy, outer_lr=1.0, outer_momentum=0.0)
+    steps_every = 2 if isinstance(strategy, EveryOther) else 1
+    run = Run(
+        strategy,
+        [[0.02] * ITERATIONS] * 3,
+        gradient_of=lambda worker, iteration: torch.full((3,), iteration + 1.0).double(),
+        optimizer=Sgd(lr=0.5, momentum=0.5),
+    )
+    buffer, expected = 0.0, 0.0
+    for iteration in range(0, ITERATIONS, steps_every):
+        buffer = 0.5 * buffer + iteration + 1.0
+        expected -= 0.5 * buffer
+    assert run.parameters.tolist() == pytest.approx([expected] * 3, rel=1e-12)
 
 
 def config(sync, workers, optimizer, **changes):
