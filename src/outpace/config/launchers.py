@@ -105,4 +105,5 @@ class Ray:
         require(0 < self.wait_s <= MOST_WAIT_S, "wait_s", "more than 0, at most 1e6", self.wait_s)
 
 
+# Type checking names the places where another one would be missing.
 LauncherKind: TypeAlias = Local | Ray

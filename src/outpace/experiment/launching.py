@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outpace.config.experiment import Experiment
-from outpace.config.launchers import Ray
+from outpace.config.launchers import Local, Ray
 from outpace.config.reading import plain, to_plain
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import Rules
@@ -62,7 +62,7 @@ def launch_of(
             `launcher.elastic` asks for what the run cannot do.
     """
     settings = experiment.launcher
-    if not isinstance(settings, Ray):
+    if isinstance(settings, Local):
         yield None
         return
     _require_elastic(experiment, settings)
