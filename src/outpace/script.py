@@ -53,7 +53,7 @@ def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, O
     """
     _require_kinds(model, optimizer)
     if kept:
-        from outpace.engine.scripts.kept import require_stateful
+        from outpace.engine.scripts.saved_script import require_stateful
 
         require_stateful(kept)
     if _is_distributed_alone() or not _in_a_run():

@@ -17,8 +17,8 @@ from outpace.kernel import Kernel
 from outpace.real.background import do_now
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.setting import Saving
 from outpace.real.net.block_frames import PIECE_BYTES
@@ -79,7 +79,7 @@ class SavedProcesses(SimpleNamespace):
         self.joined: dict[str, JoinRun] = {}
         self.taken: list[Taken] = []
         self.times: dict[int, Time] = {}
-        self.states = KeptScripts(self.experiment, self, None, lambda: self.keeper.folder)
+        self.states = ScriptStates(self.experiment, self, None, lambda: self.keeper.folder)
         is_served = self.experiment.peers is None
         content = ShardsAndScripts(self) if is_served else PeerModels(self, self)
         self.checkpoints = Checkpoints(self, content, self.beside, self.states)

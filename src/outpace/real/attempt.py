@@ -11,7 +11,7 @@ from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.coordinator.fitting import BackgroundFitting
 from outpace.real.coordinator.setting import Setting
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
@@ -51,7 +51,7 @@ class Attempt:
         self._plan = replace(
             training.experiment, workers=experiment.workers, servers=experiment.servers
         )
-        self.fitting: FittingBeside | None = None
+        self.fitting: BackgroundFitting | None = None
         self.history: History | None = None  # of the rule that cuts iterations off
         self.coordinator = Coordinator(
             replace(setting, rule=self._rule()), self._start_again, origin
@@ -66,7 +66,7 @@ class Attempt:
         if settings is None:
             return None
         if settings.fitted_in_run:
-            self.fitting = FittingBeside(settings.model, experiment.seed, settings.ordered)
+            self.fitting = BackgroundFitting(settings.model, experiment.seed, settings.ordered)
         rule = cut_off_rule(
             experiment, settings, say=log, note=log, fitting=self.fitting, clock=time.perf_counter
         )

@@ -22,14 +22,14 @@ T = TypeVar("T")
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-class Beside(Protocol):
+class RunInBackground(Protocol):
     """Does a job, and then calls `done` with its result."""
 
     def __call__(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
 def do_now(job: Callable[[], T], done: Callable[[T], None]) -> None:
-    """Do a job in the thread that asks for it. See `Beside`."""
+    """Do a job in the thread that asks for it. See `RunInBackground`."""
     done(job())
 
 
@@ -50,7 +50,7 @@ class BackgroundThread:
         self.closed = False
 
     def do(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do a job after the earlier ones. See `Beside`."""
+        """Do a job after the earlier ones. See `RunInBackground`."""
         if self._waker is None:
             self._waker = Waker(self._clock)
             work = partial(self._work, self._waker)

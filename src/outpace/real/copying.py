@@ -29,7 +29,7 @@ import torch
 from outpace.blocks.block import whole_tensor
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Future, Kernel, Mailbox
-from outpace.real.background import Beside, do_now
+from outpace.real.background import RunInBackground, do_now
 from outpace.real.net.block_frames import PIECE_BYTES, head_in
 from outpace.real.net.checkpoint_messages import CheckpointFiles, FilePiece
 from outpace.record.checkpoints.tensors import Part
@@ -150,7 +150,7 @@ class FetchedFiles:
         beside: writes the files.
     """
 
-    def __init__(self, send: Callable[[str, WireMessage], None], beside: Beside) -> None:
+    def __init__(self, send: Callable[[str, WireMessage], None], beside: RunInBackground) -> None:
         self._send, self._beside = send, beside
         self._incoming: dict[str, Incoming] = {}  # by process, in the order of announcements
         # By process: the last checkpoint that was given up, of which pieces may still arrive.

@@ -15,7 +15,7 @@ from outpace.record.recovery import Recovery
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.held_rows import Kept
+    from outpace.simulation.faults.held_rows import CheckpointInMemory
     from outpace.simulation.virtual import VirtualRun
     from outpace.sync.checkpoint.state import ShardState
 
@@ -98,7 +98,7 @@ class Life:
 
     def kept(
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
-    ) -> Kept | None:
+    ) -> CheckpointInMemory | None:
         """Return what is to be kept of the run now, as the checkpoint of this number.
 
         Args:
@@ -124,7 +124,7 @@ class Life:
     def all_servers_live(self) -> bool:
         return True
 
-    def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
+    def keep(self, kept: CheckpointInMemory, writing: Time, still: Time = 0) -> None:
         """Begin again from this checkpoint from now on, which is complete or will be at once.
 
         Args:

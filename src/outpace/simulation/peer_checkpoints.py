@@ -1,9 +1,9 @@
 """Checkpoints of a run without servers in virtual time, of tasks and of scripts.
 
-What a script keeps it writes when it begins the first forward pass of an iteration
-(`engine.scripts.kept`). Between the place where its program can be saved and that forward pass
-nothing changes its model. Once a script has left the run no checkpoint is taken any more, because
-what it kept would be missing.
+A script writes what it keeps when it begins the first forward pass of an iteration
+(`engine.scripts.saved_script`). Between the place where its program can be saved and that forward
+pass nothing changes its model. Once a script has left the run no checkpoint is taken any more,
+because what it kept would be missing.
 
 A script for DistributedDataParallel also writes its model. All have the same one between two steps:
 that of worker 0 is read back when all have written.
@@ -24,7 +24,7 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.held_rows import Kept
+    from outpace.simulation.faults.held_rows import CheckpointInMemory
     from outpace.simulation.peers import Peers
     from outpace.simulation.scripts.collectives.run import Followed
     from outpace.simulation.virtual import VirtualRun
@@ -81,7 +81,7 @@ class PeerSaving(Saving):
             assert kept is not None
             life.keep(kept, 0)
 
-    def begin_again(self, kept: Kept) -> None:
+    def begin_again(self, kept: CheckpointInMemory) -> None:
         """Continue with the models of the last checkpoint."""
         self._is_due, self._results = False, None
         self._passed = kept.states[0].version

@@ -15,7 +15,7 @@ from outpace.simulation.collective.all_reduces import SimulatedAllReduces
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.faults.held_rows import Kept
+from outpace.simulation.faults.held_rows import CheckpointInMemory
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_parameters import PeerModels
@@ -125,7 +125,7 @@ class Peers(Exchange[PeerSaving]):
 
     # -- failures -----------------------------------------------------------------------
 
-    def go_back(self, kept: Kept) -> None:
+    def go_back(self, kept: CheckpointInMemory) -> None:
         """Put the models back to a checkpoint; nothing runs until `start_again`."""
         for route in self._routes:
             route.end()
@@ -136,7 +136,7 @@ class Peers(Exchange[PeerSaving]):
         assert self.saving is not None
         self.saving.begin_again(kept)
 
-    def start_again(self, kept: Kept) -> None:
+    def start_again(self, kept: CheckpointInMemory) -> None:
         """Start the workers again, after `go_back`."""
         self.first = kept.first
         self._start()

@@ -19,7 +19,7 @@ from outpace.sync.messages import server_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.held_rows import Kept
+    from outpace.simulation.faults.held_rows import CheckpointInMemory
     from outpace.simulation.servers import Servers
     from outpace.simulation.virtual import VirtualRun
 
@@ -56,7 +56,7 @@ class ServerSaving(Saving):
         self._clock = shards[0].clock  # of shard 0, after its last message
         # The servers stand still while they write, if processes fail: for so long until now (ns).
         self._writing: Time = 0
-        self._coming: Kept | None = None  # the checkpoint that they write
+        self._coming: CheckpointInMemory | None = None  # the checkpoint that they write
 
     def look(self, server: int) -> Callable[[], None]:
         """Return what is to be called after each message of a server, before its answers."""
@@ -71,7 +71,7 @@ class ServerSaving(Saving):
             assert kept is not None
             self._life.keep(kept, 0)
 
-    def begin_again(self, kept: Kept) -> None:
+    def begin_again(self, kept: CheckpointInMemory) -> None:
         """Continue with the shards of the last checkpoint; the one under way is given up."""
         self._follow(self._planner.abandon())
         self._states.clear()
@@ -162,7 +162,7 @@ class ServerSaving(Saving):
         elif kept is not None:
             self._keep(kept)
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, kept: CheckpointInMemory) -> None:
         """Complete a checkpoint that the servers have written, if processes fail in this run."""
         if self._coming is not kept:
             return  # it was given up

@@ -24,7 +24,7 @@ from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.cutting_off import CutOffs
-from outpace.simulation.faults.held_rows import Kept
+from outpace.simulation.faults.held_rows import CheckpointInMemory
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.service_times import TimedServerNode
@@ -204,7 +204,7 @@ class Servers(Exchange[ServerSaving]):
         """Return the shard of a server or of the scheduler; None: it has none."""
         return self._scheduler if name == SCHEDULER else self.shards[self._servers.index(name)]
 
-    def go_back(self, kept: Kept) -> None:
+    def go_back(self, kept: CheckpointInMemory) -> None:
         """Put the shards back to a checkpoint; nothing runs until `start_again`."""
         self.shards[:] = self._new_shards(self._workload.initial_parameters())
         for shard, state in zip(self.shards, kept.states, strict=True):
@@ -212,7 +212,7 @@ class Servers(Exchange[ServerSaving]):
         assert self._saving is not None
         self._saving.begin_again(kept)
 
-    def start_again(self, kept: Kept) -> None:
+    def start_again(self, kept: CheckpointInMemory) -> None:
         """Start all programs again, after `go_back`."""
         self._scheduler = scheduler_shard(self._experiment, self._run.recorder)
         if self._scheduler is not None:

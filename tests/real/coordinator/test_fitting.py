@@ -7,7 +7,7 @@ from tests.support.tables import table
 
 from outpace.errors import ConfigError
 from outpace.predict.models import MODELS, Kind
-from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.coordinator.fitting import BackgroundFitting
 from outpace.support.processes import forking
 
 
@@ -32,7 +32,7 @@ def here(monkeypatch):
 
 
 def test_fits_of_a_run_begin_with_the_one_before():
-    fitting, begun_with = FittingBeside("stand-in", 0), []
+    fitting, begun_with = BackgroundFitting("stand-in", 0), []
     for value in (1.0, 3.0, 5.0):
         fitting.start(table([[value], [value]]))
         assert fitting.done()
@@ -42,14 +42,14 @@ def test_fits_of_a_run_begin_with_the_one_before():
 
 def test_a_fit_is_told_whether_run_times_are_sorted(monkeypatch):
     monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", sorts=True))
-    fitting = FittingBeside("stand-in", 0, ordered=True)
+    fitting = BackgroundFitting("stand-in", 0, ordered=True)
     fitting.start(table([[1.0], [1.0]]))
     assert fitting.done()
     assert fitting.model.ordered
 
 
 def test_a_fit_that_fails_says_why_and_the_earlier_model_is_kept():
-    fitting = FittingBeside("stand-in", 0)
+    fitting = BackgroundFitting("stand-in", 0)
     fitting.start(table([[1.0], [1.0]]))
     assert fitting.done()
     fitting.start(table([[1.0]]))

@@ -11,7 +11,7 @@ from tests.support.paths import SCRIPTS
 
 from outpace.config.reading import experiment_from
 from outpace.engine.resuming import kept_in
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.script_states import ScriptStates
 
 OF_FIRST, OF_OTHER = bytes([1, 2, 3]), bytes([4, 5])
 CONFIG = {
@@ -28,7 +28,7 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path, self.folder = path, path / "none"
         unused: Any = None
-        self.kept = KeptScripts(
+        self.kept = ScriptStates(
             experiment_from(CONFIG, "the test"),
             unused,
             None,

@@ -16,7 +16,7 @@ from outpace.support.processes.children import Child
 _NICE: Final = 10
 
 
-class FittingBeside:
+class BackgroundFitting:
     """Each fit has a process, which ends with the fit or by `close`."""
 
     def __init__(self, kind: str, seed: int, ordered: bool | None = None) -> None:

@@ -16,8 +16,8 @@ from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import Setting
@@ -128,7 +128,7 @@ class Parts:
         )
         self.preparation = Preparation(run, self.reports, self.kept, self.given, keys)
 
-    def _kept(self) -> KeptScripts:
+    def _kept(self) -> ScriptStates:
         """Return the object that sends scripts the states with which they continue."""
         setting = self._setting
         experiment, saving, resume = setting.experiment, setting.saving, setting.resume
@@ -136,7 +136,7 @@ class Parts:
         def last() -> Path | None:
             return None if saving is None else saving.keeper.folder
 
-        return KeptScripts(experiment, self.listener, resume, last)
+        return ScriptStates(experiment, self.listener, resume, last)
 
     @property
     def _copies(self) -> bool:

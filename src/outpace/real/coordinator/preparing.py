@@ -11,7 +11,7 @@ from outpace.errors import RunError
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState, with_room
 from outpace.real.coordinator.saving.given_files import GivenFiles
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.net import probes
 from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
@@ -34,7 +34,7 @@ class Preparation:
         self,
         run: RunState,
         reports: Reports,
-        kept: KeptScripts,
+        kept: ScriptStates,
         given: GivenFiles | None,
         keys: Mapping[str, str],
     ) -> None:

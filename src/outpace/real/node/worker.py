@@ -39,7 +39,7 @@ from outpace.sync.messages import (
 from outpace.sync.programs.context import SendPart, Stopped
 
 if TYPE_CHECKING:
-    from outpace.real.node.script.keeping import Keeping
+    from outpace.real.node.script.script_saver import ScriptSaver
 
 
 class ServedWorker(WorkerProcess):
@@ -54,7 +54,7 @@ class ServedWorker(WorkerProcess):
         self.kept: ScriptState | None = None  # what its script kept
         self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
         self.has_ended = False  # its script had come to its end at the checkpoint
-        self.keeping: Keeping | None = None  # of what its script keeps
+        self.keeping: ScriptSaver | None = None  # of what its script keeps
         self._experiment = experiment
         self.tells_pauses = leaves_behind(experiment)
         self._kept_bytes = 0  # that the coordinator sends

@@ -26,7 +26,7 @@ from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import count_until
 from outpace.simulation.faults.costs import Costs, undisturbed_rate
-from outpace.simulation.faults.held_rows import HeldRows, Kept
+from outpace.simulation.faults.held_rows import CheckpointInMemory, HeldRows
 from outpace.simulation.faults.injection import Strike, inject
 from outpace.simulation.faults.processes import MortalProcess, Obeyed
 from outpace.simulation.life import Life, Process
@@ -96,7 +96,7 @@ class Failures(Life):
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
         self.gone: Collection[int] = ()
-        self.last_checkpoint: Kept | None = None  # the last checkpoint
+        self.last_checkpoint: CheckpointInMemory | None = None  # the last checkpoint
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
         # A process is ready when the configuration says so, however late that is.
@@ -348,7 +348,7 @@ class Failures(Life):
             self._costs.add("repeated", at - since)
             self._costs.add("restart", now - at)
 
-    def _take_back(self, kept: Kept) -> None:
+    def _take_back(self, kept: CheckpointInMemory) -> None:
         """Put the records back to a checkpoint."""
         self._run.settle(wait=True)
         totals = kept.totals.copy()
@@ -356,7 +356,7 @@ class Failures(Life):
             totals.add_times(*ended)
         self._run.take_up(totals, kept.metrics)
 
-    def _start_again(self, kept: Kept) -> None:
+    def _start_again(self, kept: CheckpointInMemory) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
         self.gone = [each.number for each in self._members.table.workers if each.has_left]
         self._interruptions.began_again(self.kernel.now)
@@ -383,7 +383,7 @@ class Failures(Life):
         self._processes[server_name(part)].stand_still(writing)
         return max(0, self.servers_stand_until - before)
 
-    def keep(self, kept: Kept, writing: Time, still: Time = 0) -> None:
+    def keep(self, kept: CheckpointInMemory, writing: Time, still: Time = 0) -> None:
         kept.hand_on(self._held)
         self.last_checkpoint = kept
         self._tell(CheckpointComplete(kept.number))
@@ -392,7 +392,7 @@ class Failures(Life):
 
     def kept(
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
-    ) -> Kept:
+    ) -> CheckpointInMemory:
         run, experiment = self._run, self.experiment
         run.settle(wait=True)  # the evaluations until now
         totals = run.totals.copy()
@@ -404,7 +404,7 @@ class Failures(Life):
         else:
             first = [1 + states[0].watermarks[worker] for worker in workers]
             count_until(states[0].watermarks, totals.iterations)
-        return Kept(
+        return CheckpointInMemory(
             number=number,
             now=self.kernel.now,
             states=states,

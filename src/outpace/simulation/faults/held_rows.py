@@ -96,7 +96,7 @@ class HeldRows(TraceRows):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class CheckpointInMemory:
     """All that a run needs to begin again from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.

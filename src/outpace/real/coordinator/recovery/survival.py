@@ -21,7 +21,7 @@ from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.kernel import Alarm
 from outpace.real.coordinator.run_state import RunState, with_room
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import (
@@ -95,7 +95,7 @@ class Survival:
         architecture: WithServers | WithoutServers,
         checkpoints: Checkpoints | None,
         first_gradients: SameGradients,
-        kept: KeptScripts,
+        kept: ScriptStates,
         start_worker: StartWorker,
     ) -> None:
         self._run, self._kernel, self._listener = run, run.kernel, run.listener

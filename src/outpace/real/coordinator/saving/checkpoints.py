@@ -14,9 +14,8 @@ from typing import Final, TypeAlias
 
 from outpace.blocks.block import whole_tensor
 from outpace.errors import ProtocolError
-from outpace.real.background import Beside
+from outpace.real.background import RunInBackground
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.open_checkpoint import (
     Mean,
     OpenCheckpoint,
@@ -24,6 +23,7 @@ from outpace.real.coordinator.saving.open_checkpoint import (
     workers_in,
 )
 from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.copying import FetchedFiles, Offer
 from outpace.real.net.block_frames import head_in
@@ -76,8 +76,8 @@ class Checkpoints:
         self,
         run: RunState,
         content: Content,
-        beside: Beside,
-        kept: KeptScripts,
+        beside: RunInBackground,
+        kept: ScriptStates,
     ) -> None:
         saving = run.setting.saving
         assert run.experiment.checkpoint is not None

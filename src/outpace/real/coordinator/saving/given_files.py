@@ -15,7 +15,7 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ProtocolError
-from outpace.real.background import Beside
+from outpace.real.background import RunInBackground
 from outpace.real.copying import Offer
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
@@ -42,7 +42,7 @@ class GivenFiles:
         self,
         experiment: Experiment,
         listener: Listener,
-        beside: Beside,
+        beside: RunInBackground,
         failed: Callable[[str, str], None],
     ) -> None:
         self._experiment, self._listener, self._beside = experiment, listener, beside

@@ -2,8 +2,8 @@
 
 The servers save their shards (`real.node.saving.saver`): all at the same clock, or each at once.
 
-The worker of a script saves what the script keeps (`real.node.script.keeping`). Where all servers
-are saved at the same clock, scripts are saved when they begin the iteration of that number.
+The worker of a script saves what the script keeps (`real.node.script.script_saver`). Where all
+servers are saved at the same clock, scripts are saved when they begin the iteration of that number.
 Otherwise they are asked first, and save what they keep when they begin their next iteration. Then
 the servers are asked, which have all that was pushed before: what a script keeps is never ahead of
 what the servers have of its worker, and after a resume it computes again what it is behind.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import torch
 
 from outpace.errors import OutpaceError, ProtocolError, RunError
-from outpace.real.background import BackgroundThread, Beside, do_now
+from outpace.real.background import BackgroundThread, RunInBackground, do_now
 from outpace.real.copying import Offer
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
@@ -143,7 +143,7 @@ class Saver(ABC):
             folder: of the order.
             at_once: write the files in this thread, since they are small.
         """
-        beside: Beside = do_now if at_once else self._thread.do
+        beside: RunInBackground = do_now if at_once else self._thread.do
         beside(partial(_written, part, folder, write), self._answer)
 
     def _answer(self, answer: tuple[CheckpointPart | NotSaved, list[torch.Tensor]]) -> None:

@@ -18,9 +18,9 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
-from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.requirements import require_steps
+from outpace.engine.scripts.saved_script import SavedScript
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.worker import Presence, never_stopped
 from outpace.errors import RunError
@@ -30,10 +30,10 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.script.driver import WorkerDriver
-from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.saving import ScriptPart
+from outpace.real.node.script.script_saver import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
@@ -178,17 +178,17 @@ def attached(
     """
     script, is_saved = ScriptModel(model, optimizer), experiment.checkpoint is not None
     require_steps(script, experiment)
-    presence, kept = Presence(), KeptState(script, HERE.kept, is_saved)
+    presence, kept = Presence(), SavedScript(script, HERE.kept, is_saved)
     process: WorkerProcess
     models: ScriptModels | None = None
-    keeping: Keeping | None = None
+    keeping: ScriptSaver | None = None
     part: ScriptPart | None = None
     if experiment.peers is None:
         served = process = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
         # Another process takes the place of this one when it is lost.
         is_replaced = is_saved and experiment.on_worker_loss == "restart"
-        keeping = Keeping(served, kept, presence.is_elsewhere, reports=is_replaced)
+        keeping = ScriptSaver(served, kept, presence.is_elsewhere, reports=is_replaced)
         served.keeping, work = keeping, served.work(trainer)
     else:
         peer = process = PeerWorker(link, number, experiment, store)

@@ -23,8 +23,8 @@ from outpace.kernel import WalkerError
 from outpace.real.collective.observer import Observer
 from outpace.real.net.messages import TrainingDone
 from outpace.real.net.report_messages import MOST_FILES, ScriptLog
-from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.saving import ScriptPart
+from outpace.real.node.script.script_saver import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
@@ -54,7 +54,7 @@ class WorkerDriver:
         work: Coroutine[Any, Any, None],
         presence: Presence,
         *,
-        keeping: Keeping | None = None,
+        keeping: ScriptSaver | None = None,
         part: ScriptPart | None = None,
         when_at_limit: Callable[[], None] = lambda: None,
     ) -> None:

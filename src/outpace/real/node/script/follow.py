@@ -17,9 +17,9 @@ from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.backward import BackwardTimes
 from outpace.engine.distributed.call import Call
-from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.requirements import require_followable
+from outpace.engine.scripts.saved_script import SavedScript
 from outpace.engine.scripts.worker import Presence
 from outpace.optim import OptimizerState
 from outpace.real.collective.observer import Observer
@@ -232,7 +232,7 @@ def followed(
     trainer = ScriptTrainer(process, experiment, script)
     presence = Presence()
     # Also without checkpoints: the run may be resumed from one of before.
-    kept = KeptState(script, HERE.kept, experiment.checkpoint is not None, follows=True)
+    kept = SavedScript(script, HERE.kept, experiment.checkpoint is not None, follows=True)
     part = ScriptPart(number, script, kept, presence.is_elsewhere, holds_state=False)
     process.saver = WorkerSaver(process, FollowedModel(script), experiment, part)
     return RealFollowed(process, trainer, experiment, collectives, presence, part)

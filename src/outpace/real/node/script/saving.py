@@ -1,7 +1,7 @@
 """What the script of a worker without servers adds to the worker's part of a checkpoint.
 
 What a script keeps is copied when it begins the first forward pass of an iteration, as with servers
-(`engine.scripts.kept`).
+(`engine.scripts.saved_script`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.resuming import kept_in
-from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.redividing import Redivided
+from outpace.engine.scripts.saved_script import SavedScript
 from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
 from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
 from outpace.support.place import HERE
@@ -75,7 +75,7 @@ class ScriptPart:
         self,
         worker: int,
         script: ScriptModel,
-        kept: KeptState,
+        kept: SavedScript,
         is_paused: Callable[[], bool],
         *,
         holds_state: bool,
@@ -126,7 +126,7 @@ class ScriptPart:
 
     @property
     def is_complete(self) -> bool:
-        """See `KeptState.is_complete`."""
+        """See `SavedScript.is_complete`."""
         return self._kept.is_complete
 
     def copy(self, *, has_model: bool) -> dict[str, torch.Tensor]:

@@ -12,8 +12,8 @@ from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.ending import EndedEarly, RunOver
 from outpace.engine.scripts.gradient import FirstGradient
-from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.saved_script import SavedScript
 from outpace.engine.scripts.worker import Presence
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
@@ -47,7 +47,7 @@ class PipedDriver:
         self.name, self.presence, self.script = worker_name(number), Presence(), script
         self._pipe, self._number, self._takes_steps = pipe, number, takes_steps
         self._follows, self._is_saved = follows, experiment.checkpoint is not None
-        self._kept = KeptState(script, HERE.kept, self._is_saved, follows=follows)
+        self._kept = SavedScript(script, HERE.kept, self._is_saved, follows=follows)
         self._save_to: Path | None = None  # what the script keeps, at its next forward pass
         self._iteration = 0
         self._clock = Stopwatch()

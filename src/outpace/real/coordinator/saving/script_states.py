@@ -19,7 +19,7 @@ from outpace.real.net.transport import Listener
 from outpace.sync.messages import worker_name
 
 
-class KeptScripts:
+class ScriptStates:
     """Gives the scripts of a run what they kept at its last checkpoint, or have sent since.
 
     Without servers each worker reads that itself; it is told how the data are shared out anew.

@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import outpace
-from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.saved_script import SavedScript, random_states
 from outpace.errors import OutpaceWarning
 from outpace.record.checkpoints.trees import packed_tree, tree_of
 from outpace.support.data_places import DataPlaces
@@ -45,7 +45,7 @@ class Script:
             range(10), 4, sampler=self.sampler, num_workers=workers, collate_fn=list
         )
         objects = {"scheduler": self.scheduler}
-        self.kept = KeptState(ScriptModel(self.model, self.optimizer), objects, True)
+        self.kept = SavedScript(ScriptModel(self.model, self.optimizer), objects, True)
 
 
 def drawn():
@@ -125,7 +125,7 @@ def test_a_loop_that_would_repeat_epochs_after_a_resume_is_warned_of_with_the_tw
     script = Script()
     kept = {name: make(script.optimizer, 1) for name, make in objects.items()}
     monkeypatch.setattr(HERE, "kept", kept)
-    script.kept = KeptState(ScriptModel(script.model, script.optimizer), kept, True)
+    script.kept = SavedScript(ScriptModel(script.model, script.optimizer), kept, True)
     loops(script, **loop)
     assert bool(told) == warned
     for text in told:
@@ -137,7 +137,7 @@ def test_a_loop_that_would_repeat_epochs_after_a_resume_is_warned_of_with_the_tw
         places()
         told.clear()
         resumed = Script()
-        resumed.kept = KeptState(ScriptModel(resumed.model, resumed.optimizer), kept, True)
+        resumed.kept = SavedScript(ScriptModel(resumed.model, resumed.optimizer), kept, True)
         resumed.kept.restore(state)
         loops(resumed, epochs=1, sets=sets)
         assert any("does not begin with sampler.epoch" in text for text in told)
@@ -232,13 +232,13 @@ def test_objects_that_cannot_be_saved_are_named(places):
 
     assert outpace.attach(model, optimizer, odd=Odd()) == (model, optimizer)
     with pytest.raises(outpace.ConfigError, match=r"the state of odd\['function'\] is a builtins"):
-        KeptState(ScriptModel(model, optimizer), {"odd": Odd()}, True)
+        SavedScript(ScriptModel(model, optimizer), {"odd": Odd()}, True)
 
 
 def test_a_script_that_keeps_other_objects_is_not_resumed(places):
     state = Script().kept.state()
     script = Script()
-    other = KeptState(ScriptModel(script.model, script.optimizer), {}, True)
+    other = SavedScript(ScriptModel(script.model, script.optimizer), {}, True)
     with pytest.raises(outpace.ConfigError, match=r"got no further objects, and .* has scheduler"):
         other.restore(state)
 

@@ -1,8 +1,8 @@
 """Saves what a script keeps when the coordinator asks for it, and restores it.
 
 The state is copied when the script begins the first forward pass of an iteration, as in virtual
-time (`engine.scripts.kept`). A small one is written at once; a large one is by another thread, and
-the next `optimizer.step()` says so.
+time (`engine.scripts.saved_script`). A small one is written at once; a large one
+is by another thread, and the next `optimizer.step()` says so.
 
 Between checkpoints the state is sent a few times a second, for a process that may take the place
 of this one (`Pace`). That process begins with the state, and computes the iterations from there on
@@ -22,9 +22,9 @@ import torch
 
 from outpace.blocks.block import whole_tensor
 from outpace.engine.resuming import kept_in
-from outpace.engine.scripts.kept import KeptState, random_states
+from outpace.engine.scripts.saved_script import SavedScript, random_states
 from outpace.errors import RunError
-from outpace.real.background import Beside, do_now
+from outpace.real.background import RunInBackground, do_now
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
@@ -83,7 +83,7 @@ class Pace:
 _SMALL: Final = 1 << 20  # bytes; a smaller file is not worth another thread
 
 
-class Keeping(Saver):
+class ScriptSaver(Saver):
     """The state of a worker's script, and the requests to save it.
 
     Args:
@@ -100,7 +100,7 @@ class Keeping(Saver):
     def __init__(
         self,
         process: ServedWorker,
-        kept: KeptState,
+        kept: SavedScript,
         is_paused: Callable[[], bool],
         *,
         reports: bool,
@@ -230,7 +230,7 @@ class Keeping(Saver):
             self._pace.reports = False
         process.flush()  # what the script has logged before belongs to the checkpoint
         if self._pace.reports and is_complete:
-            beside: Beside = do_now if size <= _SMALL else self._thread.do
+            beside: RunInBackground = do_now if size <= _SMALL else self._thread.do
             beside(partial(to_bytes, copy), partial(self._report, self._began))
         if order is not None:
             totals, now = process.recorder.totals.copy(), process.now

@@ -59,7 +59,7 @@ def require_stateful(objects: Mapping[str, object]) -> None:
             )
 
 
-class KeptState:
+class SavedScript:
     """The saved state of one script. See the head of the file.
 
     Args:

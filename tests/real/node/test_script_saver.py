@@ -16,7 +16,7 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.script.keeping import Keeping
+from outpace.real.node.script.script_saver import ScriptSaver
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.checkpoints.trees import packed_tree, read_tree, tree_of
 from outpace.record.totals import Totals
@@ -38,7 +38,7 @@ def keeping():
         not_computing=lambda begin, end: None,
     )
     kept = SimpleNamespace(is_complete=True, restore=lambda state: None)
-    found = Keeping(process, kept, lambda: False, reports=False)
+    found = ScriptSaver(process, kept, lambda: False, reports=False)
     found.restore()
     return found
 
@@ -73,7 +73,7 @@ class Worker:
         self.clock, self.told = RealClock(), []
         self.coordinator, self.recorder = self, SimpleNamespace(totals=Totals(applied=3))
         self.is_complete, self.size = True, 1
-        self.keeping = Keeping(self, self, lambda: False, reports=reports)
+        self.keeping = ScriptSaver(self, self, lambda: False, reports=reports)
 
     def flush(self) -> None:
         """There are no rows."""
