@@ -73,7 +73,7 @@ class PendingExchange(Pending):
 
 
 class PeerProgress:
-    """What a worker has computed since it last joined an average, and how long beside averages.
+    """What a worker has computed since it last joined an average, and how long while it averaged.
 
     Attributes:
         restored: what the worker had beside its models at a checkpoint.

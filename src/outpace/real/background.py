@@ -1,4 +1,4 @@
-"""A thread that does what takes long beside the work of a process: writing files, evaluating.
+"""A thread for the long jobs of a process, such as writing files and evaluating.
 
 The process works meanwhile, because torch's operations and those on files release the interpreter.
 """

@@ -38,7 +38,8 @@ from outpace.sync.messages import WireMessage
 LEAST_ON_THE_WAY: Final = 4 * PIECE_BYTES
 # A process may look at its messages only between two iterations, and answers all requests then.
 _ANSWERS: Final = 16  # after which it has sent everything, at most
-_AT_ONCE: Final = 16  # processes, each of which has a sixteenth of its part on the way, or 4 MiB
+# Processes that send at the same time. Each has a sixteenth of its part on the way, at least 4 MiB.
+_AT_ONCE: Final = 16
 _COORDINATOR: Final = ""  # a name for the only process from which a member fetches
 
 

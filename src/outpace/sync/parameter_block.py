@@ -22,17 +22,8 @@ def no_memory(elements: int, dtype: torch.dtype) -> None:
     """A `NewMemory` that has none."""
 
 
-class ParameterBlock(Protocol):
-    """The parameters of one shard."""
-
-    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        """Return why the gradient or the settings do not fit; empty if they do.
-
-        A gradient may have been narrowed (`blocks.narrowing`).
-        """
-
-    def value_of(self, gradient: Block) -> Value:
-        """Return a gradient that fits in the precision of the parameters, computed if deferred."""
+class SteppedParameters(Protocol):
+    """Parameters that the steps of an optimizer change."""
 
     def update(
         self,
@@ -52,9 +43,6 @@ class ParameterBlock(Protocol):
             False if a parameter is infinite or not a number now.
         """
 
-    def new_sum(self, workers: int) -> PartialSum:
-        """Return an empty sum for the gradients of `workers` workers."""
-
     def read(self) -> Value:
         """Return a copy that is never changed; calls between two updates return the same copy."""
 
@@ -69,6 +57,22 @@ class ParameterBlock(Protocol):
 
     def load_optimizer_state(self, state: OptimizerState) -> None:
         """Replace what the optimizer remembers by a copy of this state of an equal one."""
+
+
+class ParameterBlock(SteppedParameters, Protocol):
+    """The parameters of one shard."""
+
+    def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
+        """Return why the gradient or the settings do not fit; empty if they do.
+
+        A gradient may have been narrowed (`blocks.narrowing`).
+        """
+
+    def value_of(self, gradient: Block) -> Value:
+        """Return a gradient that fits in the precision of the parameters, computed if deferred."""
+
+    def new_sum(self, workers: int) -> PartialSum:
+        """Return an empty sum for the gradients of `workers` workers."""
 
 
 class _RealBlock:

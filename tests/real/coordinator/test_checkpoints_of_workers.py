@@ -244,7 +244,8 @@ def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
     run.save(1, 2, 1, 0, own=False)
-    assert run.refused == [("worker-1", "it did not save its model, of which the mean is saved")]
+    why = "it did not save its own model, which the mean of all models needs"
+    assert run.refused == [("worker-1", why)]
 
 
 @pytest.mark.parametrize("of", ["record", "part"])

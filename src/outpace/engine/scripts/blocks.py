@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings, Value, value_of, whole
 from outpace.blocks.sums import PartialSum, TreeSum
 from outpace.engine.scripts.trailer import Settings, Trailer
-from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import Groups
-from outpace.sync.parameter_block import plus
+from outpace.sync.parameter_block import SteppedParameters, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica, Replicas
 
 
@@ -44,28 +42,6 @@ def _joined(pieces: Sequence[torch.Tensor]) -> torch.Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
 
 
-class FlatParameters(Protocol):
-    """The flat parameters of a `ScriptBlock`; for the methods see `ParameterBlock`."""
-
-    def update(
-        self,
-        gradient: Value,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float = 1.0,
-        count: int = 1,
-    ) -> bool: ...
-
-    def read(self) -> Value: ...
-
-    def replace(self, parameters: Value) -> None: ...
-
-    def optimizer_state(self) -> OptimizerState: ...
-
-    def load_optimizer_state(self, state: OptimizerState) -> None: ...
-
-
 class ScriptBlock:
     """Parameters and model buffers of scripts. Implements `ParameterBlock`.
 
@@ -80,7 +56,7 @@ class ScriptBlock:
 
     def __init__(
         self,
-        parameters: FlatParameters,
+        parameters: SteppedParameters,
         buffers: torch.Tensor,
         trailer: Trailer,
         settings: Callable[[], Settings],
@@ -199,7 +175,7 @@ class PlainScriptReplica(Replica):
             rate = float(settings["lr"]) * (1 if settings.get("maximize") else -1)
             for _, low, high in group:
                 direction[low:high] = rate * flat[low:high]
-        # The buffers stay: those of the script's model change in commits only.
+        # The model's buffers stay as they are: only commits change them.
         value, buffers = taken_apart(self.read(), self._trailer.buffers.elements)
         stepped = plus(value.to(flat.device), 1, direction)  # values may be exchanged elsewhere
         assert isinstance(stepped, torch.Tensor)

@@ -168,7 +168,7 @@ class Reductions:
         return part
 
     def _add_up(self, part: RealReduction) -> None:
-        """Add the value of this worker and those of the others up, in the communication thread."""
+        """Sum the values of all workers, in the communication thread."""
         self._connected.do(partial(self._reduce, part, part.wire), partial(self._finish, part))
 
     def _new_wire(self) -> WireBuffer:
@@ -280,7 +280,7 @@ class Reductions:
 
 
 class _Result(NamedTuple):
-    """What the communication thread hands over of an all-reduce.
+    """The result of an all-reduce, from the communication thread.
 
     Attributes:
         total: a copy of the sum, if one was made.

@@ -13,7 +13,6 @@ import torch
 from outpace.blocks.block import StepSettings, Value, value_of, whole
 from outpace.blocks.sums import all_finite
 from outpace.engine.scripts.blocks import (
-    FlatParameters,
     ScriptBlock,
     replicas_of_scripts,
     taken_apart,
@@ -31,7 +30,12 @@ from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
-from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
+from outpace.sync.parameter_block import (
+    ParameterBlock,
+    SteppedParameters,
+    TensorBlock,
+    parameter_block,
+)
 from outpace.sync.peers.parameters import Replicas
 from outpace.sync.peers.strategy import PeerStrategy
 
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 class OwnStepsBlock:
     """Flat parameters whose steps only the optimizer of a script can take, in its process.
 
-    Implements `FlatParameters`. The state of the optimizer stays in the process.
+    Implements `SteppedParameters`. The state of the optimizer stays in the process.
 
     Args:
         initial: shape (parameters,).
@@ -160,7 +164,7 @@ class ScriptBlocks:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
         first, counts = self.first, self._strategy.has_own
         initial, buffers = taken_apart(self.initial, self.trailer.buffers.elements)
-        parameters: FlatParameters
+        parameters: SteppedParameters
         if first.takes_steps:
             parameters = OwnStepsBlock(initial, self._processes[worker])
         else:

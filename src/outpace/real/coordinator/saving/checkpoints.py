@@ -65,7 +65,7 @@ class Checkpoints:
 
     Args:
         content: what its processes save.
-        beside: does what takes long beside the run.
+        beside: runs long jobs in a thread of its own.
         kept: is told what scripts keep, for processes that take the place of others.
 
     Attributes:

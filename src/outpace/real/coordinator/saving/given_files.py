@@ -1,7 +1,7 @@
 """Gives processes that do not see the folder of the run the files with which they are resumed.
 
-A process fetches them piece by piece (`real.copying`), each of which a thread reads when it is
-asked for. So no file is in memory.
+A process asks for one piece after another (`real.copying`). A thread reads each piece when it is
+asked for, so no file is in memory.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class PeerModels:
         if (saved.shard is not None) != self.saves_common(present, part):
             raise ProtocolError("it saved the common model unasked, or did not save it")
         if self._apart and saved.own is None and not present.at_start:
-            raise ProtocolError("it did not save its model, of which the mean is saved")
+            raise ProtocolError("it did not save its own model, which the mean of all models needs")
         names = {file.file for file in saved.parts}
         if self._is_script and part + SUFFIX not in names:
             raise ProtocolError(f"it did not send the file {part + SUFFIX}")

@@ -1,4 +1,4 @@
-"""What the processes of all workers without servers do: they are saved, and send their parameters.
+"""The process of a worker without servers: it is saved, and sends its parameters.
 
 `PeerWorker` runs the program of a strategy; `FollowingWorker` follows a script that averages its
 gradients itself.
