@@ -152,10 +152,12 @@ class Experiment:
 
     @property
     def has_stale_gradients(self) -> bool:
-        """See `Strategy`; of a pull condition in place of a policy's own, nothing is known.
+        """See `Strategy`; also True where workers skip pulls, and with a pull condition.
 
-        Loads the user's files.
+        Nothing is known of a pull condition in place of a policy's own. Loads the user's files.
         """
+        if self.skip is not None and self.skip.pull is not None:
+            return True
         strategies = self.policies.strategies(load=True)
         is_unknown = any(each.pull is not None for each in self.conditions)
         return is_unknown or any(strategy.has_stale_gradients for strategy in strategies)
