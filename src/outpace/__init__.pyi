@@ -3,7 +3,6 @@
 from outpace.config.experiment import Experiment as Experiment
 from outpace.config.goals import Evaluate as Evaluate
 from outpace.config.goals import Stop as Stop
-from outpace.config.goals import Target as Target
 from outpace.config.reading import experiment_from as experiment_from
 from outpace.engine.control import Control as Control
 from outpace.errors import ConfigError as ConfigError
@@ -36,6 +35,7 @@ from outpace.script import untimed as untimed
 from outpace.script import world_size as world_size
 from outpace.simulation.by_hand import Simulator as Simulator
 from outpace.simulation.by_hand import Worker as Worker
+from outpace.support.targets import Target as Target
 from outpace.sync import theory as theory
 from outpace.tasks import Task as Task
 

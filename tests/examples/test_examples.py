@@ -9,8 +9,8 @@ import pytest
 from tests.support.paths import EXAMPLES
 
 import outpace
-from outpace.config.goals import Target
 from outpace.experiment.comparison import seeds_from, variants_from
+from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 from outpace.tasks import Timing
 

@@ -10,6 +10,7 @@ from outpace.errors import ConfigError
 from outpace.record.curves import curve_of
 from outpace.record.logged import checked
 from outpace.record.metrics import METRICS, Metrics
+from outpace.support.targets import Target
 
 
 def test_numbers_and_single_elements_are_logged_by_the_name_of_their_column():
@@ -71,7 +72,7 @@ def test_every_point_is_a_row_and_the_lowest_worker_makes_the_curve():
     curve = curve_of(table)
     assert curve["accuracy"].to_pylist() == [0.2, None, 0.4, None, 0.8]
     assert curve["train_loss"].to_pylist() == [None, 3.0, 2.0, None, None]
-    assert metrics.summary(0.8) == {
+    assert metrics.summary(Target(accuracy=0.8)) == {
         "train_loss": 2.0,
         "test_loss": None,
         "accuracy": 0.8,
@@ -82,8 +83,8 @@ def test_every_point_is_a_row_and_the_lowest_worker_makes_the_curve():
             "accuracy": {"value": 0.8, "time_s": 5.0},
         },
     }
-    assert metrics.summary(0.8, 2.0)["time_to_target_s"] == 3.0  # the loss goes before
-    assert metrics.summary(None, 1.9)["time_to_target_s"] is None
+    assert metrics.summary(Target(loss=2.0))["time_to_target_s"] == 3.0
+    assert metrics.summary(Target(loss=1.9))["time_to_target_s"] is None
 
 
 def test_names_that_come_late_are_columns_of_all_rows_and_too_many_are_refused():

@@ -19,7 +19,7 @@ from outpace.cluster.observed import ComputeLaw
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.contradictions import contradictions
 from outpace.config.executors import Auto, Executor
-from outpace.config.goals import Evaluate, Stop, Target
+from outpace.config.goals import Evaluate, Stop
 from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES
 from outpace.config.launchers import LauncherKind, Local
 from outpace.config.trackers import TrackerKind
@@ -28,6 +28,7 @@ from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import require
+from outpace.support.targets import Target
 from outpace.sync import PeerStrategy
 from outpace.sync.assignment import (
     Policies,
@@ -170,14 +171,11 @@ class Experiment:
         return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
 
     @property
-    def goal(self) -> tuple[float | None, float | None]:
-        """The accuracy or the training loss to which the time is measured; None for the other.
-
-        `target` goes before `stop.target_accuracy`.
-        """
-        if self.target is None:
-            return self.stop.target_accuracy, None
-        return self.target.accuracy, self.target.loss
+    def goal(self) -> Target | None:
+        """What the time is measured to: `target`, or else `stop.target_accuracy`."""
+        if self.target is None and self.stop.target_accuracy is not None:
+            return Target(accuracy=self.stop.target_accuracy)
+        return self.target
 
     @property
     def decided_by_script(self) -> list[str]:

@@ -1,10 +1,11 @@
-"""When a run ends, which quality of the model it aims at, and when the model is evaluated."""
+"""When a run ends, and when the model is evaluated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from outpace.support.checks import positive, require, require_number
+from outpace.support.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +33,11 @@ class Stop:
         require(time_s is None or positive(time_s), "virtual_time_s", must, time_s)
         require(accuracy is None or 0 < accuracy <= 1, "target_accuracy", "in (0, 1]", accuracy)
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The quality of the model that a comparison is judged by: an accuracy or a loss.
-
-    A run reaches the target at the first evaluation that shows it, or the first value that its
-    script logs, and continues; only
-    `Stop.target_accuracy` ends a run. Exactly one argument must be given.
-
-    Args:
-        accuracy: lowest test accuracy that reaches the target, in (0, 1].
-        loss: highest training loss that reaches the target.
-    """
-
-    accuracy: float | None = None
-    loss: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.accuracy is None) == (self.loss is None):
-            raise ValueError("needs exactly one of accuracy and loss")
-        require_number("accuracy", self.accuracy)
-        require_number("loss", self.loss)
-        accuracy, loss = self.accuracy, self.loss
-        require(accuracy is None or 0 < accuracy <= 1, "accuracy", "in (0, 1]", accuracy)
-        require(loss is None or positive(loss), "loss", "positive, at most 1e9", loss)
+    def ends_at(self, accuracy: float | None) -> bool:
+        """Return True if an accuracy on the curve of the run ends it."""
+        if self.target_accuracy is None:
+            return False
+        return Target(accuracy=self.target_accuracy).is_reached(accuracy, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from outpace.support.estimates import (
     next_of,
     ratio_of,
 )
+from outpace.support.targets import Target
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -58,7 +59,7 @@ class Row:
     kept: Result | None = None
 
     @property
-    def goal(self) -> tuple[float | None, float | None]:
+    def goal(self) -> Target | None:
         """See `Experiment.goal`."""
         return self.variant.experiment.goal
 
@@ -194,10 +195,9 @@ def _accuracy(row: Row) -> float | None:
 
 def _time_to(row: Row) -> TimeTo | None:
     """Return when the run reached the target of its configuration; None if it has no target."""
-    accuracy, loss = row.goal
-    if accuracy is None and loss is None:
+    if row.goal is None:
         return None
-    if (at := time_to_target_s(_evaluations(row), accuracy, loss)) is not None:
+    if (at := time_to_target_s(_evaluations(row), row.goal)) is not None:
         return TimeTo(at, True)
     ended = row.summary.get("virtual_time_s")
     return TimeTo(ended, False) if isinstance(ended, float | int) and ended > 0 else None

@@ -38,11 +38,10 @@ def with_interval(experiment: Experiment) -> Experiment:
 
     A configuration's own interval is kept. A script is not evaluated: it logs its values.
     """
-    accuracy, loss = experiment.goal
     evaluate, stop = experiment.evaluate, experiment.stop
     if evaluate.every_updates is not None or evaluate.every_s is not None:
         return experiment
-    if (accuracy is None and loss is None) or isinstance(experiment.task, Script | Timing):
+    if experiment.goal is None or isinstance(experiment.task, Script | Timing):
         return experiment
     found = interval_of(stop.iterations, stop.virtual_time_s)
     return dataclasses.replace(experiment, evaluate=dataclasses.replace(evaluate, **found))

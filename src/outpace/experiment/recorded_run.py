@@ -277,7 +277,7 @@ class RecordedRun:
             "lockstep": is_exact(self.experiment),
             **engine.recovery().summary(),
             **({} if not (nodes := engine.nodes()) else {"nodes": dict(sorted(nodes.items()))}),
-            **engine.metrics.summary(*self.experiment.goal),
+            **engine.metrics.summary(self.experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
             "parameters_digest": parameters_digest(engine.parameters()) if digests else None,
             "trace_digest": self.trace.digest() if digests else None,

@@ -20,7 +20,6 @@ from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
 from outpace.record.checkpoints import Taken
-from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
@@ -115,7 +114,7 @@ class Quality:
         self._end_at_target(evaluation)
 
     def _end_at_target(self, evaluation: Evaluation) -> None:
-        if reaches(evaluation.accuracy, None, self._experiment.stop.target_accuracy):
+        if self._experiment.stop.ends_at(evaluation.accuracy):
             self._coordinator.end("the target accuracy is reached")
 
     def metrics_until(self, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:

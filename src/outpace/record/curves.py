@@ -9,7 +9,7 @@ only, as most do, shows what it logs, and a curve never jumps to and fro between
 Rows without a worker are evaluations of a task. They always count.
 
 `on_curve` is this rule. Whatever asks when a run reaches its target (`stop`, `target`, comparisons,
-advice, sweeps) looks at the values that it picks, and compares them with `reaches`.
+advice, sweeps) looks at the values that it picks, and compares them with `Target.is_reached`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from outpace.support.targets import Target
 
 QUANTITIES: Final = ("train_loss", "test_loss", "accuracy")
 NO_WORKER: Final = np.iinfo(np.int64).max
@@ -84,37 +86,16 @@ def best_of(curve: pa.Table) -> dict[str, dict[str, float] | None]:
     return found
 
 
-def reaches(
-    accuracy: float | None,
-    train_loss: float | None,
-    target_accuracy: float | None,
-    target_loss: float | None = None,
-) -> bool:
-    """Return True if values on the curve of a run reach its target.
-
-    Args:
-        accuracy, train_loss: None: there is no such value.
-        target_accuracy: lowest accuracy that reaches the target; None: there is no such target.
-        target_loss: highest training loss that reaches the target; counts in place of the accuracy.
-    """
-    if target_loss is not None:
-        return train_loss is not None and train_loss <= target_loss
-    return target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy
-
-
-def time_to_target_s(
-    curve: pa.Table, accuracy: float | None, loss: float | None = None
-) -> float | None:
+def time_to_target_s(curve: pa.Table, target: Target | None) -> float | None:
     """Return the time at which a curve reaches its target, in seconds; None if it does not.
 
     Args:
         curve: as returned by `curve_of`.
-        accuracy, loss: the target; see `reaches`.
     """
-    if accuracy is None and loss is None:
+    if target is None:
         return None
     columns = (curve[name].to_pylist() for name in ("time_s", "accuracy", "train_loss"))
-    for at, known_accuracy, known_loss in zip(*columns, strict=True):
-        if reaches(known_accuracy, known_loss, accuracy, loss):
+    for at, accuracy, train_loss in zip(*columns, strict=True):
+        if target.is_reached(accuracy, train_loss):
             return float(at)
     return None

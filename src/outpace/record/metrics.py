@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from outpace.record.curves import QUANTITIES, best_of, curve_of, time_to_target_s
 from outpace.record.logged import Points
 from outpace.record.totals import Totals
+from outpace.support.targets import Target
 from outpace.support.units import Time, seconds
 from outpace.tasks import Evaluation
 
@@ -167,17 +168,14 @@ class Metrics:
             if len(finite):
                 self.last[name] = finite[-1].as_py()
 
-    def summary(
-        self, target_accuracy: float | None, target_loss: float | None = None
-    ) -> dict[str, Any]:
+    def summary(self, target: Target | None = None) -> dict[str, Any]:
         """Return the part of summary.json about the quality of the result.
 
         For a task, the values of the last evaluation. For a script, the last value of each quantity
         on the curve of the run.
 
         Args:
-            target_accuracy, target_loss: the time at which the curve reaches one of them is part
-                of the summary; the loss goes before the accuracy.
+            target: the time at which the curve reaches it is part of the summary.
         """
         curve = curve_of(self.table())
         last = {name: curve[name].to_pylist()[-1:] for name in QUANTITIES}
@@ -185,7 +183,7 @@ class Metrics:
             last = {name: curve[name].drop_null()[-1:].to_pylist() for name in QUANTITIES}
         return {
             **{name: _finite(values[0] if values else None) for name, values in last.items()},
-            "time_to_target_s": time_to_target_s(curve, target_accuracy, target_loss),
+            "time_to_target_s": time_to_target_s(curve, target),
             "best": best_of(curve),
         }
 

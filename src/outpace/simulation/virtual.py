@@ -28,7 +28,6 @@ from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
-from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
@@ -388,7 +387,7 @@ class VirtualRun:
     def _evaluate(self) -> None:
         """Evaluate the current parameters, in zero virtual time."""
         self._evaluated_at = self.exchange.changes
-        target, now = self.experiment.stop.target_accuracy, self.kernel.now
+        now = self.kernel.now
         evaluation = self.body.evaluate(self.exchange.parameters, now)
         if evaluation is None:
             return
@@ -396,7 +395,7 @@ class VirtualRun:
         row = self.metrics.add(now, self.updates, known, self.totals)
         if isinstance(evaluation, Job):
             self._pending.append((row, evaluation))
-        elif reaches(evaluation.accuracy, None, target):
+        elif self.experiment.stop.ends_at(evaluation.accuracy):
             self.kernel.stop()
         self.settle(wait=False)
 

@@ -47,7 +47,7 @@ def at_checkpoint(
             for number, server in enumerate(summary["servers"])
         ],
         **taken.recovery.summary(),
-        **known.summary(*experiment.goal),
+        **known.summary(experiment.goal),
         # Of the parameters and the trace as they are when the run has ended.
         "parameters_digest": None,
         "trace_digest": None,

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Point
-from outpace.record.curves import reaches
+from outpace.support.targets import Target
 from outpace.tasks import Timing
 
 Quantity: TypeAlias = Literal["accuracy", "train_loss"]
@@ -51,8 +51,15 @@ class Objective:
 
     def reached(self, point: Point) -> bool:
         """True if the evaluation has reached the target."""
-        targets = (self.target, None) if self.quantity == "accuracy" else (None, self.target)
-        return reaches(point.accuracy, point.train_loss, *targets)
+        if self.target is None:
+            return False
+        return self._goal.is_reached(point.accuracy, point.train_loss)
+
+    @property
+    def _goal(self) -> Target:
+        if self.quantity == "accuracy":
+            return Target(accuracy=self.target)
+        return Target(loss=self.target)
 
     def reported(self, value: float) -> float:
         """Return what a study is told of an evaluation: smaller is better, unless `maximized`.
@@ -79,7 +86,8 @@ def objective_of(experiment: Experiment, has_accuracy: bool | None) -> Objective
     Raises:
         ConfigError: if a script has no target, or the task `timing` has one or no iterations.
     """
-    accuracy, loss = experiment.goal
+    goal = experiment.goal
+    accuracy, loss = (None, None) if goal is None else (goal.accuracy, goal.loss)
     if isinstance(experiment.task, Timing):
         if loss is not None:
             raise ConfigError("target.loss: the task timing has no loss; leave the target out")

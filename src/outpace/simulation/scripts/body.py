@@ -14,7 +14,6 @@ from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.record.checkpoints import Part as SavedFile
-from outpace.record.curves import reaches
 from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula, Route
 from outpace.simulation.computing import Body, Computation, WorkerLeft
@@ -222,8 +221,7 @@ class ScriptBody(Body, Host):
             updates=run.updates,
             gradients=run.totals.applied,
         )
-        target = run.experiment.stop.target_accuracy
-        if reaches(found.accuracy, None, target) and not self._reached_target:
+        if run.experiment.stop.ends_at(found.accuracy) and not self._reached_target:
             self._reached_target = True
             self._kernel.stop()
 
