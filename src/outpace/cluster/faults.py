@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,6 @@ class Fault:
     Raises:
         ValueError: if the values contradict each other.
     """
-
-    checked_in_part: ClassVar = True  # see `config.reading`
 
     at_s: float
     kind: FaultKind = "crash"
@@ -154,8 +152,6 @@ class Faults:
         schedule: failures at given times.
         recovery: how long repairs take.
     """
-
-    checked_in_part: ClassVar = True  # see `config.reading`
 
     workers: RandomFaults | None = None
     servers: RandomFaults | None = None

@@ -1,8 +1,9 @@
 """Converts plain data, such as YAML, to an `Experiment` and back.
 
-Keys and kinds are checked against the dataclasses (an error suggests the nearest known name),
-types by pydantic, and ranges by `__post_init__` of the dataclasses. One error lists as many
-problems as can be found in one pass.
+pydantic reads the data: each dataclass is a section, and where there are several, `kind` chooses
+one (a discriminated union). When a section has been read, its dataclass checks the values in
+`__post_init__`. One error lists the problems of all sections, with the nearest known name of what
+is mistyped.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import cache, reduce
-from operator import or_
+from functools import cache, partial
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import pydantic
+import typing_extensions
+from pydantic_core import PydanticCustomError
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
-from outpace.config.removed import instead_of, is_former_default
+from outpace.config.removed import instead_of, without_former_defaults
 from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
@@ -41,23 +43,12 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
         folder: folder of relative file paths; None: the current one.
 
     Raises:
-        ConfigError: listing all problems.
+        ConfigError: listing the problems of all sections.
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"{source} must be a mapping of keys, not {data!r}")
-    problems: list[str] = []
-    experiment: Any = _UNREADABLE
     data, origin = included(data, source, folder or Path.cwd())
-    try:
-        whole = json.loads(json.dumps(_whole(data)))
-        experiment = _read(Experiment, whole, "", problems)
-    except (RecursionError, ValueError):
-        problems = ["it is nested too deeply, or contains itself"]
-    except TypeError as error:
-        problems = [f"not plain data: {error}"]
-    if problems:
-        lines = [f"{_source_of(problem, origin) or source}: {problem}" for problem in problems]
-        raise ConfigError("\n".join(lines))
+    experiment: Experiment = _read(Experiment, data, "", source, origin)
     try:
         made: Experiment = with_paths(experiment, folder or Path.cwd())
         return made
@@ -67,11 +58,7 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
 
 def sync_from(data: Any, source: str) -> Sync:
     """Return the strategy that plain data describe. Raises ConfigError listing all problems."""
-    problems: list[str] = []
-    sync: Any = _read(Sync, _whole(data), "sync", problems)
-    if problems:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in problems))
-    found: Sync = sync
+    found: Sync = _read(Sync, data, "sync", source, {})
     return found
 
 
@@ -96,6 +83,30 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+def _read(expected: Any, data: Any, path: str, source: str, origin: Mapping[str, Path]) -> Any:
+    """Return the data as a value of the type `expected`.
+
+    Args:
+        path: of the data in the configuration.
+        source: names the data in errors.
+        origin: the cluster files that some of the keys come from.
+
+    Raises:
+        ConfigError: listing the problems of all sections.
+    """
+    try:
+        text = json.dumps(_whole(without_former_defaults(data, path)))
+        return _adapter(expected).validate_json(text, strict=True)
+    except pydantic.ValidationError as error:
+        problems = _in_words(error.errors(include_url=False), expected, path, data)
+    except (RecursionError, ValueError):
+        problems = ["it is nested too deeply, or contains itself"]
+    except TypeError as error:
+        problems = [f"not plain data: {error}"]
+    lines = [f"{_source_of(problem, origin) or source}: {problem}" for problem in problems]
+    raise ConfigError("\n".join(lines))
+
+
 def _whole(value: Any) -> Any:
     """Convert integral floats to ints, because YAML reads the count 1e6 as a float."""
     if isinstance(value, Mapping):
@@ -113,82 +124,77 @@ def _source_of(problem: str, origin: Mapping[str, Path]) -> Path | None:
     return None if key is None else origin.get(key[0])
 
 
-# -- reading -------------------------------------------------------------------------
-# These functions append errors to `problems` and return _UNREADABLE for unreadable data, or a _Part
-# of a dataclass that is `checked_in_part`: the checks of what contains it still run on the rest.
+# -- types that pydantic reads ---------------------------------------------------------
 
-_UNREADABLE: Final = object()
+_LIST: Final = "list"  # the tag of a list where one section would do, as in `sync`
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """An instance of a dataclass whose checks have not passed, or a tuple with some of these."""
-
-    value: Any
+@cache
+def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(_readable(expected))
 
 
-_WORDS: Final = {
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "string_type": "must be text",
-    "bool_type": "must be true or false",
-    "tuple_type": "must be a list",
-    "dict_type": "must be a mapping",
-}
+def _readable(expected: Any, usual: Any = None) -> Any:
+    """Return the type with which pydantic reads a value of the type `expected`.
 
-
-def _read(
-    expected: Any, data: Any, path: str, problems: list[str], usual: type | None = None
-) -> Any:
-    """Return the data as a value of type `expected`; `usual`: the dataclass if no kind is given."""
-    arguments = typing.get_args(expected)
-    options = _options(expected)
-    several = [member for member in arguments if typing.get_origin(member) is tuple]
-    if options and several and isinstance(data, list):  # a list where one entry would do
-        return _read(several[0], data, path, problems)
-    if options:
-        if data is None and types.NoneType in arguments:
-            return None
-        if not isinstance(data, dict):
-            problems.append(f"{path or 'the configuration'} must be a mapping, not {short(data)}")
-            return _UNREADABLE
-        option = usual if usual in options and "kind" not in data else None
-        option = option or _chosen(options, data, path, problems)
-        return _UNREADABLE if option is None else _made(option, data, path, problems, options)
-    if isinstance(data, list) and arguments and _options(arguments[0]):
-        entries = [
-            _read(arguments[0], entry, f"{path}[{place}]", problems)
-            for place, entry in enumerate(data)
-        ]
-        if _UNREADABLE in entries:
-            return _UNREADABLE
-        values = tuple(each.value if isinstance(each, _Part) else each for each in entries)
-        return _Part(values) if any(isinstance(each, _Part) for each in entries) else values
-    if isinstance(data, dict) and arguments and _options(arguments[-1]):
-        named = {
-            key: _read(arguments[-1], entry, f"{path}.{key}", problems)
-            for key, entry in data.items()
-        }
-        return _UNREADABLE if _UNREADABLE in named.values() else named
-    try:
-        return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
-    except pydantic.ValidationError as error:
-        gone = instead_of(path, data) if isinstance(data, str) else ""
-        problems += [gone] if gone else _in_words(error.errors(), path)
-        return _UNREADABLE
-
-
-def _narrowed(expected: Any, data: Any) -> Any:
-    """Return the list or the non-list types of a union, whichever can match the data.
-
-    Errors then do not mention types that could not match.
+    usual: the default; its kind is meant where data give none.
     """
-    if typing.get_origin(expected) not in (typing.Union, types.UnionType):
-        return expected
-    members = typing.get_args(expected)
-    fit = [m for m in members if (typing.get_origin(m) is tuple) == isinstance(data, list)]
-    return reduce(or_, fit) if fit else expected
+    arguments, options = typing.get_args(expected), _options(expected)
+    if not options:
+        container: Any = typing.get_origin(expected)
+        if container not in (tuple, dict):
+            return expected
+        return container[tuple(each if each is ... else _readable(each) for each in arguments)]
+    found: Any = _section(options[0])
+    if _has_kinds(expected):
+        choices = [Annotated[_section(each), pydantic.Tag(_kind(each))] for each in options]
+        choices += [Annotated[_readable(each), pydantic.Tag(_LIST)] for each in _lists(expected)]
+        chosen = _tagged_by(_kind(type(usual)) if type(usual) in options else None)
+        found = Annotated[typing.Union[tuple(choices)], pydantic.Discriminator(chosen)]  # noqa: UP007
+    return found | None if types.NoneType in arguments else found
+
+
+@cache
+def _section(option: type) -> Any:
+    """Return the type of the data of a dataclass, of which pydantic makes an instance."""
+    hints, keys = typing.get_type_hints(option), {}
+    for entry in dataclasses.fields(option):
+        default = _default(entry)
+        is_required = default is dataclasses.MISSING
+        mark: Any = typing_extensions.Required if is_required else typing_extensions.NotRequired
+        keys[entry.name] = mark[_readable(hints[entry.name], default)]
+    typed_dict: Any = typing_extensions.TypedDict
+    data = typed_dict(option.__name__, keys)
+    data.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
+    return Annotated[data, pydantic.AfterValidator(partial(_made, option))]
+
+
+def _made(option: type, values: Mapping[str, Any]) -> Any:
+    """Return an instance of the dataclass. Raises an error with all problems that it finds."""
+    made = None
+    with noted() as problems:
+        try:
+            made = option(**values)
+        except ValueError as error:
+            problems += str(error).split("\n")
+    if problems:
+        raise PydanticCustomError("checks", "{problems}", {"problems": problems})
+    return made
+
+
+def _tagged_by(usual: str | None) -> Callable[[Any], str | None]:
+    """Return what says which of several types data have: their kind, or that they are a list.
+
+    usual: the kind of data that give none.
+    """
+
+    def tag(data: Any) -> str | None:
+        if isinstance(data, list):
+            return _LIST
+        kind = data.get("kind", usual) if isinstance(data, dict) else None
+        return None if kind is None else str(kind)
+
+    return tag
 
 
 def _options(expected: Any) -> list[type]:
@@ -198,20 +204,14 @@ def _options(expected: Any) -> list[type]:
     return [m for m in members if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
-def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """Return the dataclass selected by the key `kind`; None if there is none."""
-    if len(options) == 1:
-        return options[0]
-    kinds = {_kind(option): option for option in options}
-    if "kind" not in data:
-        problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
-        return None
-    kind = data["kind"]
-    if isinstance(kind, str) and kind in kinds:
-        return kinds[kind]
-    unknown = f"{path}.kind: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}"
-    problems.append(instead_of(f"{path}.kind", kind) or unknown)
-    return None
+def _lists(expected: Any) -> list[Any]:
+    """Return the lists in a union of dataclasses."""
+    return [each for each in typing.get_args(expected) if typing.get_origin(each) is tuple]
+
+
+def _has_kinds(expected: Any) -> bool:
+    """True if data of this type are tagged by their kind, or as a list."""
+    return len(_options(expected)) > 1 or bool(_options(expected) and _lists(expected))
 
 
 def _kinds(option: type) -> tuple[str, ...]:
@@ -224,68 +224,137 @@ def _kind(option: type) -> str:
     return kind
 
 
-def _made(
-    option: type, data: dict[str, Any], path: str, problems: list[str], options: Sequence[type] = ()
-) -> Any:
-    """Return an instance of the dataclass `option`, one of `options`, made from `data`.
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field; MISSING if it has none."""
+    made_by = entry.default_factory
+    return entry.default if made_by is dataclasses.MISSING else made_by()
 
-    If some keys cannot be read, the checks of the dataclass still run on the others.
+
+# -- errors in words -------------------------------------------------------------------
+
+_WORDS: Final = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "union_tag_not_found": "must be a mapping",
+    "union_tag_invalid": "must be a mapping",
+}
+
+
+class _Place(NamedTuple):
+    """Where an error is: its path, the dataclass of that section, and what it is one of."""
+
+    path: str
+    section: Any
+    options: list[type]
+
+
+def _place(location: Sequence[Any], expected: Any, path: str) -> _Place:
+    """Return the place that a location of pydantic leads to, from data of the type `expected`."""
+    section, options = None, _options(expected)
+    for step in location:
+        if _has_kinds(expected):  # the step is a tag
+            options = _options(expected)
+            if step == _LIST:
+                (expected,) = _lists(expected)
+                continue
+            (section,) = (each for each in options if _kind(each) == step)
+            expected = section
+        elif _options(expected):
+            if section is not expected:
+                options = _options(expected)
+                (section,) = options
+            path = f"{path}.{step}" if path else step
+            expected = typing.get_type_hints(section).get(step, Any)
+        elif isinstance(step, int):
+            path += f"[{step}]"
+            expected = next(iter(typing.get_args(expected)), Any)
+        elif typing.get_origin(expected) is dict:
+            path += f".{step}"
+            expected = typing.get_args(expected)[-1]
+        # Else it is a member of a union of plain types.
+    return _Place(path, section, _options(expected) if _has_kinds(expected) else options)
+
+
+def _in_words(found: Sequence[Any], expected: Any, path: str, data: Any) -> list[str]:
+    """Return pydantic's errors in data of the type `expected` as text, a line for each place."""
+    places = [_place(error["loc"], expected, path) for error in found]
+    unknown = {
+        nearest(place.path.rpartition(".")[2], _fields(place.section))
+        for place, error in zip(places, found, strict=True)
+        if error["type"] == "extra_forbidden"
+    }
+    lines: dict[str, None] = {}
+    plain_errors: dict[str, list[Any]] = {}
+    for place, error in zip(places, found, strict=True):
+        kind, key = error["type"], place.path.rpartition(".")[2]
+        if kind == "checks":
+            lines |= dict.fromkeys(_below(place.path, each) for each in error["ctx"]["problems"])
+        elif kind == "extra_forbidden":
+            advice = _in_a_section(place, key, data) or _of_another_kind(key, place.options)
+            advice = advice or did_you_mean(key, _fields(place.section))
+            lines[instead_of(place.path) or f"{place.path}: unknown key.{advice}"] = None
+        elif kind == "missing":
+            if key not in unknown:  # else the error of the mistyped key names it
+                lines[f"{place.path} is missing"] = None
+        elif kind.startswith("union_tag") and isinstance(error["input"], dict):
+            lines[_unknown_kind(place, error["input"])] = None
+        else:
+            plain_errors.setdefault(place.path, []).append(error)
+    for where, errors in plain_errors.items():
+        inner = any(other != where and other.startswith(f"{where}[") for other in plain_errors)
+        if not inner:  # else it is said of the entry of a list
+            lines[_wrong_value(where, errors)] = None
+    return list(lines)
+
+
+def _below(path: str, problem: str) -> str:
+    """Return a problem that the dataclass at this path has found."""
+    return f"{path}{': ' if problem.startswith('needs') else '.'}{problem}" if path else problem
+
+
+def _unknown_kind(place: _Place, data: Mapping[str, Any]) -> str:
+    """Return the error for a section whose kind is missing or not known."""
+    kinds = [_kind(option) for option in place.options]
+    if "kind" not in data:
+        return f"{place.path}.kind is missing. Known: {', '.join(sorted(kinds))}."
+    path, kind = f"{place.path}.kind", data["kind"]
+    unknown = f"{path}: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}"
+    return instead_of(path, kind) or unknown
+
+
+def _wrong_value(path: str, errors: Sequence[Any]) -> str:
+    """Return the error for a value that has none of the types that it could have."""
+    value = errors[0]["input"]
+    gone = instead_of(path, value) if isinstance(value, str) else ""
+    either = " or ".join(dict.fromkeys(_must(each).removeprefix("must be ") for each in errors))
+    return gone or f"{path or 'the configuration'} must be {either}, not {short(value)}"
+
+
+def _must(error: Any) -> str:
+    if error["type"] in ("enum", "literal_error"):
+        return f"must be {error['ctx']['expected']}"
+    return _WORDS.get(error["type"], str(error["msg"]))
+
+
+def _in_a_section(place: _Place, key: str, data: Mapping[str, Any]) -> str:
+    """Return advice if a section, such as `sync`, has this key of the whole configuration.
+
+    data: the configuration; its kinds decide which keys a section has.
     """
-    hints = typing.get_type_hints(option)
-    prefix = f"{path}." if path else ""
-    values = {}
-    usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
-    for key, entry in data.items():
-        if key in usual:  # `hints` also contains class variables, which are not keys
-            values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
-        elif not is_former_default(prefix + key, entry):
-            advice = _in_a_section(key, hints, data) or _of_another_kind(key, options)
-            advice = advice or did_you_mean(key, usual)
-            problems.append(instead_of(prefix + key) or f"{prefix}{key}: unknown key.{advice}")
-    suggested = {nearest(key, usual) for key in data if key not in usual}
-    for entry in dataclasses.fields(option):
-        if entry.name not in data and _default(entry) is _UNREADABLE:
-            if entry.name not in suggested:  # else the error of the mistyped key names it
-                problems.append(f"{prefix}{entry.name} is missing")
-            values[entry.name] = _UNREADABLE
-    known = _UNREADABLE not in values.values()
-    whole = known and not any(isinstance(value, _Part) for value in values.values())
-    made: Any = _UNREADABLE
-    part: Any = object.__new__(option)
-    with noted() as complaints:
-        try:
-            if whole:
-                made = option(**values)
-            else:
-                _check_what_there_is(part, values)
-        except ValueError as error:  # for a partial value, a missing key may be the cause
-            complaints += str(error).split("\n") if known else ()
-        except Exception:
-            if whole and not complaints:  # otherwise a reported problem may be the cause
-                raise
-    if any(values.get(key) is _UNREADABLE for key in data):  # perhaps these are what is needed
-        complaints = [each for each in complaints if not each.startswith("needs")]
-    for complaint in complaints:
-        separator = "" if not path else ": " if complaint.startswith("needs") else "."
-        problems.append(f"{path}{separator}{complaint}")
-    is_part = not whole and getattr(option, "checked_in_part", False)
-    return _Part(part) if is_part else made
-
-
-def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Return advice if a section, such as `sync`, has this key; otherwise an empty text.
-
-    Args:
-        hints: the types of the known keys.
-        data: what was written; its kinds decide which keys a section has.
-    """
+    if place.section is not Experiment:
+        return ""
     found = []
-    for section, hint in hints.items():
+    for section, hint in typing.get_type_hints(Experiment).items():
         written = data.get(section)
         kind = written.get("kind") if isinstance(written, dict) else None
         options = _options(hint)
         options = [each for each in options if kind in _kinds(each)] or options
-        if any(key == entry.name for each in options for entry in dataclasses.fields(each)):
+        if any(key in _fields(each) for each in options):
             found.append(section)
     found = [section for section in found if section in data] or found
     names = " or ".join(f"'{section}.{key}'" for section in found)
@@ -294,50 +363,10 @@ def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -
 
 def _of_another_kind(key: str, options: Sequence[type]) -> str:
     """Return advice if options of another kind have this key; otherwise an empty text."""
-    having = [each for each in options if any(key == f.name for f in dataclasses.fields(each))]
-    kinds = sorted(kind for each in having for kind in _kinds(each))
+    kinds = sorted(kind for each in options if key in _fields(each) for kind in _kinds(each))
     return f" Only kind: {' or '.join(kinds)} has it." if 0 < len(kinds) <= 3 else ""
 
 
-def _check_what_there_is(partial: Any, values: dict[str, Any]) -> None:
-    """Run `__post_init__` on the readable values, with defaults for unreadable ones.
-
-    Args:
-        partial: an instance of the dataclass, which gets the values.
-    """
-    for entry in dataclasses.fields(partial):
-        value = values.get(entry.name, _UNREADABLE)
-        value = value.value if isinstance(value, _Part) else value
-        value = _default(entry) if value is _UNREADABLE else value
-        if value is not _UNREADABLE:
-            object.__setattr__(partial, entry.name, value)
-    partial.__post_init__()
-
-
-def _default(entry: dataclasses.Field[Any]) -> Any:
-    if entry.default_factory is not dataclasses.MISSING:
-        return entry.default_factory()
-    return _UNREADABLE if entry.default is dataclasses.MISSING else entry.default
-
-
-@cache
-def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(expected)
-
-
-def _in_words(found: Sequence[Any], path: str) -> list[str]:
-    """Return pydantic's errors as text: one line per location, one for a whole union."""
-    if len(found) > 1 and all(problem["input"] == found[0]["input"] for problem in found):
-        either = " or ".join(_must(problem).removeprefix("must be ") for problem in found)
-        return [f"{path} must be {either}, not {short(found[0]['input'])}"]
-    lines = []
-    for problem in found:
-        place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in problem["loc"])
-        lines.append(f"{path}{place} {_must(problem)}, not {short(problem['input'])}")
-    return lines
-
-
-def _must(problem: Any) -> str:
-    if problem["type"] in ("enum", "literal_error"):
-        return f"must be {problem['ctx']['expected']}"
-    return _WORDS.get(problem["type"], str(problem["msg"]))
+def _fields(option: Any) -> list[str]:
+    """Return the keys of a dataclass."""
+    return [entry.name for entry in dataclasses.fields(option)]

@@ -64,10 +64,23 @@ def instead_of(path: str, value: Any = None) -> str:
     return ""
 
 
-def is_former_default(path: str, value: Any) -> bool:
-    """True if this key is gone, and its value was the default: the key says nothing."""
-    path = _without_numbers(path)
-    return any(value == usual for key, usual in _DEFAULTS.items() if _ends_with(path, key))
+def without_former_defaults(data: Any, path: str = "") -> Any:
+    """Return plain data without the keys that are gone and had their default: they say nothing.
+
+    path: of the data in the configuration.
+    """
+    if isinstance(data, list):
+        return [without_former_defaults(each, path) for each in data]
+    if not isinstance(data, Mapping):
+        return data
+    places = {key: f"{path}.{key}" if path else str(key) for key in data}
+    return {
+        key: without_former_defaults(value, places[key])
+        for key, value in data.items()
+        if not any(
+            value == was and _ends_with(places[key], gone) for gone, was in _DEFAULTS.items()
+        )
+    }
 
 
 def _without_numbers(path: str) -> str:
