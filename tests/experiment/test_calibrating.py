@@ -85,6 +85,19 @@ def test_a_run_in_bfloat16_shows_the_network_by_the_bytes_that_travelled(tmp_pat
     assert "service_size" not in found  # an update writes more bytes than a push brings
 
 
+def test_a_run_of_some_seconds_is_too_short_to_name_links(tmp_path, capsys):
+    stop = {"iterations": 25}
+    simulate({**RUN, "stop": stop}, tmp_path / "run")
+    late = {"latency_s": lambda m: (LATENCY_S, 0.05)[m], "bandwidth": lambda _: BANDWIDTH}
+    as_real(tmp_path / "run", **late, push_s=PUSH_S, pull_s=PULL_S)
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
+    assert not {"nodes", "pairs"} & read_yaml(out)["network"].keys()
+    said = capsys.readouterr()
+    assert "note: too short to judge: " in said.err
+    assert "server-1" not in said.out + said.err
+
+
 SLOW_SERVER = {
     **RUN,
     "push_time": {"kind": "constant", "mean_s": PUSH_S, "factors": [0.5, 1.5]},

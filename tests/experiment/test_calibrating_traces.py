@@ -12,7 +12,7 @@ from tests.support.command import outpace, refused
 from tests.support.profiles import Trace, gloo, nccl
 
 from outpace.cluster.calibration.profiles import RankProfile, profiled
-from outpace.cluster.calibration.waits import merged, total_before, waits
+from outpace.cluster.calibration.waits import LATE_S, merged, total_before, waits
 from outpace.experiment.calibrating.traces import chrome
 from outpace.experiment.running import simulate
 from outpace.report import is_report
@@ -92,9 +92,9 @@ def test_the_profiled_run_is_predicted_and_so_are_other_strategies(tmp_path):
     assert all(step_s(name) < 0.2 for name in variants if "server" in name or "cut" in name)
 
 
-@pytest.mark.parametrize("own_arguments", [True, False])
-def test_buckets_over_nccl_overlap_with_the_backward_pass(tmp_path, capsys, own_arguments):
-    ranks = [nccl(rank, 15 * rank, STEPS, own_arguments=own_arguments) for rank in range(2)]
+@pytest.mark.parametrize("arguments", ["kernel", "record", "annotation"])
+def test_buckets_over_nccl_overlap_with_the_backward_pass(tmp_path, capsys, arguments):
+    ranks = [nccl(rank, 15 * rank, STEPS, arguments=arguments) for rank in range(2)]
     found = calibrated(tmp_path, written(tmp_path / "traces", *ranks))
     # From the end of B to the next: 75 ms of kernels, or 90 in the slow rank, of 100.
     assert found["compute"]["mean_s"] == pytest.approx((0.075 + 0.090) / 2, rel=1e-3)
@@ -108,6 +108,36 @@ def test_buckets_over_nccl_overlap_with_the_backward_pass(tmp_path, capsys, own_
     assert "not tried on a GPU" in capsys.readouterr().err
 
 
+def test_messages_between_ranks_over_nccl_are_refused_by_their_kernel(tmp_path, capsys):
+    kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    ranks = [nccl(rank, 15, STEPS, arguments="kernel") for rank in range(2)]
+    for trace in ranks:
+        trace.add("kernel", kernel, 150, 151, **{"Collective name": "coalesced"})
+    paths = written(tmp_path / "traces", *ranks)
+    message = refused(capsys, "calibrate", *paths, "-o", str(tmp_path / "c.yaml"))
+    assert "messages from rank to rank (sendrecv)" in message
+
+
+def test_a_slow_rank_without_a_variant_is_named(tmp_path, capsys):
+    # All steps of one rank take 100 or 300 ms in turn, so no law describes them.
+    ranks = [gloo(rank, 80, 1, slowest=100) for rank in range(2)]
+    for trace, slow in zip(ranks, (1.0, 1.3), strict=True):
+        trace.events.clear()
+        at = 0.0
+        for step in range(40):
+            own, length = (slow * (100 + 200 * (step % 2)), 1.3 * (100 + 200 * (step % 2)) + 10)
+            trace.add("user_annotation", f"ProfilerStep#{step}", at, at + length - 0.1)
+            trace.add("cpu_op", "aten::mm", at, at + own)
+            shapes = {"Input Dims": [[1_000_000]], "Input type": ["float"]}
+            trace.add("user_annotation", "gloo:all_reduce", at + own, at + length - 1, **shapes)
+            at += length
+    found = calibrated(tmp_path, written(tmp_path / "traces", *ranks))
+    assert found["compute"]["kind"] == "trace"
+    names = [each["name"] for each in read_yaml(tmp_path / "cluster.compare.yaml")["variants"]]
+    assert not [name for name in names if "as fast as" in name]
+    assert "no variant in which it is as fast as rank 0: the recorded" in capsys.readouterr().err
+
+
 # -- waiting -------------------------------------------------------------------------
 
 
@@ -116,15 +146,22 @@ def test_only_the_gap_in_which_a_collective_ends_is_a_wait():
     # waits. The next, from 10 to 12, ends 0.1 ms after the rank has continued.
     busy = np.array([[0.0, 2.0], [3.0, 6.0], [9.0, 11.0], [11.9999, 13.0]])
     begins, ends = np.array([1.0, 10.0]), np.array([9.0, 12.0])
-    found = waits(busy, begins, ends)
+    found = waits(busy, begins, ends, LATE_S)
     assert found == pytest.approx(np.array([[6.0, 9.0], [11.0, 11.9999]]))
     assert total_before(found, np.array([5.0, 7.0, 10.0, 20.0])) == pytest.approx(
         [0.0, 1.0, 3.0, 3.9999]
     )
 
 
+def test_a_gap_between_kernels_just_before_the_end_of_a_collective_is_no_wait_over_nccl():
+    busy = np.array([[0.0, 5.0], [5.0003, 9.0]])  # an all-reduce overlaps, until 5.0005
+    begins, ends = np.array([1.0]), np.array([5.0005])
+    assert len(waits(busy, begins, ends, 0.0)) == 0
+    assert waits(busy, begins, ends, LATE_S) == pytest.approx(np.array([[5.0, 5.0003]]))
+
+
 def test_a_rank_that_computes_when_a_collective_ends_does_not_wait():
-    assert len(waits(np.array([[0.0, 5.0]]), np.array([1.0]), np.array([3.0]))) == 0
+    assert len(waits(np.array([[0.0, 5.0]]), np.array([1.0]), np.array([3.0]), LATE_S)) == 0
 
 
 def test_intervals_are_merged():
@@ -137,7 +174,7 @@ def profile(rank, step, ends, sizes):
     times = np.array(ends, dtype=np.float64)
     sizes = np.array(sizes, dtype=np.int64)
     of_all = np.ones(count, np.bool_)
-    return RankProfile(rank, np.zeros((0, 2)), np.array(step), times - 1, times, sizes, of_all)
+    return RankProfile(rank, np.zeros((0, 2)), np.array(step), times - 1, times, sizes, of_all, 0.0)
 
 
 def test_a_step_without_an_all_reduce_belongs_to_the_next_iteration():
@@ -164,19 +201,57 @@ def test_the_first_and_the_last_step_may_be_recorded_in_part():
 # -- refusals ------------------------------------------------------------------------
 
 
-def test_buckets_that_a_rank_began_in_another_order_are_matched_by_size():
-    sizes = [[8, 4], [8, 4], [4, 8]]  # in steps 1, 2, 3; rank 1 swaps those of step 2
-    first = profile(0, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [*sizes[0], *sizes[1], 4, 8])
-    swapped = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 17, 15, 25, 28], [8, 4, 4, 8, 4, 8])
-    plain = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [8, 4, 8, 4, 4, 8])
-    found, expected = profiled([first, swapped]), profiled([first, plain])
-    assert found.spread_s == expected.spread_s == 0
-    assert found.size_bytes.tolist() == [12, 12]
-    assert (found.compute == expected.compute).all()
-    np.testing.assert_array_equal(found.periods.seconds, expected.periods.seconds)
-    unlike = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [8, 4, 8, 6, 4, 8])
+def traced(buckets, partial=(0, 0), flips=None):
+    """Return two ranks with such buckets in each step, and the profile of their collectives.
+
+    Args:
+        buckets: sizes of the buckets of each step.
+        partial: collectives at the begin and at the end that rank 1 lacks.
+        flips: a source of random numbers: buckets of a step begin in any order in either rank.
+    """
+    rows = []
+    for step, sizes in enumerate(buckets):
+        for place, size in enumerate(sizes):
+            begin = step + 0.5 + 1e-4 * place
+            rows.append((step, size, begin, begin + 0.05 * (place + 1)))
+    step, size, begins, ends = (np.array(column) for column in zip(*rows, strict=True))
+    ranks = []
+    for rank in range(2):
+        mine = begins.copy()
+        for number in range(len(buckets)) if flips is not None else ():
+            mine[step == number] = flips.permutation(mine[step == number])
+        order = np.argsort(mine, kind="stable")
+        order = order[partial[0] * rank : len(order) - partial[1] * rank]
+        is_all, busy = np.ones(len(order), np.bool_), np.zeros((0, 2))
+        parts = mine[order], ends[order], size[order], is_all, 0.0
+        ranks.append(RankProfile(rank, busy, step[order], *parts))
+    return profiled(ranks)
+
+
+@pytest.mark.parametrize("equal", [True, False], ids=["of one size", "of different sizes"])
+@pytest.mark.parametrize("partial", [(0, 0), (1, 0), (0, 1), (3, 5)])
+def test_buckets_are_matched_in_whatever_order_ranks_begin_them(equal, partial):
+    flips = np.random.default_rng(partial)
+    for _ in range(5):
+        count = int(flips.integers(1, 5))
+        sizes = [8] * count if equal else flips.choice(range(1, 9), count).tolist()
+        buckets = [[1000, *sizes]] + [sizes] * 8  # DDP has other buckets in its first step
+        found, expected = traced(buckets, partial, flips), traced(buckets, partial)
+        assert found.spread_s == expected.spread_s == pytest.approx(0, abs=1e-12)
+        assert found.iterations == expected.iterations >= 1
+        assert found.size_bytes.tolist() == [sum(sizes)] * found.iterations
+        np.testing.assert_allclose(found.compute, expected.compute, atol=1e-9)
+        np.testing.assert_allclose(found.periods.seconds, expected.periods.seconds, atol=1e-3)
+
+
+def test_a_collective_that_one_rank_began_in_the_next_step_is_matched():
+    steps, late = [1, 1, 2, 2, 3, 3, 4, 4], [1, 1, 2, 3, 3, 3, 4, 4]
+    ends = [float(n) for n in range(2, 10)]
+    found = profiled([profile(0, steps, ends, [8, 4] * 4), profile(1, late, ends, [8, 4] * 4)])
+    assert found.count.tolist() == [2, 2, 2]
+    unlike = profile(1, steps, ends, [8, 4, 8, 6, 8, 4, 8, 4])
     with pytest.raises(ValueError, match="step 2 has an all-reduce of 4 bytes in rank 0 and an"):
-        profiled([first, unlike])
+        profiled([profile(0, steps, ends, [8, 4] * 4), unlike])
 
 
 def edited(change):

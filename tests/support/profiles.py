@@ -77,7 +77,7 @@ def gloo(
     return trace
 
 
-def nccl(rank: int, slower: float, steps: int, *, own_arguments: bool) -> Trace:
+def nccl(rank: int, slower: float, steps: int, *, arguments: str) -> Trace:
     """Return the trace of a rank in a run over NCCL with 2 ranks; an iteration takes 100.
 
     Kernels of the GPU: 30 forward and 20 backward, of which the slow rank needs `slower` more;
@@ -86,7 +86,8 @@ def nccl(rank: int, slower: float, steps: int, *, own_arguments: bool) -> Trace:
 
     Args:
         slower: 15 for one rank, 0 for the other.
-        own_arguments: True: the kernels say what they are; False: the operations that begin them.
+        arguments: What says which collective a kernel is: the kernel, the record of the operation
+            that begins it, or in old traces an annotation with the shapes of the tensors.
     """
     trace = Trace(rank, 2, "nccl")
     number = 0
@@ -97,13 +98,17 @@ def nccl(rank: int, slower: float, steps: int, *, own_arguments: bool) -> Trace:
         at, launched = 100.0 * step, 100.0 * step - 60 + 40 * begin / 100
         ids = {"External id": number, "correlation": 1000 + number}
         trace.add("cuda_runtime", "cudaLaunchKernel", launched, launched + 0.1, **ids)
-        said = {"Collective name": "allreduce", "dtype": "Float", "Group size": 2}
-        said = {**said, "In msg nelems": elements} if elements else {}
-        if said:
-            args = {} if own_arguments else said
-            ids_of_record = {"External id": number, **args}
-            trace.add("cpu_op", "record_param_comms", launched, launched + 0.1, **ids_of_record)
-        args = said if own_arguments else {}
+        said: dict[str, Any] = {}
+        if elements:
+            said = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": elements}
+            shapes = {"Input Dims": [[elements]], "Input type": ["float"]}
+            span = launched, launched + 0.1
+            if arguments == "annotation":
+                trace.add("user_annotation", "nccl:all_reduce", *span, **shapes)
+            args = said if arguments == "record" else {}
+            ids_of_record = {"External id": number, "Group size": 2, **args}
+            trace.add("cpu_op", "record_param_comms", *span, **ids_of_record)
+        args = said if arguments == "kernel" else {}
         trace.add("kernel", name, at + begin, at + end, stream=7, **ids, **args)
 
     reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -124,6 +124,7 @@ def _from_runs(folders: Sequence[Path]) -> _Calibrated:
 def _from_traces(paths: Sequence[Path], out: Path) -> _Calibrated:
     from outpace.experiment.calibrating.comparing import (
         comparison_path,
+        left_out,
         require_comparison,
         write_comparison,
     )
@@ -132,6 +133,7 @@ def _from_traces(paths: Sequence[Path], out: Path) -> _Calibrated:
 
     require_comparison(comparison_path(out))
     found = calibrate_traces(paths)
+    found.notes.extend(filter(None, [left_out(found)]))
 
     def further() -> list[str]:
         path = write_comparison(found, out)

@@ -60,12 +60,16 @@ class NetworkFit:
 
 
 def fit_network(
-    transits: Transits, shared: Mapping[str, Sequence[str]] | None = None
+    transits: Transits,
+    shared: Mapping[str, Sequence[str]] | None = None,
+    *,
+    alike: bool = False,
 ) -> NetworkFit:
     """Return the law that describes these transits best.
 
     Args:
         shared: The nodes of machines with several, by the names of these machines.
+        alike: True to give no machine and no pair of nodes a line of its own.
 
     Raises:
         ValueError: all messages are of about one size, which tells latency and bandwidth not apart.
@@ -75,10 +79,11 @@ def fit_network(
     local, transits = transits.where(is_local), transits.where(~is_local)
     if not _has_sizes(transits):
         raise ValueError("all messages are of about one size")
-    best = _Lines(transits, machines.values(), [])
-    of_nodes = _with_machines(best)
+    of_nodes = _Lines(transits, machines.values(), [])
+    if not alike:
+        of_nodes = _with_machines(of_nodes)
     pairs = _Pairs(transits)
-    if pairs.bic < of_nodes.bic - _LEAST_GAIN:
+    if not alike and pairs.bic < of_nodes.bic - _LEAST_GAIN:
         law, fitted, parameters = pairs.law(), pairs.fitted, pairs.parameters
     else:
         law, fitted, parameters = of_nodes.law(), of_nodes.fitted, of_nodes.parameters

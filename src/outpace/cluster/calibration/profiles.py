@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,7 @@ from outpace.cluster.calibration.clocks import Clock, clocks_of, spread
 from outpace.cluster.calibration.waits import merged, total_before, waits
 
 _SHORTEST: Final = 1e-7  # s; of a period and a run time
+_PARTIAL: Final = 2  # steps at each end that may be recorded in part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +47,7 @@ class RankProfile:
         begins, ends: Of its collectives, shape (M,).
         size_bytes: Of the tensors that each collective took in, shape (M,).
         is_all_reduce: Shape (M,).
+        late_s: How long after the end of a collective it may be noted: `waits.LATE_S` of Gloo.
     """
 
     rank: int
@@ -54,6 +57,7 @@ class RankProfile:
     ends: Floats
     size_bytes: Ints
     is_all_reduce: Flags
+    late_s: float
 
     def where(self, chosen: Flags | Ints) -> RankProfile:
         """Return the profile with the chosen collectives only, by a mask or by their places."""
@@ -111,7 +115,7 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
         ValueError: in words, if they do not have the same collectives in the same steps, or fewer
             than two steps have an all-reduce.
     """
-    ranks = _with_the_same_steps(ranks)
+    ranks = _matched(ranks)
     first = ranks[0]
     is_all = first.is_all_reduce
     steps = np.unique(first.step[is_all])
@@ -126,7 +130,7 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
     np.maximum.at(borders, of_step, ends[is_all])
     waited = np.stack(
         [
-            np.diff(total_before(waits(rank.busy, rank.begins, rank.ends), border))
+            np.diff(total_before(waits(rank.busy, rank.begins, rank.ends, rank.late_s), border))
             for rank, border in zip(ranks, borders.T, strict=True)
         ],
         axis=1,
@@ -154,29 +158,32 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
     )
 
 
-def _with_the_same_steps(ranks: Sequence[RankProfile]) -> list[RankProfile]:
-    """Return the ranks with the steps that all of them have, and their collectives in one order.
+def _matched(ranks: Sequence[RankProfile]) -> list[RankProfile]:
+    """Return the ranks with the same collectives in the same places.
 
-    The first and the last of these steps may be recorded in part; they are left out where ranks
-    differ. The collectives of a step are matched by size: threads of Gloo note the begins of two
-    that are issued together in either order.
+    All ranks leave a collective at nearly the same time. So of the collectives of one size the k-th
+    to end in one rank is the k-th to end in another. Their begins would not do: threads of Gloo
+    begin two that are issued together in either order, and may begin the last one of a step when
+    the next step has begun. The first and the last two steps may be recorded in part; they are left
+    out where ranks differ.
     """
-    common = np.unique(ranks[0].step)
-    for rank in ranks[1:]:
-        common = np.intersect1d(common, rank.step)
-    kept = [rank.where(np.isin(rank.step, common)) for rank in ranks]
-    differ = _differences(kept)
-    if len(common) and int(common[0]) in differ:
-        common = common[1:]
-    if len(common) and int(common[-1]) in differ:
-        common = common[:-1]
-    for step in common.tolist():
-        if step in differ:
-            raise ValueError(differ[step])
-    kept = [rank.where(np.isin(rank.step, common)) for rank in kept]
-    in_order = np.lexsort((_sizes(kept[0]), kept[0].step))
-    places = np.argsort(in_order)
-    return [rank.where(np.lexsort((_sizes(rank), rank.step))[places]) for rank in kept]
+    steps = reduce(np.intersect1d, [rank.step for rank in ranks])
+    for _ in range(_PARTIAL):
+        differ = _differences([rank.where(np.isin(rank.step, steps)) for rank in ranks])
+        begin = int(len(steps) > 0 and int(steps[0]) in differ)
+        steps = steps[begin : len(steps) - int(len(steps) > begin and int(steps[-1]) in differ)]
+    kept = [rank.where(np.isin(rank.step, steps)) for rank in ranks]
+    orders = [np.lexsort((rank.ends, _sizes(rank))) for rank in kept]
+    places = np.argsort(orders[0])
+    for rank, order in zip(kept[1:], orders[1:], strict=True):
+        if (
+            len(order) != len(places)
+            or (_sizes(rank)[order] != _sizes(kept[0])[orders[0]]).any()
+            or (np.abs(rank.step[order] - kept[0].step[orders[0]]) > 1).any()
+        ):
+            differ = _differences([kept[0], rank])
+            raise ValueError(differ[min(differ)])
+    return [rank.where(order[places]) for rank, order in zip(kept, orders, strict=True)]
 
 
 def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:

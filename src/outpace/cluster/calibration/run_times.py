@@ -58,6 +58,11 @@ class Recording:
     starts: Floats
     seconds: Floats
 
+    @property
+    def length_s(self) -> float:
+        """Seconds from the first start of an iteration to the last end of one."""
+        return float(np.nanmax(self.starts + self.seconds) - np.nanmin(self.starts))
+
     def without(self, first: int) -> Recording:
         """Return it without its first iterations."""
         return Recording(self.starts[first:], self.seconds[first:])

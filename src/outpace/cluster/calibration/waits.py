@@ -7,9 +7,10 @@ gap, or of the collective if that is later, to the end of the collective. Other 
 time in Python between two operations, a sleep, the loading of data, also while a collective is
 under way. They count as computation.
 
-The end of a collective is noted by another thread than the one that waits, a moment after it. The
+Gloo's threads note the end of a collective a moment after the thread that waits has continued. The
 gap may therefore be over by then; of the gaps that ended at most `LATE_S` before, the longest
-counts.
+counts. NCCL's kernels end on the GPU, where the next kernel begins after them, so that no gap is
+over before: a gap a moment earlier is one between two kernels, and no wait.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from outpace.cluster.calibration import Floats
 
-LATE_S: Final = 5e-4  # from the end of a collective until it is noted, at most
+LATE_S: Final = 5e-4  # from the end of a collective of Gloo until it is noted, at most
 
 
 def merged(begins: Floats, ends: Floats) -> Floats:
@@ -34,17 +35,18 @@ def merged(begins: Floats, ends: Floats) -> Floats:
     return np.stack([begins[is_new], latest[last]], axis=1)
 
 
-def waits(busy: Floats, begins: Floats, ends: Floats) -> Floats:
+def waits(busy: Floats, begins: Floats, ends: Floats, late_s: float) -> Floats:
     """Return when the rank waited for its collectives, shape (n, 2), disjoint and in order.
 
     Args:
         busy: When it computed, shape (B, 2), disjoint and in order.
         begins: When it began each collective, shape (M,).
         ends: When each collective ended for it, shape (M,).
+        late_s: How long after the end of a collective it may be noted.
     """
     gap_begins = np.concatenate([[-np.inf], busy[:, 1]])
     gap_ends = np.concatenate([busy[:, 0], [np.inf]])
-    first = np.searchsorted(gap_ends, ends - LATE_S)  # the first gap that ends after that
+    first = np.searchsorted(gap_ends, ends - late_s)  # the first gap that ends after that
     last = np.searchsorted(gap_begins, ends, side="right")
     found = []
     for begin, end, low, high in zip(begins, ends, first, last, strict=True):

@@ -26,7 +26,14 @@ from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.calibrating.contention import Contention, fit_contention
 from outpace.experiment.calibrating.machines import machines_differ, shared_machines
-from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
+from outpace.experiment.calibrating.plain import (
+    compute_data,
+    fit_data,
+    law_data,
+    numbers,
+    rounded,
+    too_short,
+)
 from outpace.experiment.calibrating.probed import fit_probes
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
@@ -189,6 +196,9 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     if fit.warm_up:
         words = "iteration differs" if fit.warm_up == 1 else f"{fit.warm_up} iterations differ"
         notes.append(f"the first {words} from the others: left out")
+    short = _too_short(runs)
+    if short:
+        notes.append(f"{short}. Links are taken to be alike")
     busy = busy_words([run.folder for run in runs])
     if busy:
         notes.append(busy)
@@ -200,7 +210,7 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
             "run had: those that it had count"
         )
     caveats: list[str] = []
-    network = fit_probes(runs, shared_machines(runs, notes), notes, caveats)
+    network = fit_probes(runs, shared_machines(runs, notes), notes, caveats, alike=bool(short))
     with_servers = [run for run in runs if run.servers]
     caveats += [memory_words(run) for run in with_servers if is_in_memory(run)][:1]
     notes += caveats
@@ -270,6 +280,15 @@ def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | No
             "network.all_reduce is that of the training"
         )
     return found
+
+
+def _too_short(runs: Sequence[RunData]) -> str:
+    """Return in words that real runs are too short to judge; empty if they are not."""
+    if not runs[0].is_real:
+        return ""
+    lengths = [each.recording.seconds.shape[0] for each in runs]
+    seconds = sum(run.recording.length_s for run in runs)
+    return too_short(seconds, seconds / sum(lengths))
 
 
 def _is_stretched(run: RunData) -> bool:

@@ -106,23 +106,48 @@ def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
     }
 
 
-def without_slowest(found: TracedCalibration) -> tuple[int, int, dict[str, Any]] | None:
-    """Return the slowest rank, the rank that replaces it, and the configuration for that.
+def slowest(found: TracedCalibration) -> tuple[int, int] | None:
+    """Return the slowest rank, and the median of the other ranks, which may replace it.
 
-    The median of the other ranks replaces it. Returns None if the slowest rank takes less than 10 %
-    longer, or if run times are replayed: the copy of a rank is replayed from another iteration on,
-    so ranks that were slow together would be slow one after the other.
+    None if the slowest rank takes less than 10 % longer.
     """
     means = found.recorded().seconds.mean(axis=0)
     ranks = np.argsort(means)
     slow, like = int(ranks[-1]), int(ranks[(len(ranks) - 1) // 2])
-    if means[slow] < _SLOWER * means[like]:
+    return None if means[slow] < _SLOWER * means[like] else (slow, like)
+
+
+def without_slowest(found: TracedCalibration) -> tuple[int, int, dict[str, Any]] | None:
+    """Return the slowest rank, the rank that replaces it, and the configuration for that.
+
+    Returns None without a slow rank, or without factors of the ranks. So if run times are replayed:
+    the copy of a rank is replayed from another iteration on, so ranks that were slow together would
+    be slow one after the other.
+    """
+    pair, law = slowest(found), found.compute.law
+    if pair is None or law is None or not law.factors:
         return None
-    machines = [like if rank == slow else rank for rank in range(len(means))]
-    law = found.compute.law
-    if law is None or not law.factors:
-        return None
-    return slow, like, {"compute": {"factors": [law.factors[rank] for rank in machines]}}
+    slow, like = pair
+    factors = [law.factors[like if rank == slow else rank] for rank in range(found.workers)]
+    return slow, like, {"compute": {"factors": factors}}
+
+
+def left_out(found: TracedCalibration) -> str:
+    """Return why a slow rank has no variant without it; empty if it has one, or there is none."""
+    pair = slowest(found)
+    if pair is None or without_slowest(found) is not None:
+        return ""
+    slow, like = pair
+    why = (
+        "the recorded run times are replayed, and a copy of another rank would be slow at other "
+        "times than that rank"
+        if found.compute.law is None
+        else "the ranks differ no more than chance makes them"
+    )
+    return (
+        f"rank {slow} is slow, but the comparison has no variant in which it is as fast as rank "
+        f"{like}: {why}. Profile more steps, for a law of the run times"
+    )
 
 
 def _faster(found: TracedCalibration) -> dict[str, Any]:

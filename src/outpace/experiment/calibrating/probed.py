@@ -15,6 +15,8 @@ def fit_probes(
     shared: Mapping[str, Sequence[str]],
     notes: list[str],
     caveats: list[str],
+    *,
+    alike: bool,
 ) -> NetworkFit | None:
     """Return the network; None if the runs have none.
 
@@ -22,6 +24,7 @@ def fit_probes(
         shared: The nodes of machines with several, by the names of these machines.
         notes: Gets a sentence if the two directions differ.
         caveats: Gets a sentence if the probes do not tell the links between machines.
+        alike: True to give no node a link of its own.
 
     Raises:
         ConfigError: all messages of the probes are of about one size.
@@ -39,7 +42,7 @@ def fit_probes(
         )
         shared = {}
     try:
-        fit = fit_network(joined, shared)
+        fit = fit_network(joined, shared, alike=alike)
     except ValueError as error:
         raise ConfigError(
             f"{runs[0].folder}: its network cannot be calibrated: {error}, so latency and "

@@ -18,7 +18,13 @@ from outpace.cluster.calibration.run_times import Recording, RunTimeFit, fit_run
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.config.cluster_files import CALIBRATED
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, rounded
+from outpace.experiment.calibrating.plain import (
+    compute_data,
+    fit_data,
+    law_data,
+    rounded,
+    too_short,
+)
 from outpace.experiment.calibrating.runs import LEAST
 from outpace.experiment.calibrating.traces import Traces, read_traces
 from outpace.predict.recorded.table import RunTimes
@@ -229,6 +235,9 @@ def _notes(found: TracedCalibration) -> list[str]:
 def _weak(found: TracedCalibration) -> list[str]:
     """Return why the laws are not known well enough, if so."""
     weak = []
+    lengths = found.traces.profiled.seconds[found.compute.warm_up :]
+    if short := too_short(float(lengths.sum()), float(lengths.mean())):
+        weak.append(short)
     if found.iterations < _FEW:
         weak.append(f"{found.iterations} iterations are few")
     goodness = found.compute.goodness

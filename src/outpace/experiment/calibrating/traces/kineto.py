@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.profiles import RankProfile
-from outpace.cluster.calibration.waits import merged
+from outpace.cluster.calibration.waits import LATE_S, merged
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.traces.chrome import Event, read_document
 from outpace.experiment.calibrating.traces.sizes import size_of_dims, size_of_elements
@@ -35,7 +35,9 @@ _STEP: Final = "ProfilerStep#"
 _OPTIMIZER: Final = "Optimizer.step#"
 _ON_GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES: Final = ("cuda_runtime", "cuda_driver", "hip_runtime")
+_ON_CPU: Final = ("user_annotation", "cpu_op")
 _RECORD: Final = "record_param_comms"
+_COALESCED: Final = "coalesced"  # several messages in one kernel, which says what they are
 # Operations that begin a collective or wait for it: no computation.
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", _RECORD)
 _KERNEL: Final = re.compile(r"^nccl(Dev)?Kernel_")
@@ -121,11 +123,17 @@ def _collectives(events: Sequence[Event]) -> list[_Collective]:
 def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Collective]:
     """Yield the collectives of kernels, whose arguments say what they are.
 
-    Older versions of torch have these arguments only in the operation on the CPU that has the
-    same external id.
+    Older versions of torch have these arguments only in operations on the CPU: `record_param_comms`
+    has the external id of the kernel, and an annotation such as nccl:all_reduce, which has the
+    shapes of the tensors, lasts while the kernel is launched.
     """
     records = (event.arguments() for event in events if event.name == _RECORD)
     by_id = {found.get("External id"): found for found in records}
+    annotations = sorted(
+        (event for event in events if event.name.startswith("nccl:") and event.cat in _ON_CPU),
+        key=lambda event: event.ts,
+    )
+    begins = np.array([event.ts for event in annotations])
     arguments = [kernel.arguments() for kernel in kernels]
     wanted = {found.get("correlation") for found in arguments}
     launched: dict[Any, float] = {}
@@ -133,22 +141,23 @@ def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Col
         if event.cat in _LAUNCHES and (number := event.arguments().get("correlation")) in wanted:
             launched.setdefault(number, event.ts)
     for kernel, own in zip(kernels, arguments, strict=True):
+        issued = launched.get(own.get("correlation"), kernel.ts)
         found = {**by_id.get(own.get("External id"), {}), **own}
-        name = found.get("Collective name") or _KERNEL.sub("", kernel.name)
-        yield _Collective(
-            launched.get(own.get("correlation"), kernel.ts),
-            kernel.ts,
-            kernel.ts + kernel.dur,
-            _kind(str(name)),
-            _size(found),
-            _group(found),
-        )
+        place = int(np.searchsorted(begins, issued, side="right")) - 1
+        if place >= 0 and issued <= annotations[place].ts + annotations[place].dur:
+            name = annotations[place].name.removeprefix("nccl:")
+            found = {"Collective name": name, **annotations[place].arguments(), **found}
+        name = _kind(str(found.get("Collective name") or _COALESCED))
+        if name == _COALESCED:
+            name = _kind(_KERNEL.sub("", kernel.name).partition("(")[0])
+        size, group = _size(found), _group(found)
+        yield _Collective(issued, kernel.ts, kernel.ts + kernel.dur, name, size, group)
 
 
 def _of_gloo(events: Sequence[Event]) -> Iterator[_Collective]:
     """Yield the collectives of Gloo's annotations."""
     for event in events:
-        if event.cat in ("user_annotation", "cpu_op") and event.name.startswith("gloo:"):
+        if event.cat in _ON_CPU and event.name.startswith("gloo:"):
             found = event.arguments()
             yield _Collective(
                 event.ts,
@@ -258,6 +267,7 @@ def _profile(
         (columns[:, 1] - origin) * _US,
         np.array([found[n].size_bytes or 0 for n in order], np.int64),
         np.array([found[n].kind == "allreduce" for n in order], np.bool_),
+        0.0 if is_nccl else LATE_S,
     )
 
 
