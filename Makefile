@@ -72,6 +72,7 @@ check: $(READY) docs
 	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m docs.reference --check
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.micro

@@ -22,8 +22,11 @@ class Delay:
 
     Several rules that apply to a message add up.
 
-    Args:
+    Attributes:
         nodes: Names or patterns; only messages from or to these workers and servers.
+        message: which messages.
+        probability: of a delay, for each message.
+        seconds: how late it is.
     """
 
     message: Literal["push", "pull", "reply"]

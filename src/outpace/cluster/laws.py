@@ -26,10 +26,11 @@ class Slow:
 
     Overlapping periods multiply.
 
-    Args:
+    Attributes:
         workers: Numbers of the slow workers.
         from_s: Seconds since the start of the run.
         until_s: Seconds since the start of the run; by default its end.
+        factor: multiple of their run times.
     """
 
     workers: tuple[int, ...]
@@ -156,9 +157,13 @@ class Constant(RunTimeLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread(RunTimeLaw, ABC):
-    """A law with a coefficient of variation."""
+    """A law with a coefficient of variation.
 
-    cv: float = 0.0  # standard deviation over mean
+    Attributes:
+        cv: standard deviation over mean, from 0 to 1000.
+    """
+
+    cv: float = 0.0
 
     def __post_init__(self) -> None:
         super(Spread, self).__post_init__()
@@ -207,6 +212,9 @@ class ShiftedExponential(RunTimeLaw):
     """The minimum `shift_s` plus an exponential time with mean `mean_s`.
 
     Speeds of workers and slow periods multiply the sum.
+
+    Attributes:
+        shift_s: seconds that every iteration takes.
     """
 
     shift_s: float

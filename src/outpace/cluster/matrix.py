@@ -26,9 +26,10 @@ class Matrix:
 
     Rows and columns are machines, in the order of `Machines`; surplus ones are not used.
 
-    Args:
+    Attributes:
         path: A file .npz, .npy, .csv, or .txt with numbers separated by blanks.
         array: Name of the array in an .npz with several.
+        unit: of the round-trip times.
     """
 
     path: str = field(metadata=FILE)

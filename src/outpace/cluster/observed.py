@@ -25,7 +25,7 @@ from outpace.support.units import Time
 class Recorded:
     """Run times from a file; see `outpace.predict.recorded` for its formats.
 
-    Args:
+    Attributes:
         scale: Factor of all run times.
         wrap: True: begin again with the first iteration after the last recorded one. False: a
             worker that has done all recorded iterations ends the run with an error.
@@ -35,6 +35,7 @@ class Recorded:
         block: Number of iterations. None: replay the iterations in order. Else draw blocks of so
             many consecutive ones for each seed, the same for all workers: see `_Blocks`.
         slow: Periods in which workers are slower.
+        path: file of recorded run times.
     """
 
     path: str = field(metadata=FILE)

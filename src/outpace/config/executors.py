@@ -33,6 +33,9 @@ class Processes:
     """Computes gradients ahead of time in other processes, one thread each.
 
     processes: number of processes; None: one per core, at most one per worker.
+
+    Attributes:
+        processes: number of processes; None: one per core, at most one per worker.
     """
 
     processes: int | None = None
@@ -49,6 +52,10 @@ class Batched:
 
     The results differ from other executors' in rounding, and it is not always faster.
     device: for instance cuda; None: the model's device.
+
+    Attributes:
+        width: gradients at once, at most.
+        device: for instance cuda; None: the model's device.
     """
 
     width: int = 64

@@ -46,52 +46,98 @@ from outpace.tasks import Script, TaskKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The configuration of a run. Raises ValueError where values contradict each other."""
+    """The configuration of a run. Raises ValueError where values contradict each other.
+
+    Attributes:
+        task: what is trained.
+        workers: number of workers, 1 to 20,000.
+        sync: synchronization strategy; a list gives each server its own.
+        stop: when the run ends; a script needs no limit.
+        compute: run times of the workers; required in virtual time. None: no delay is added to a
+            real run.
+        seed: source of weights, batches, run times and coins, 0 to 2^63 − 1.
+        servers: number of parameter servers, 1 to 20,000; times `workers` at most 1,000,000.
+        network: simulated network; None: messages take no time.
+        sync_changes: strategies that change during the run.
+        conditions: the user's own functions in place of a strategy's conditions.
+        colocate: server m runs on the machine of worker m; virtual time.
+        pull: partial pull; None: a worker waits for all servers.
+        skip: pushes and pulls that workers choose not to send.
+        push_time, pull_time: a server's service time for a push, and for a pull; None: 0. Virtual
+            time.
+        update_time: service time of an update, after the push that causes it; None: 0. Virtual
+            time.
+        service_size: size of a server that these times are for; None: of any size.
+        evaluation_time: virtual time of each evaluation of a script between two steps: forward
+            passes without gradients, or `outpace.untimed()`; None: 0.
+        forward_share: share of a computation that is its forward pass, from 0 to below 1.
+            DistributedDataParallel's buckets, and with `overlap` the parts of the servers, are made
+            in the rest. Virtual time, and real runs with `overlap` and `compute`.
+        overlap: backward: a worker pushes to each server as soon as backward has made the server's
+            part of the gradient.
+        judge_time: service time to judge a pull, which then costs `pull_time` once, when it is
+            answered; None: that of `pull_time`.
+        slicing: which server owns which parameters: equal numbers of elements, or whole tensors.
+        optimizer: what servers do with gradients.
+        batch_size: samples for each worker and iteration.
+        evaluate: when the model is evaluated, besides at the end.
+        target: accuracy or loss that a run or a comparison is judged by.
+        executor: processes that compute the gradients of virtual time.
+        on_server_loss: what happens when a server's process dies, in real runs and with `faults`.
+            restart: all processes begin again from the last checkpoint. continue (not with
+            `faults`): the same, with the servers that are left. stop: the run ends.
+        checkpoint: when the state of the run is saved; None: the run cannot be resumed.
+        faults: failures of workers, servers and the network; virtual time.
+        trackers: experiment trackers, which get the configuration and the metrics.
+        deterministic: real runs: add gradients in the order of workers, not of arrival.
+        non_finite: real runs: a gradient with NaN or infinity is refused, or ends the run.
+        on_worker_loss: what happens when a worker's process dies or falls silent, in real runs and
+            with `faults`. restart: another one takes its place; without servers all begin again
+            from the last checkpoint. continue: with those that are left. stop: the run ends.
+        probe: real runs: measure the network for up to half a second before the run begins.
+        shared_memory: real runs: blocks of 128 KiB and more lie in memory that the processes of a
+            machine share.
+        launcher: what starts the processes of a real run.
+    """
 
     task: TaskKind
     workers: int
     sync: Syncs
-    stop: Stop = field(default_factory=Stop)  # a script needs none
-    compute: ComputeLaw | None = None  # None: no delay is added; real runs only
+    stop: Stop = field(default_factory=Stop)
+    compute: ComputeLaw | None = None
     seed: int = 0
     servers: int = 1
-    network: NetworkLaw | None = None  # None: instantaneous
+    network: NetworkLaw | None = None
     sync_changes: tuple[SyncChange, ...] = ()
     conditions: tuple[Conditions, ...] = ()
-    colocate: bool = False  # server m runs on worker m's machine; in virtual time
-    pull: PartialPull | None = None  # None: a worker waits for all servers
-    skip: Skips | None = None  # pushes and pulls that workers choose not to send
-    push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
-    pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
-    update_time: ServiceLaw | None = None  # more per update; None: 0
-    service_size: ServiceSize | None = None  # None: these times are for servers of any size
-    # virtual time of each evaluation of a script between two steps; None: 0
+    colocate: bool = False
+    pull: PartialPull | None = None
+    skip: Skips | None = None
+    push_time: ServiceLaw | None = None
+    pull_time: ServiceLaw | None = None
+    update_time: ServiceLaw | None = None
+    service_size: ServiceSize | None = None
     evaluation_time: ServiceLaw | None = None
-    # of a computation: says when DistributedDataParallel's buckets, and with `overlap` the parts of
-    # the servers, are ready; virtual time
     forward_share: float = FORWARD_SHARE
-    # backward: a worker pushes to each server as soon as backward has made the server's part
     overlap: Literal["none", "backward"] = "none"
-    # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
     optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
-    batch_size: int = 32  # per worker
+    batch_size: int = 32
     evaluate: Evaluate = field(default_factory=Evaluate)
-    target: Target | None = None  # the report measures the time to reach it
-    executor: Executor = field(default_factory=Auto)  # in virtual time only
-    # all processes begin again from the last checkpoint; continue: without the server
+    target: Target | None = None
+    executor: Executor = field(default_factory=Auto)
     on_server_loss: Literal["restart", "continue", "stop"] = "restart"
-    checkpoint: Checkpoint | None = None  # None: the run cannot be resumed
-    faults: Faults | None = None  # of the machines, in virtual time
-    trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run
+    checkpoint: Checkpoint | None = None
+    faults: Faults | None = None
+    trackers: tuple[TrackerKind, ...] = ()
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
-    deterministic: bool = False  # sum gradients in order of workers, not of arrival
-    non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
-    on_worker_loss: OnLoss = "restart"  # what is done when a worker's process dies
-    probe: bool = True  # measure the network for up to half a second before the run
-    shared_memory: bool = True  # large blocks between processes of one machine
-    launcher: LauncherKind = field(default_factory=Local)  # starts the processes
+    deterministic: bool = False
+    non_finite: Literal["refuse", "stop"] = "refuse"
+    on_worker_loss: OnLoss = "restart"
+    probe: bool = True
+    shared_memory: bool = True
+    launcher: LauncherKind = field(default_factory=Local)
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)

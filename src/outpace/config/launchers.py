@@ -21,7 +21,12 @@ Storage: TypeAlias = Literal["auto", "shared", "copy"]
 
 @dataclass(frozen=True, slots=True)
 class RoleResources:
-    """What each process of a role takes up: processors and GPUs, which may be fractions."""
+    """What each process of a role takes up: processors and GPUs, which may be fractions.
+
+    Attributes:
+        cpu: processors.
+        gpu: GPUs.
+    """
 
     cpu: float = 1.0
     gpu: float = 0.0
@@ -35,7 +40,11 @@ class RoleResources:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of the processes of a run, by role."""
+    """The resources of the processes of a run, by role.
+
+    Attributes:
+        worker, server: of each process of the role.
+    """
 
     worker: RoleResources = field(default_factory=RoleResources)
     server: RoleResources = field(default_factory=RoleResources)
@@ -89,6 +98,7 @@ class Ray:
         runtime_env: the environment of the processes, as Ray describes it.
         elastic: bounds of the numbers of workers and servers, which follow the nodes of the
             cluster; None: they stay.
+        resources: what each process takes up.
     """
 
     address: str | None = None

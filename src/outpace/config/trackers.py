@@ -27,6 +27,7 @@ class Mlflow:
     Attributes:
         experiment: name of the experiment, which is made if it does not exist.
         tracking_uri: of the server or database; None: as the variable MLFLOW_TRACKING_URI says.
+        tags: of the run.
     """
 
     experiment: str = "outpace"
@@ -42,6 +43,7 @@ class Wandb:
     Attributes:
         mode: `offline` writes files for `wandb sync`; None: as the variable WANDB_MODE says.
         folder: for its files; None: the run's folder.
+        project, entity, group, tags: of the run, as `wandb.init` takes them.
     """
 
     project: str = "outpace"

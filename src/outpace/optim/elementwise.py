@@ -42,12 +42,17 @@ class Sgd(_Elementwise):
 
     With nesterov w ← w − lr·(g + momentum·b).
     Raises ValueError unless 0 <= momentum < 1, and > 0 for nesterov.
+
+    Attributes:
+        momentum: from 0 to below 1.
+        nesterov: take the step of Nesterov's momentum.
+        fused: take torch's fused step, one pass over memory, whose last bits differ.
     """
 
     kind: Literal["sgd"] = "sgd"
     momentum: float = 0.0
     nesterov: bool = False
-    fused: bool = False  # torch's fused step: one pass, other last bits
+    fused: bool = False
 
     torch_class: ClassVar = torch.optim.SGD
 
@@ -65,10 +70,18 @@ class Sgd(_Elementwise):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AdamLike(_Elementwise):
+    """The settings of Adam and AdamW.
+
+    Attributes:
+        betas: decay of the averages of gradients and of their squares.
+        eps: added to the divisor.
+        fused: take torch's fused step, one pass over memory, whose last bits differ.
+    """
+
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    fused: bool = False  # torch's fused step: one pass, other last bits
+    fused: bool = False
 
     def __post_init__(self) -> None:
         Updater.__post_init__(self)
@@ -107,6 +120,9 @@ class Adagrad(_Elementwise):
     """torch.optim.Adagrad (Duchi, Hazan and Singer, 2011).
 
     Raises ValueError unless eps > 0.
+
+    Attributes:
+        eps: added to the divisor.
     """
 
     kind: Literal["adagrad"] = "adagrad"
@@ -125,6 +141,11 @@ class RmsProp(_Elementwise):
     """torch.optim.RMSprop (Tieleman and Hinton, 2012).
 
     Raises ValueError unless alpha and momentum are in [0, 1) and eps > 0.
+
+    Attributes:
+        alpha: decay of the average of squares.
+        eps: added to the divisor.
+        momentum: from 0 to below 1.
     """
 
     kind: Literal["rmsprop"] = "rmsprop"

@@ -25,6 +25,10 @@ class Lars(Updater):
     The norms are of the part of a layer that one server owns. With `slicing: layers` a server
     owns whole layers; with `even`, each part of a divided layer counts as a layer.
     Raises ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
+
+    Attributes:
+        momentum: from 0 to below 1.
+        trust_coefficient: c.
     """
 
     kind: Literal["lars"] = "lars"

@@ -23,6 +23,9 @@ class PythonOptimizer:
     The function takes parameter groups and returns an optimizer. The groups of a script keep
     the settings of the script. The optimizer must work element by element, because a server may own
     half of a tensor; `TorchOptimizer` tries it.
+
+    Attributes:
+        target: `file.py:function` or `module:function`, from parameter groups to a torch optimizer.
     """
 
     target: str = field(metadata=TARGET)

@@ -24,6 +24,10 @@ class _WarmUp(ABC):
     For `warmup_epochs` or `warmup_iterations` the schedule's factor is multiplied by a number
     that grows linearly from `warmup_from` to 1 (Goyal et al., Accurate, Large Minibatch SGD,
     2017, section 2.2). The schedule itself also counts from the start of the run.
+
+    Attributes:
+        warmup_epochs, warmup_iterations: length of the warm-up; at most one of them.
+        warmup_from: factor at its start.
     """
 
     kind: str = ""
@@ -89,7 +93,12 @@ class ConstantRate(_WarmUp):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDecay(_WarmUp):
-    """Multiplies the learning rate by `factor` at each of the given times."""
+    """Multiplies the learning rate by `factor` at each of the given times.
+
+    Attributes:
+        at_epochs, at_iterations: times, ascending; one of them.
+        factor: of each step.
+    """
 
     kind: Literal["step"] = "step"
     at_epochs: tuple[float, ...] | None = None
@@ -118,6 +127,10 @@ class Cosine(_WarmUp):
 
     final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017, equation
     5, without restarts).
+
+    Attributes:
+        epochs, iterations: length of the half cosine; one of them.
+        final: factor at its end.
     """
 
     kind: Literal["cosine"] = "cosine"

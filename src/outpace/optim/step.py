@@ -67,7 +67,10 @@ class Updater(ABC):
 
     The learning rate is `lr` times the schedule's factor.
 
-    Args:
+    Attributes:
+        lr: learning rate.
+        weight_decay: multiple of the parameters that is added to the gradient.
+        schedule: factor of `lr` as training proceeds.
         reference_batch: samples per iteration that `lr` is meant for; the rate grows in proportion
             to the batch (the linear scaling rule of Goyal et al., Accurate, Large Minibatch SGD,
             2017, section 2.1).

@@ -34,6 +34,11 @@ class SyncChange:
     """Changes the policy of the servers that match `keys` to `sync`, `at_s` seconds into the run.
 
     The servers keep their conditions. Raises ValueError if the time is negative.
+
+    Attributes:
+        at_s: seconds into the run.
+        sync: strategy from then on.
+        keys: pattern of the names of the servers that change.
     """
 
     at_s: float

@@ -181,6 +181,7 @@ class Conditions:
             `arguments` in addition; None: the policy's own condition.
         active: True if the conditions apply from the start of the run; otherwise they are only
             available to `Control.set_pull_condition` and `set_push_condition`.
+        arguments: further arguments of the functions.
     """
 
     keys: str = "*"

@@ -1,9 +1,8 @@
 """The interface of server policies, and the view of a shard that a policy judges.
 
-To add a policy, write a file in `policies/`, add the class to the list in `sync/strategies.py`,
-a line to `CASES` in tests/contracts/test_policies.py and to `SYNCS` (with a bound, also to
-`BOUNDS`) in tests/support/runtimes.py, and describe its options in docs/configuration.md. A policy
-in a user's file needs none of these steps.
+To add a policy, write a file in `policies/`, add the class to the list in `sync/strategies.py`, and
+a line to `CASES` in tests/contracts/test_policies.py; `python -m docs.reference` then describes its
+options. A policy in a user's file needs none of these steps.
 """
 
 from __future__ import annotations
@@ -272,7 +271,12 @@ class Policy(Strategy, ABC):
 
 @dataclass(frozen=True, slots=True)
 class WirePolicy(Policy):
-    """The base of policies with the option `wire`."""
+    """The base of policies with the option `wire`.
+
+    Attributes:
+        wire: precision of gradients and parameters that are sent; the same in all policies of a
+            run.
+    """
 
     wire: Wire = field(default="full", kw_only=True)
 

@@ -24,6 +24,10 @@ class PythonStrategy:
     class that derives from Policy declares (`lockstep`, `leaves_behind`, `uses_significance`) is
     heeded; of another class the least is assumed: the workers are not in lockstep, may be left
     behind, and their significance is used.
+
+    Attributes:
+        target: `file.py:Class` or `module:Class`.
+        arguments: of the class.
     """
 
     target: str = field(metadata=TARGET)

@@ -63,6 +63,7 @@ class Script:
 
     Attributes:
         path: path of the script; `ELSEWHERE` if its workers are not started by Outpace.
+        arguments: of the script.
     """
 
     path: str = field(metadata=FILE)

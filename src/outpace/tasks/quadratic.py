@@ -17,7 +17,12 @@ from outpace.tasks.task import Evaluation, Workload
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries."""
+    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries.
+
+    Attributes:
+        eigenvalues: λ_j.
+        noise: standard deviation of the entries of the gradient.
+    """
 
     eigenvalues: tuple[float, ...]
     noise: float = 0.0

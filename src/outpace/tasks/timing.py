@@ -20,8 +20,7 @@ class Timing:
 
     Attributes:
         parameters: number of parameters, by default 1,000,000.
-        layers: instead of `parameters`: the number in each tensor, or the name of one of
-            `models.MODELS`.
+        layers: instead of `parameters`: the number in each tensor, or the name of a model.
     """
 
     kind: Literal["timing"] = "timing"

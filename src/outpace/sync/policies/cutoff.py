@@ -24,6 +24,10 @@ class CutOff(CutOffSettings, Policy):
     The scheduler (`programs.cutoff`) decides which gradients count: it is told which workers
     have finished, closes the iteration, and makes the other workers stop computing. A rule of
     `predict.rules`, made from the settings, decides how long the scheduler waits.
+
+    Attributes:
+        wire: precision of gradients and parameters that are sent; the same in all policies of a
+            run.
     """
 
     kind: Literal["cutoff"] = "cutoff"

@@ -29,10 +29,14 @@ class Dsps(WirePolicy):
     The rule minimises the wait until the laggard's next push, so a held pull is answered then:
     the buffer is soft by default. With a lazy buffer the wait is longer than the rule expects.
     Raises ValueError if `staleness` or `extra` is negative.
+
+    Attributes:
+        staleness: s, the lowest bound.
+        extra: how far the bound may grow, in iterations.
     """
 
-    staleness: int  # the lowest bound
-    extra: int = 12  # iterations
+    staleness: int
+    extra: int = 12
     kind: Literal["dsps"] = "dsps"
     buffer: Buffer = Buffer.SOFT
     apply: Apply = Apply.ON_ARRIVAL

@@ -23,10 +23,14 @@ class PspSampling(WirePolicy):
     with a soft buffer. The sample is drawn once per pull and is the same for all servers.
     Workers in it that have left are ignored.
     Raises ValueError if `sample` or `staleness` is negative.
+
+    Attributes:
+        sample: β, the number of other workers that are drawn.
+        staleness: s, the iterations that a worker may lead them.
     """
 
-    sample: int  # β: number of other workers
-    staleness: int = 0  # s
+    sample: int
+    staleness: int = 0
     kind: Literal["psp-sampling"] = "psp-sampling"
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN

@@ -45,10 +45,16 @@ class Pssp(WirePolicy):
     that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`). A pull in the soft buffer
     is answered at the next clock (algorithm 1), even if its lead is still beyond the bound.
     Raises ValueError if the staleness is negative or the probability outside [0, 1].
+
+    Attributes:
+        staleness: s, the lead over the slowest worker below which no pull is held.
+        block_probability: c, the probability that a worker beyond the bound waits, in [0, 1].
+        draw: pull: draw at every pull beyond the bound. lead: only if the lead is higher than any
+            with which a coin has let the worker pass since a pull of it was held.
     """
 
-    staleness: int  # lead over the slowest worker below which no pull is held
-    block_probability: float  # in [0, 1]
+    staleness: int
+    block_probability: float
     kind: Literal["pssp"] = "pssp"
     buffer: Buffer = Buffer.LAZY
     coin: Coin = Coin.WORKER
@@ -83,6 +89,10 @@ class DynamicPssp(WirePolicy):
     FluentPS, table III. α: a constant in [0, 1], or the significance |g| / |w| of the
     puller's last gradient on this shard, at most 1.
     Raises ValueError if the staleness is negative or a constant α outside [0, 1].
+
+    Attributes:
+        staleness: s, the lead over the slowest worker below which no pull is held.
+        alpha: scale of the probability; significance: |g|/|w| of the worker's last gradient.
     """
 
     staleness: int

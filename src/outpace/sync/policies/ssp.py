@@ -20,9 +20,12 @@ class Ssp(WirePolicy):
     A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound
     allows, max(V+1, i−s+1) (soft). With s = 0 the condition is that of BSP.
     Raises ValueError if the staleness is negative.
+
+    Attributes:
+        staleness: s, the iterations that a worker may lead the slowest.
     """
 
-    staleness: int  # s: iterations a worker may lead the slowest
+    staleness: int
     kind: Literal["ssp"] = "ssp"
     buffer: Buffer = Buffer.LAZY
     apply: Apply = Apply.ON_ARRIVAL

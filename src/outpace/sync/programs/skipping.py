@@ -103,7 +103,12 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class SkippedPush(Skip):
-    """When a worker skips a push, and what becomes of the gradient."""
+    """When a worker skips a push, and what becomes of the gradient.
+
+    Attributes:
+        gradient: a skipped gradient is lost (drop), or added to the next one that the worker pushes
+            (accumulate).
+    """
 
     gradient: Literal["drop", "accumulate"] = "drop"
 
@@ -116,7 +121,11 @@ class SkippedPush(Skip):
 
 @dataclass(frozen=True, slots=True)
 class SkippedPull(Skip):
-    """When a worker skips a pull; in_a_row: after so many skipped pulls the worker pulls."""
+    """When a worker skips a pull; in_a_row: after so many skipped pulls the worker pulls.
+
+    Attributes:
+        in_a_row: after so many skipped pulls the worker pulls, from 1 to 100,000.
+    """
 
     in_a_row: int = 16
 
@@ -127,7 +136,12 @@ class SkippedPull(Skip):
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """The messages that workers skip. Raises ValueError if there is neither a push nor a pull."""
+    """The messages that workers skip. Raises ValueError if there is neither a push nor a pull.
+
+    Attributes:
+        push: when a push is skipped.
+        pull: when a pull is skipped.
+    """
 
     push: SkippedPush | None = None
     pull: SkippedPull | None = None

@@ -46,7 +46,12 @@ _MEAN, _DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
 
 @dataclass(frozen=True, slots=True)
 class Cifar10:
-    """One of `models.MODELS` on CIFAR-10; `folder` holds the archive or its six files."""
+    """A named model on CIFAR-10; `folder` holds the archive or its six files.
+
+    Attributes:
+        model: name of a model.
+        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
+    """
 
     model: str
     folder: str | None = field(default=None, metadata=FILE)
@@ -66,7 +71,12 @@ class Cifar10:
 
 @dataclass(frozen=True, slots=True)
 class Cifar10Resnet:
-    """The residual network of this depth on CIFAR-10: a shorter name for a `cifar10` task."""
+    """The residual network of this depth on CIFAR-10: a shorter name for a `cifar10` task.
+
+    Attributes:
+        depth: number of layers: 20, 50, 56, 101 or 110.
+        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
+    """
 
     depth: int = 20
     folder: str | None = field(default=None, metadata=FILE)

@@ -38,7 +38,11 @@ _UINT8: Final = 8  # code of the type in an idx file's magic number
 
 @dataclass(frozen=True, slots=True)
 class FashionMnistCnn:
-    """A convolutional network on Fashion-MNIST; `folder` holds its four files."""
+    """A convolutional network on Fashion-MNIST; `folder` holds its four files.
+
+    Attributes:
+        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
+    """
 
     kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
     folder: str | None = field(default=None, metadata=FILE)
@@ -54,7 +58,12 @@ class FashionMnistCnn:
 
 @dataclass(frozen=True, slots=True)
 class FashionMnist:
-    """One of `models.MODELS` on Fashion-MNIST; `folder` holds its four files."""
+    """A named model on Fashion-MNIST; `folder` holds its four files.
+
+    Attributes:
+        model: name of a model.
+        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
+    """
 
     model: str
     folder: str | None = field(default=None, metadata=FILE)

@@ -26,6 +26,7 @@ class CharGpt:
     Attributes:
         path: path of a UTF-8 text; by default the sources of Python's standard library.
         context: number of characters that the model sees.
+        layers, heads, width: size of the transformer.
     """
 
     kind: Literal["char-gpt"] = "char-gpt"
