@@ -15,7 +15,7 @@ from benchmarks.strategies.suite import Cell
 from outpace.config.reading import experiment_from
 from outpace.errors import RunError
 from outpace.experiment.advising.question.candidates import Candidate
-from outpace.experiment.trials.orders import Ended, Order, Point
+from outpace.experiment.trials import Ended, Order, Point
 from outpace.support.estimates import TimeTo
 
 # Runs that may continue side by side, answered all at once.

@@ -18,6 +18,7 @@ from outpace.cluster.faults import RandomFaults
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.compared import compared
 from outpace.experiment.comparison import compare, seeds_from, variants_from
+from outpace.support.estimates import NOTHING
 
 # w from 1 by gradient w: the loss w^2 / 2 falls with every iteration, whatever the run times.
 BASE = {
@@ -137,10 +138,10 @@ def test_without_a_target_variants_are_told_apart_by_accuracy(tmp_path):
     )
     with pytest.warns(OutpaceWarning, match="the variants short and again are the same, and so"):
         short, again, long = compared(compare(chosen, seeds=3))
-    assert short["time_to_target_s"] == {"mean": None, "low": None, "high": None}
-    assert again["distinguishable"] is False
-    assert long["distinguishable"] is True
-    assert long["accuracy"]["low"] > short["accuracy"]["high"]
+    assert short.time_to_target_s == NOTHING
+    assert again.distinguishable is False
+    assert long.distinguishable is True
+    assert long.accuracy.low > short.accuracy.high
 
 
 def test_times_to_different_accuracies_are_not_compared():
@@ -151,9 +152,9 @@ def test_times_to_different_accuracies_are_not_compared():
         target=None,
     )
     _, low = compared(compare(chosen, seeds=2))
-    assert low["time_to_target_s"]["mean"] > 0
-    assert low["ratio_to_first"] == {"mean": None, "low": None, "high": None}
-    assert low["distinguishable"] is None
+    assert low.time_to_target_s.mean > 0
+    assert low.ratio_to_first == NOTHING
+    assert low.distinguishable is None
 
 
 def test_what_a_user_warns_of_beside_is_said_once_with_its_place(tmp_path):

@@ -15,11 +15,9 @@ from outpace.config.launchers import Ray
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.experiment.trials.arriving import Arriving
-from outpace.experiment.trials.carrier import Lost
+from outpace.experiment.trials.arriving import Arriving, Piece
 from outpace.experiment.trials.elsewhere import RunsElsewhere
-from outpace.experiment.trials.one import End
-from outpace.experiment.trials.remote import Piece
+from outpace.experiment.trials.pool import Lost
 from outpace.experiment.trials.where import OnRay, RunsOnRay, on_of
 
 BASE = {
@@ -88,8 +86,6 @@ def test_a_run_that_loses_its_node_begins_again_and_each_point_comes_once():
 class Losing:
     """A carrier that loses each run as soon as it has begun, after a point."""
 
-    most = 1
-
     def __init__(self):
         self.begun = []
         self._readable, self._other = os.pipe()
@@ -99,10 +95,9 @@ class Losing:
     def waited_for(self):
         return [self._readable]
 
-    def expect(self, waiting):
-        return 1.0
+    look_s = 1.0
 
-    def has_room(self, all_cores):
+    def has_room(self):
         return True
 
     def begin(self, run, order, all_cores):
@@ -138,10 +133,8 @@ def test_a_node_that_joins_takes_waiting_runs():
             pool.start(Order("first", experiment(**ENDLESS)))
             pool.start(Order("second", experiment(**ENDLESS)))
             until(pool, lambda found: points_of(found, "first"))
-            assert carrier.most == 1
             nodes.add("two", 1)
             until(pool, lambda found: points_of(found, "second"))
-            assert carrier.most == 2
 
 
 def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one(monkeypatch):
@@ -273,7 +266,7 @@ def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == []
     again = Arriving(folder)
     again.add(Piece("a", b"abc"))
-    again.complete(End("complete", None, {}))
+    again.complete(Ended("run", "complete", None, {}))
     assert (folder / "a").read_bytes() == b"abc"
     assert list(tmp_path.iterdir()) == [folder]
 
@@ -304,7 +297,7 @@ def test_a_folder_that_cannot_arrive_fails_its_run(tmp_path):
 def test_a_run_with_checkpoints_says_how_it_goes_on_here(tmp_path):
     folder = tmp_path / "run"
     summary = {"resume": "outpace simulate --resume /there", "virtual_time_s": 1.0}
-    end = End("stopped", "interrupted", summary)
+    end = Ended("run", "stopped", "interrupted", summary)
     coming = Arriving(folder)
     coming.add(Piece("a", b"abc"))
     coming.complete(end)

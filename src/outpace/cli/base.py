@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +26,10 @@ def echo(text: str, err: bool = False) -> None:
     """
     write_line(sys.stderr if err else sys.stdout, printable(text))
 
+
+if TYPE_CHECKING:
+    from outpace.record.comparison import VariantResult
+    from outpace.support.estimates import Estimate
 
 _UsageError: Any = typer.BadParameter.__base__
 _WITH_RUNS: Final = ("compare", "run", "serve", "simulate")  # commands that keep run folders
@@ -171,41 +175,42 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
     print_rows(rows)
 
 
-def print_comparison(variants: Sequence[dict[str, Any]], *, of_runs: bool) -> None:
+def print_comparison(variants: Sequence[VariantResult], *, of_runs: bool) -> None:
     """Print one row per variant of a comparison over several seeds, with 95 % intervals.
 
     of_runs: also print how long a run takes, with an interval that holds a further run with 90 %.
     """
     run = ["run s (90 %)"] if of_runs else []
-    has_goodput = any(variant["goodput"]["mean"] is not None for variant in variants)
+    has_goodput = any(variant.goodput.mean is not None for variant in variants)
     goodput = ["goodput"] if has_goodput else []
     rows = [["", "seeds", *run, *goodput, "time to target s", "accuracy", "time / first", ""]]
     for variant in variants:
-        notes = [f"{variant[key]} {key}" for key in ("missed", "failed") if variant[key]]
-        if variant["distinguishable"] is False:
+        counts = {"missed": variant.missed, "failed": variant.failed}
+        notes = [f"{count} {what}" for what, count in counts.items() if count]
+        if variant.distinguishable is False:
             notes.append("not distinguishable from the first")
         rows.append(
             [
-                variant["name"],
-                str(variant["seeds"]),
-                *([_estimate(variant["run_s"], ".2f")] if of_runs else []),
-                *([_estimate(variant["goodput"], ".3f")] if has_goodput else []),
-                _estimate(variant["time_to_target_s"], ".2f"),
-                _estimate(variant["accuracy"], ".4f"),
-                _estimate(variant["ratio_to_first"], ".2f"),
+                variant.name,
+                str(variant.seeds),
+                *([_estimate(variant.run_s, ".2f")] if of_runs else []),
+                *([_estimate(variant.goodput, ".3f")] if has_goodput else []),
+                _estimate(variant.time_to_target_s, ".2f"),
+                _estimate(variant.accuracy, ".4f"),
+                _estimate(variant.ratio_to_first, ".2f"),
                 ", ".join(notes),
             ]
         )
     print_rows(rows)
 
 
-def _estimate(found: dict[str, float | None], form: str) -> str:
+def _estimate(found: Estimate, form: str) -> str:
     """Return an estimate such as `38.0 [36.1, 39.9]`."""
-    mean, low, high = (_number(found[key], form) for key in ("mean", "low", "high"))
-    if found["low"] is None and found["high"] is None:
+    mean, low, high = (_number(each, form) for each in (found.mean, found.low, found.high))
+    if found.low is None and found.high is None:
         return mean
-    if found["low"] is None or found["high"] is None:  # a run missed the target: a bound
-        return f"{'at most' if found['low'] is None else 'at least'} {mean}"
+    if found.low is None or found.high is None:  # a run missed the target: a bound
+        return f"{'at most' if found.low is None else 'at least'} {mean}"
     return f"{mean} [{low}, {high}]"
 
 

@@ -69,6 +69,7 @@ def compare(
     from outpace.experiment.compared import compared
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
+    from outpace.record.comparison import plain_comparison
     from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
@@ -108,13 +109,14 @@ def compare(
                 say("note", [f"to continue, repeat the command with --out {folder} --resume"])
             raise
         found = compared(rows)
+        plain = plain_comparison(found)
         if count == 1:
             names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
-            output.result(found, lambda: print_table(names, summaries))
+            output.result(plain, lambda: print_table(names, summaries))
         else:
             laws = [each.experiment.compute for each in variants]
             drawn = any(getattr(law, key, None) for law in laws for key in ("errors", "block"))
-            output.result(found, lambda: print_comparison(found, of_runs=drawn))
+            output.result(plain, lambda: print_comparison(found, of_runs=drawn))
         for row in rows:
             if row.error:
                 name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")

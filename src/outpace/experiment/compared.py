@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.experiment import display
 from outpace.experiment.results import Result
 from outpace.record import folder as files
+from outpace.record.comparison import VariantResult, plain_comparison
 from outpace.record.curves import curve_of, time_to_target_s
 from outpace.record.metrics import METRICS
 from outpace.support.estimates import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _MOST_IN_WORDS: Final = 20  # runs
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,13 @@ class Row:
             return self.kept
         return Result.read(self.folder)
 
+    @property
+    def in_words(self) -> str:
+        """Status and length of the run."""
+        time_s = self.summary.get("virtual_time_s")
+        length = f", {time_s:.4g} s of virtual time" if time_s else ""
+        return f"{self.summary.get('status')}{length}"
+
     def __repr__(self) -> str:
         why = "" if self.error is None else f": {self.error}"
         return f"<{self.variant.name}, seed {self.seed}: {display.in_words(self.summary)}{why}>"
@@ -81,7 +90,7 @@ class Comparison(list[Row]):
     @property
     def variants(self) -> list[dict[str, Any]]:
         """The results of each variant over its seeds: the content of comparison.json."""
-        return compared(self) if self else []
+        return plain_comparison(compared(self))
 
     def __repr__(self) -> str:
         rows = [f"  {row!r}" for row in self[:_MOST_IN_WORDS]]
@@ -122,70 +131,61 @@ class Comparison(list[Row]):
         ]
 
 
-def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return what the runs say about each variant, in the order of the variants.
-
-    Every variant is compared with the first one, over the seeds that both were run with; times
-    only if both have the same target.
-
-    Returns:
-        For each variant: `name`; `seeds`, `failed` and `missed`, the number of its runs, of those
-        that failed, and of those that did not reach the target; `run_s`, the time of a complete
-        run, with an interval that holds a further run with 90 %; `time_to_target_s`, `accuracy`,
-        `goodput` and `ratio_to_first`, each with `mean`, `low` and `high` (see `Estimate`; null
-        throughout where there is no target, no accuracy, or no `faults`); and `distinguishable`:
-        whether the interval of the ratio (without a target: of the difference in accuracy)
-        excludes equality; null for the first variant and with fewer than two common seeds.
-    """
+def compared(rows: Sequence[Row]) -> list[VariantResult]:
+    """Return what the runs say about each variant, in the order of the variants."""
     variants: dict[str, dict[int, Row]] = {}
     for row in rows:
         variants.setdefault(row.variant.name, {})[row.seed] = row
-    first = next(iter(variants.values()))
-    return [_about(name, runs, first) for name, runs in variants.items()]
+    first = next(iter(variants.values()), {})
+    return [_compared(name, runs, first) for name, runs in variants.items()]
 
 
-def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, Any]:
-    common = [seed for seed in runs if seed in first]
-    times = {seed: time for seed, row in runs.items() if (time := _time_to(row)) is not None}
-    first_times = {seed: time for seed, row in first.items() if (time := _time_to(row)) is not None}
-    both = [
-        seed
-        for seed in common
-        if seed in times and seed in first_times and runs[seed].goal == first[seed].goal
-    ]
+def _compared(name: str, runs: dict[int, Row], first: dict[int, Row]) -> VariantResult:
+    """Return the results of a variant. runs, first: by seed, of it and of the first variant."""
+    times, first_times = _known(_time_to, runs), _known(_time_to, first)
+    both = [seed for seed in times if seed in first_times and runs[seed].goal == first[seed].goal]
     ratio = ratio_of([times[seed] for seed in both], [first_times[seed] for seed in both])
-    accurate = {seed: a for seed, row in runs.items() if (a := _accuracy(row)) is not None}
-    first_accurate = {seed: a for seed, row in first.items() if (a := _accuracy(row)) is not None}
-    pairs = [seed for seed in common if seed in accurate and seed in first_accurate]
+    accuracies, first_accuracies = _known(_accuracy, runs), _known(_accuracy, first)
+    pairs = [seed for seed in accuracies if seed in first_accuracies]
     distinguishable: bool | None = None
     if runs is not first and len(both) > 1:
         distinguishable = ratio.excludes(1.0)
     elif runs is not first and not times and len(pairs) > 1:
         gain = difference_of(
-            [accurate[seed] for seed in pairs], [first_accurate[seed] for seed in pairs]
+            [accuracies[seed] for seed in pairs], [first_accuracies[seed] for seed in pairs]
         )
         distinguishable = gain.excludes(0.0)
-    found = [(row.summary.get("faults") or {}).get("goodput") for row in runs.values()]
-    goodputs = [goodput for goodput in found if isinstance(goodput, float)]
-    durations = [taken for row in runs.values() if (taken := _run_s(row)) > 0]
-    return {
-        "name": name,
-        "seeds": len(runs),
-        "failed": sum(row.error is not None for row in runs.values()),
-        "missed": sum(not time.reached for time in times.values()),
-        "run_s": asdict(next_of(durations).not_below(0.0)),
-        "time_to_target_s": asdict(mean_time(list(times.values())) if times else NOTHING),
-        "accuracy": asdict(mean_of(list(accurate.values()))),
-        "goodput": asdict(mean_of(goodputs)),
-        "ratio_to_first": asdict(ratio),
-        "distinguishable": distinguishable,
-    }
+    return VariantResult(
+        name,
+        seeds=len(runs),
+        failed=sum(row.error is not None for row in runs.values()),
+        missed=sum(not time.reached for time in times.values()),
+        run_s=next_of([*_known(_run_s, runs).values()]).not_below(0.0),
+        time_to_target_s=mean_time([*times.values()]) if times else NOTHING,
+        accuracy=mean_of([*accuracies.values()]),
+        goodput=mean_of([*_known(_goodput, runs).values()]),
+        ratio_to_first=ratio,
+        distinguishable=distinguishable,
+    )
 
 
-def _run_s(row: Row) -> float:
-    """Return how long a complete run took, by its clock; 0 for others."""
+def _known(value: Callable[[Row], _Value | None], runs: Mapping[int, Row]) -> dict[int, _Value]:
+    """Return the values of the runs that have one, by seed."""
+    found = {seed: value(row) for seed, row in runs.items()}
+    return {seed: each for seed, each in found.items() if each is not None}
+
+
+def _run_s(row: Row) -> float | None:
+    """Return how long a complete run took, by its clock."""
     taken = row.summary.get("virtual_time_s", row.summary.get("wall_time_s"))
-    return float(taken) if row.error is None and isinstance(taken, float | int) else 0.0
+    if row.error is not None or not isinstance(taken, float | int):
+        return None
+    return float(taken) if taken > 0 else None
+
+
+def _goodput(row: Row) -> float | None:
+    goodput = (row.summary.get("faults") or {}).get("goodput")
+    return goodput if isinstance(goodput, float) else None
 
 
 def _accuracy(row: Row) -> float | None:

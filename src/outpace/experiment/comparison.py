@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
-from outpace.experiment.comparison_runs import MakeTracker, Run, failed, prepared, runs_of
 from outpace.experiment.overwriting import overwritten
-from outpace.experiment.running import simulate
+from outpace.experiment.resuming.complete_runs import complete_runs
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
 from outpace.experiment.tracking import prepare
-from outpace.experiment.trials.carrier import KILLED, Carrier
-from outpace.experiment.trials.one import carry_out
-from outpace.experiment.trials.orders import Ended, Order
-from outpace.experiment.trials.pool import Pool, needs_all_cores
-from outpace.experiment.trials.where import On, on_of, runs_on
+from outpace.experiment.trials import Ended, Order
+from outpace.experiment.trials.here import KILLED
+from outpace.experiment.trials.pool import stays_here
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
+from outpace.record.comparison import plain_comparison
 from outpace.report import write_report
-from outpace.simulation.executors.processes import cores
 from outpace.simulation.virtual import Progress
-from outpace.support.notices import warn
-from outpace.tasks import GivenTask
+from outpace.support.notices import once, warn
 
 __all__ = ["compare", "seeds_from", "variants_from"]
+
+MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
 
 
 def compare(
@@ -80,12 +80,64 @@ def compare(
             cluster cannot carry the runs out.
         RunError: if the files about all runs cannot be written, or the cluster has no room left.
     """
+    out = folder_of(out)
+    _require_possible(out, on, tracker)
+    variants, seeds = _variants(experiment, seeds, task, changes)
+    for one, same in alike(variants):
+        warn(f"the variants {one} and {same} are the same, and so are their results: leave one out")
+    plan = {
+        order.key: order for variant in variants for order in _orders(variant, seeds, out, tracker)
+    }
+    named = {variant.name: variant for variant in variants}
+    if out is not None and not resume:
+        files.require_new(out)
+    bars = _Bars(plan, {name: progress(variant) for name, variant in named.items()})
+    rows: dict[Hashable, Row] = {}
+    said = once(warn)
+    with pool_on(
+        on,
+        [each.experiment for each in variants],
+        processes=processes,
+        have_folders=True,
+        progress=bars.set,
+        warning=lambda key, text: said(f"{key[0]}: {text}"),
+    ) as pool:
+        if out is not None and resume:
+            for key in complete_runs(plan, out):
+                rows[key] = _row(named, plan[key], None)
+                bars.set(key, 1.0)
+        elif out is not None:
+            files.new_folder(out)
+        todo = [order for key, order in plan.items() if key not in rows]
+        prepare(order.experiment for order in todo)
+        # Runs that fit a model as they go take longest, so they begin first.
+        for order in sorted(todo, key=lambda each: not _fits_a_model(each)):
+            pool.start(order)
+        try:
+            while events := pool.wait():
+                for event in events:
+                    if isinstance(event, Ended):
+                        row = rows[event.key] = _row(named, plan[event.key], event)
+                        bars.set(event.key, 1.0)
+                        if out is not None:
+                            done = f"({len(rows)} of {len(plan)})"
+                            say(f"{plan[event.key].name}: {row.in_words} {done}")
+        finally:  # after Ctrl-C the report is about the runs that ended
+            found = Comparison(rows[key] for key in plan if key in rows)
+            if found and out is not None:
+                _write(found, out)
+    for warning in overwritten(found):
+        warn(warning)
+    return found
+
+
+def _require_possible(out: Path | None, on: On, tracker: MakeTracker | None) -> None:
+    """Raise ConfigError if the arguments of `compare` contradict each other."""
     if tracker is not None and (isinstance(tracker, list | tuple) or not callable(tracker)):
         raise ConfigError(
             "tracker: each run of a comparison needs its own: give a function of a variant's name "
             f"and a seed that returns a tracker, not a {type(tracker).__name__}"
         )
-    out = folder_of(out)
     if on_of(on) is not None and out is None:
         raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
     if on_of(on) is not None and tracker is not None:
@@ -93,6 +145,15 @@ def compare(
             "tracker: the objects cannot go to a cluster: name trackers in the configuration, or "
             "leave `on` out"
         )
+
+
+def _variants(
+    experiment: Sequence[Variant] | Mapping[str, Any] | str | Path,
+    seeds: int | None,
+    task: TaskLike | None,
+    changes: Mapping[str, Any],
+) -> tuple[list[Variant], int]:
+    """Return the variants, which can be run, and the number of seeds. Raises ConfigError."""
     if not isinstance(experiment, Sequence) or isinstance(experiment, str):
         source = source_of(experiment, task, changes)
         seeds = seeds_from(source.data, source.name) if seeds is None else seeds
@@ -110,50 +171,63 @@ def compare(
             check(variant.experiment)
         except ConfigError as error:
             raise ConfigError(f"variant {variant.name}: {error}") from error
-    for one, same in alike(variants):
-        warn(f"the variants {one} and {same} are the same, and so are their results: leave one out")
-    runs = list(runs_of(variants, seeds, out))
-    bars = _Bars(runs, progress)
-    if out is None:
-        return Comparison(_in_memory(run, bars, tracker) for run in runs)
-    if not resume:
-        files.require_new(out)
-    with runs_on(on, variants[0].experiment.launcher) as cluster:
-        elsewhere = None
-        if cluster is not None:
-            each = [variant.experiment for variant in variants]
-            elsewhere = cluster.carrier(each, processes=processes, have_folders=True)
-        ended = prepared(runs, out) if resume else {}
-        if not resume:
-            files.new_folder(out)
-        for run in ended:
-            bars.set(run, 1.0)
-        # Runs that fit a model as they go take longest, so they begin first.
-        todo = sorted(
-            (run for run in runs if run not in ended), key=lambda run: not run.fits_a_model
+    return variants, seeds
+
+
+def _orders(
+    variant: Variant, seeds: int, out: Path | None, tracker: MakeTracker | None
+) -> Iterator[Order]:
+    """Yield the runs of a variant. out: None if the results are kept in memory."""
+    for later in range(seeds):
+        seed = variant.experiment.seed + later
+        name = f"{variant.name}/seed-{seed}" if seeds > 1 else variant.name
+        yield Order(
+            (variant.name, seed),
+            dataclasses.replace(variant.experiment, seed=seed),
+            None if out is None else out / name,
+            name,
+            None if tracker is None else partial(tracker, variant.name, seed),
+            # Measured run times are those of this process, also for a comparison that is resumed.
+            here=out is None or stays_here(variant.experiment),
         )
-        prepare(run.experiment for run in todo)
-        try:
-            for run, failure in _carried_out(todo, processes, bars, tracker, elsewhere):
-                ended[run] = failure
-                say(f"{run.in_words(failure)} ({len(ended)} of {len(runs)})")
-        finally:  # after Ctrl-C the report is about the runs that ended
-            rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
-            if rows:
-                _write(rows, out)
-    for warning in overwritten(rows):
-        warn(warning)
-    return rows
+
+
+def _fits_a_model(order: Order) -> bool:
+    cut_off = order.experiment.cut_off
+    return cut_off is not None and cut_off.fitted_in_run
+
+
+def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row:
+    """Return the row of a run.
+
+    Args:
+        named: the variants by their names.
+        ended: None if the run was complete before.
+    """
+    assert isinstance(order.key, tuple)  # see `_orders`
+    name, seed = order.key
+    error = None if ended is None else ended.error
+    if error is not None and error.startswith(KILLED):
+        error += "; compare again with --resume"
+    if order.folder is not None and (order.folder / files.SUMMARY).is_file():
+        summary = files.read_summary(order.folder)
+    else:
+        assert ended is not None
+        summary = ended.summary
+    return Row(
+        named[name], seed, summary, error, order.folder, None if ended is None else ended.result
+    )
 
 
 def _write(rows: Sequence[Row], out: Path) -> None:
     """Write the files about all runs. Raises RunError."""
+    found = compared(rows)
     folders = [row.folder for row in rows if row.folder is not None]
     try:
-        files.write_json(out / files.COMPARISON, compared(rows))
+        files.write_json(out / files.COMPARISON, plain_comparison(found))
         begun = [folder for folder in folders if (folder / files.SUMMARY).is_file()]
         if begun:  # otherwise no run could write its folder, and the rows say why
-            write_report(begun, out / files.REPORT)
+            write_report(begun, out / files.REPORT, found)
     except (OSError, ConfigError) as fault:
         failed = [row.error for row in rows if row.error is not None]
         more = f"; {len(failed)} runs failed, the first: {failed[0]}" if failed else ""
@@ -161,91 +235,23 @@ def _write(rows: Sequence[Row], out: Path) -> None:
 
 
 class _Bars:
-    """The share of each variant's runs that is done."""
+    """The share of each variant's runs that is done.
 
-    def __init__(self, runs: Sequence[Run], progress: Callable[[Variant], Progress | None]) -> None:
-        self._done: dict[str, dict[Path, float]] = {}
-        self._bars: dict[str, Progress | None] = {}
-        for run in runs:
-            if run.variant.name not in self._bars:
-                self._bars[run.variant.name] = progress(run.variant)
-            self._done.setdefault(run.variant.name, {})[run.folder] = 0.0
+    Args:
+        keys: of all runs: variant and seed.
+        bars: shows the share of a variant, by its name.
+    """
 
-    def set(self, run: Run, share: float) -> None:
-        done = self._done[run.variant.name]
-        done[run.folder] = share
-        if (bar := self._bars[run.variant.name]) is not None:
+    def __init__(self, keys: Iterable[Any], bars: Mapping[str, Progress | None]) -> None:
+        self._bars = bars
+        self._done: dict[str, dict[int, float]] = {name: {} for name in bars}
+        for name, seed in keys:
+            self._done[name][seed] = 0.0
+
+    def set(self, key: Any, share: float) -> None:
+        """Show the share of a run that is done."""
+        name, seed = key
+        done = self._done[name]
+        done[seed] = share
+        if (bar := self._bars[name]) is not None:
             bar(sum(done.values()) / len(done))
-
-
-def _in_memory(run: Run, bars: _Bars, tracker: MakeTracker | None) -> Row:
-    seed = run.experiment.seed
-    try:
-        tracking = run.tracking(tracker)
-        result = simulate(run.experiment, progress=partial(bars.set, run), tracker=tracking)
-    except RunError as error:
-        return Row(run.variant, seed, failed(str(error)), str(error))
-    return Row(run.variant, seed, result.summary, None, kept=result)
-
-
-def _carried_out(
-    runs: Sequence[Run],
-    processes: int | None,
-    bars: _Bars,
-    tracker: MakeTracker | None,
-    elsewhere: Carrier | None,
-) -> Iterator[tuple[Run, str | None]]:
-    """Run and yield the runs as they end, each with its error or None."""
-    given = (run.experiment for run in runs)
-    if any(each.has_script or isinstance(each.task, GivenTask) for each in given):
-        processes = 1  # a task cannot go to another process; those of a script use all cores
-    if tracker is not None:
-        processes = 1  # its objects cannot go to another process
-    alone = any(needs_all_cores(run.experiment) for run in runs)
-    most = min(len(runs), processes or (1 if alone else cores()))
-    warned: set[str] = set()
-
-    def warning(run: Run, text: str) -> None:
-        text = f"{run.variant.name}: {text}"
-        if text not in warned:  # by a run of this variant with another seed
-            warned.add(text)
-            warn(text)
-
-    if most > 1 or elsewhere is not None:
-        yield from _side_by_side(runs, most, bars, warning, elsewhere)
-        return
-    for run in runs:
-        texts: list[str] = []
-        end = carry_out(
-            run.experiment,
-            run.folder,
-            run.tracking(tracker),
-            progress=partial(bars.set, run),
-            warning=texts.append,
-        )
-        for text in texts:
-            warning(run, text)
-        bars.set(run, 1.0)
-        yield run, end.error
-
-
-def _side_by_side(
-    runs: Sequence[Run],
-    most: int,
-    bars: _Bars,
-    warning: Callable[[Run, str], None],
-    elsewhere: Carrier | None,
-) -> Iterator[tuple[Run, str | None]]:
-    with Pool(most, progress=bars.set, warning=warning, elsewhere=elsewhere) as pool:
-        for each in runs:
-            pool.start(Order(each, each.experiment, each.folder, each.name))
-        while events := pool.wait():
-            for event in events:
-                if isinstance(event, Ended):
-                    run = event.key
-                    assert isinstance(run, Run)
-                    error = event.error
-                    if error is not None and error.startswith(KILLED):
-                        error += "; compare again with --resume"
-                    bars.set(run, 1.0)
-                    yield run, error

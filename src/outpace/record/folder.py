@@ -245,22 +245,6 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
     return summary
 
 
-def read_comparison(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return what comparison.json says about each variant, by name and in its order.
-
-    Empty if there is no such file or it cannot be read.
-    """
-    try:
-        entries: Any = json.loads(read_text(folder / COMPARISON))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return {
-        entry["name"]: entry
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
-    }
-
-
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration. Raises ConfigError if it cannot be read."""
     return read_yaml(folder / CONFIG, inside)

@@ -95,7 +95,7 @@ def _ratio_to(first: Run) -> Column:
     def spread(run: Run) -> str:
         if run is first:
             return ""
-        alike = [] if run.compared.get("distinguishable") is not False else ["not distinguishable"]
+        alike = [] if run.distinguishable is not False else ["not distinguishable"]
         return "\n".join([interval(run.estimate("ratio_to_first"), factor), *alike]).strip()
 
     return Column(
@@ -111,12 +111,12 @@ def _ratio_to(first: Run) -> Column:
 
 def missed(run: Run) -> bool:
     """True if runs of the variant missed the target, so that its time is a lower bound."""
-    return bool(run.compared.get("missed"))
+    return run.missed > 0
 
 
 def _accuracy(run: Run) -> str:
     said = interval(run.estimate("accuracy"), percent)
-    if run.compared.get("distinguishable") is False and not run.estimate("time_to_target_s").mean:
+    if run.distinguishable is False and not run.estimate("time_to_target_s").mean:
         return f"{said}\nnot distinguishable"
     return said
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from outpace.record.comparison import VariantResult
 from outpace.report.columns import NOTHING, columns
 from outpace.report.explaining.card import explaining
 from outpace.report.figures.cut_offs import cut_offs
@@ -30,12 +31,17 @@ _SEEDS: Final = 5  # largest number of seeds that are listed
 _ABSENT: Final = object()  # the value of a key that a configuration does not have
 
 
-def write_report(folders: Sequence[Path], path: Path) -> list[str]:
+def write_report(
+    folders: Sequence[Path], path: Path, compared: Sequence[VariantResult] = ()
+) -> list[str]:
     """Write the report about the runs in these folders to `path`.
 
     A run that failed or was interrupted is shown with its status. Parts that need a missing or
     damaged file are left out. If the folders are the runs of a comparison over several seeds, each
     variant is shown once, with means over its seeds.
+
+    Args:
+        compared: the results of the variants, if they are known; empty: as comparison.json says.
 
     Returns:
         A line for each missing or damaged file: its path and the cause.
@@ -44,7 +50,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
         ConfigError: if a folder is not that of a run, or `path` cannot be written.
     """
     folders = [Path(folder) for folder in folders]
-    runs = read_variants(folders) or read_runs(folders)
+    runs = read_variants(folders, compared) or read_runs(folders)
     traced = [counted(run)[0] for run in runs]
     totals = [totals_of(run) for run in traced]
     alone = [each for run in runs for each in run.seeds or [run]]

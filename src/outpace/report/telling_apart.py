@@ -40,7 +40,7 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
         )
     sooner = sorted((r for r in others if _apart(r) and _ratio(r) < 1), key=_ratio)
     later = [run for run in others if _apart(run) and _ratio(run) > 1]
-    alike = [run for run in others if run.compared.get("distinguishable") is False]
+    alike = [run for run in others if run.distinguishable is False]
     unknown = [run.name for run in alike if not _ratio(run)]
     alike = [run for run in alike if _ratio(run)]
     said = []
@@ -70,7 +70,7 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
             f"{listed(unknown)} cannot be told apart from {first.name}: runs of both missed "
             f"{target.words}."
         )
-    few = [run.name for run in others if run.compared.get("distinguishable") is None]
+    few = [run.name for run in others if run.distinguishable is None]
     if few:
         said.append(
             f"{listed(few)} cannot be told apart from {first.name} yet: that takes at least two "
@@ -78,7 +78,7 @@ def _by_time(variants: Sequence[Run], target: ReportTarget) -> str:
         )
     late = [run for run in variants if missed(run)]
     if said and late:
-        parts = [f"{run.compared['missed']} of {len(run.seeds)} with {run.name}" for run in late]
+        parts = [f"{run.missed} of {len(run.seeds)} with {run.name}" for run in late]
         said.append(f"Runs that missed it: {listed(parts)}.")
     return " ".join(said)
 
@@ -94,7 +94,7 @@ def _by_accuracy(variants: Sequence[Run]) -> str:
         ([n for n in apart if reached[n] > reached[first.name]], "ended at a higher accuracy than"),
         ([n for n in apart if reached[n] < reached[first.name]], "ended at a lower accuracy than"),
         (
-            [run.name for run in others if run.compared.get("distinguishable") is False],
+            [run.name for run in others if run.distinguishable is False],
             "cannot be told apart by the accuracy at the end from",
         ),
     ):
@@ -108,7 +108,7 @@ def _by_accuracy(variants: Sequence[Run]) -> str:
 
 
 def _apart(run: Run) -> bool:
-    return run.compared.get("distinguishable") is True
+    return run.distinguishable is True
 
 
 def _ratio(run: Run) -> float:

@@ -17,6 +17,18 @@ def warn(text: str) -> None:
     warnings.warn(text, OutpaceWarning, stacklevel=2)
 
 
+def once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that calls `say` with each text once."""
+    said = set[str]()
+
+    def say_once(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_once
+
+
 @contextmanager
 def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[None]:
     """Pass warnings of Outpace on to `say` in this block.

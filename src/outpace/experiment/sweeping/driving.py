@@ -27,7 +27,7 @@ from outpace.experiment.sweeping.pruning import Pruning
 from outpace.experiment.sweeping.space import in_words
 from outpace.experiment.sweeping.study import Study
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.experiment.trials.carrier import Carrier
+from outpace.experiment.trials.pool import Carrier
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -1,14 +1,40 @@
-"""Takes the files of a run from a node of a cluster to this machine, all of them or none."""
+"""The files of a run go from a node of a cluster to this machine, all of them or none."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from outpace.experiment.resuming.command import resume_command
-from outpace.experiment.trials.one import End
-from outpace.experiment.trials.remote import Piece
+from outpace.experiment.trials.one import Ended
 from outpace.record import folder as files
+
+_PIECE: Final = 4 << 20  # bytes of a file that are in memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next bytes of a file of the run. name: in its folder. data: None for a folder."""
+
+    name: str
+    data: bytes | None
+
+
+def pieces_of(folder: Path) -> Iterator[Piece]:
+    """Yield the folders and the files in a folder, these in pieces."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir():
+            yield Piece(name, None)
+        elif path.is_file():
+            with path.open("rb") as file:
+                data = file.read(_PIECE)
+                yield Piece(name, data)
+                while data := file.read(_PIECE):
+                    yield Piece(name, data)
 
 
 class Arriving:
@@ -44,19 +70,19 @@ class Arriving:
             with path.open("ab") as file:
                 file.write(piece.data)
 
-    def complete(self, end: End) -> None:
+    def complete(self, ended: Ended) -> None:
         """Rename the hidden folder to that of the run, if files have arrived.
 
-        end: of the run. The command in its summary that resumes it is changed to name this
+        ended: of the run. The command in its summary that resumes it is changed to name this
             folder.
 
         Raises OSError if that cannot be.
         """
         if not self._has_begun:
             return
-        if end.summary.get("resume") is not None:
-            end.summary["resume"] = resume_command("simulate", self._folder.absolute())
-            files.write_summary(self._coming, end.summary)
+        if ended.summary.get("resume") is not None:
+            ended.summary["resume"] = resume_command("simulate", self._folder.absolute())
+            files.write_summary(self._coming, ended.summary)
         self._coming.rename(self._folder)
 
     def abandon(self) -> None:

@@ -4,72 +4,95 @@ from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Final
 
-from outpace.experiment.trials.carrier import KILLED, Told
-from outpace.experiment.trials.one import End
-from outpace.experiment.trials.orders import Order
-from outpace.experiment.trials.process import Begin, Said, Stop, serve
+from outpace.experiment.trials.one import Ended, Order, Stopped, Told, carry_out
 from outpace.support.processes import forking
 
+KILLED: Final = "the process of the run "  # begin of the error if a process is killed
 _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
+
+# Each process would import them, which takes as long as a short run.
+forking.preload(__name__)
+forking.preload("outpace.report.page")
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """Tells a process to carry out a run. may_fork: the run may start processes."""
+
+    order: Order
+    may_fork: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Tells a process to end its run."""
+
+    reason: str
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """A process, and the number of the run that it carries out at the moment.
+    """A process, and the run that it carries out at the moment.
 
-    runs: how many it has begun. keeps_times: True if it has measured run times, for later runs.
+    Attributes:
+        run: the number of the run.
+        order: of the last run.
+        runs: how many it has begun.
+        keeps_times: True if it has measured run times, for later runs.
     """
 
     process: forking.Process
     run: int | None = None
+    order: Order | None = None
     runs: int = 0
     keeps_times: bool = False
 
 
 class ProcessesHere:
-    """A `Carrier` on this machine.
+    """A `pool.Carrier` on this machine.
 
     Args:
         most: runs at a time.
         runs_each: see `Pool`.
     """
 
+    look_s = math.inf
+
     def __init__(self, most: int, runs_each: int) -> None:
-        self.most = most
-        self._runs_each = runs_each
+        self._most, self._runs_each = most, runs_each
         self._processes: dict[Connection, _Process] = {}
 
     @property
     def waited_for(self) -> Sequence[Connection]:
         return [pipe for pipe, each in self._processes.items() if each.run is not None]
 
-    def expect(self, waiting: Sequence[bool]) -> float:
-        return math.inf
-
-    def has_room(self, all_cores: bool) -> bool:
-        return len(self.waited_for) < self.most
+    def has_room(self) -> bool:
+        return len(self.waited_for) < self._most
 
     def begin(self, run: int, order: Order, all_cores: bool) -> None:
         pipe, process = self._idle()
-        process.run, process.runs = run, process.runs + 1
+        process.run, process.order, process.runs = run, order, process.runs + 1
         process.keeps_times |= all_cores
         with contextlib.suppress(OSError):  # it was killed, which `take` notices
-            pipe.send(Begin(replace(order, key=None), all_cores))
+            pipe.send(_Begin(order, all_cores))
 
     def stop(self, run: int, reason: str) -> None:
         for pipe, process in self._processes.items():
             if process.run == run:
                 with contextlib.suppress(OSError):  # it was killed, which `take` notices
-                    pipe.send(Stop(reason))
+                    pipe.send(_Stop(reason))
 
-    def take(self, ready: Iterable[object]) -> Iterator[Told]:
+    def take(self, ready: Iterable[object]) -> Iterator[tuple[int, Told]]:
         for pipe in ready:
             if isinstance(pipe, Connection) and pipe in self._processes:
                 yield self._told(pipe)
@@ -100,25 +123,25 @@ class ProcessesHere:
                 self._remove(pipe)
         ours, theirs = Pipe()
         with theirs:
-            started = forking.start(f"run-{len(self._processes)}", serve, theirs)
+            started = forking.start(f"run-{len(self._processes)}", _serve, theirs)
         process = self._processes[ours] = _Process(started)
         return ours, process
 
-    def _told(self, pipe: Connection) -> Told:
+    def _told(self, pipe: Connection) -> tuple[int, Told]:
         """Return a message of a process that carries out a run."""
         process = self._processes[pipe]
-        run = process.run
+        run, order = process.run, process.order
         assert run is not None
+        assert order is not None
         try:
-            said: Said = pipe.recv()
+            told: Told = pipe.recv()
         except (EOFError, OSError):
             process.process.join()
-            error = f"{KILLED}{forking.how_it_ended(process.process)}"
-            said = End("failed", error, {"status": "failed", "error": error})
+            told = Ended.failed(order.key, f"{KILLED}{forking.how_it_ended(process.process)}")
             self._remove(pipe)
-        if isinstance(said, End):
+        if isinstance(told, Ended):
             process.run = None
-        return run, said
+        return run, told
 
     def _remove(self, pipe: Connection) -> None:
         """Forget a process that has ended, or ends when its pipe is closed."""
@@ -126,3 +149,49 @@ class ProcessesHere:
         pipe.close()
         process.join()
         process.close()
+
+
+def _serve(pipe: Connection) -> None:
+    """Carry out the runs that come through the pipe, until it is closed.
+
+    SIGTERM interrupts the run that is under way, which then completes its folder. If the pipe is
+    closed, or no run is under way, it ends the process.
+    """
+    serving = _Serving(pipe)
+    signal.signal(signal.SIGTERM, serving.terminate)
+    with contextlib.suppress(EOFError, OSError, Stopped):
+        while True:
+            told = pipe.recv()
+            if isinstance(told, _Begin):  # a _Stop was for a run that had ended
+                serving.carry_out(told)
+
+
+class _Serving:
+    """What a process of `ProcessesHere` does."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._under_way = False
+
+    def carry_out(self, begin: _Begin) -> None:
+        """Run, and send what happens, and at last an `Ended`."""
+        multiprocessing.current_process().daemon = not begin.may_fork
+        self._under_way = True
+        ended = carry_out(begin.order, begin.order.folder, self._send, self._stopped)
+        self._under_way = False
+        self._send(ended)
+
+    def terminate(self, _: int, __: FrameType | None) -> None:
+        if not self._under_way:
+            raise SystemExit
+        raise Stopped("interrupted")  # the pipe is closed, which ends the process afterwards
+
+    def _stopped(self) -> str | None:
+        with contextlib.suppress(OSError):  # the pipe is closed, and SIGTERM comes
+            if self._pipe.poll() and isinstance(told := self._pipe.recv(), _Stop):
+                return told.reason
+        return None
+
+    def _send(self, told: Told) -> None:
+        with contextlib.suppress(OSError):  # the pool is being closed and no longer reads
+            self._pipe.send(told)

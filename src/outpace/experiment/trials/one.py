@@ -1,81 +1,170 @@
-"""Carries out one run in virtual time, with its warnings, evaluations and end reported."""
+"""One run in virtual time that a pool carries out, and what is told about it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
+from outpace.experiment.results import Result
 from outpace.experiment.simulating import recorded_run
 from outpace.experiment.tracking import Tracking
-from outpace.simulation.virtual import Progress
 from outpace.support.notices import warnings_to
 from outpace.support.repeatable import one_thread_own_randomness
+from outpace.tasks import GivenTask
 
-Status: TypeAlias = Literal["complete", "stopped", "failed"]
-_OF_POINT = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+_STEP: Final = 0.01  # of a run, between two messages about its progress
+_VALUES: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One run in virtual time.
+
+    Attributes:
+        key: names the run in the reports of the pool; plain data, which goes to other processes.
+        folder: for the results, new or empty. None: only the points and the summary are kept, in
+            memory, without a trace, a report, the parameters or the output of a script.
+        name: of the run in trackers, and before what its script prints to standard error.
+        tracker: called when the run begins; returns its tracker, or a list of them.
+        here: True to carry it out in the process of the pool, which knows run times that were
+            measured; all results are then in `Ended.result`.
+    """
+
+    key: Hashable
+    experiment: Experiment
+    folder: Path | None = None
+    name: str = ""
+    tracker: Callable[[], Any] | None = None
+    here: bool = False
+
+    @property
+    def is_here(self) -> bool:
+        """True if the run is carried out in the process of the pool.
+
+        A task that was given from Python, and a tracker, cannot go to another process.
+        """
+        given = isinstance(self.experiment.task, GivenTask)
+        return given or self.here or self.tracker is not None
+
+    def tracking(self) -> Tracking:
+        """Return the tracking of the run. Raises ConfigError if `tracker` returns no tracker."""
+        made = None if self.tracker is None else self.tracker()
+        return replace(Tracking.of(made, self.folder), name=self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An evaluation of a run, as a row of metrics.parquet; of a script, one of its curve's points.
+
+    A value that is not known is None.
+    """
+
+    key: Hashable
+    time_s: float
+    updates: int | None
+    gradients: int | None
+    accuracy: float | None
+    train_loss: float | None
+    test_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a run.
+
+    Attributes:
+        status: `complete`; `stopped`, by `Pool.stop`; or `failed`.
+        error: why the run was stopped, or how it failed; None if it is complete.
+        summary: the content of summary.json. If the run could not begin, only `status` and
+            `error`.
+        points: all points of the run, in order.
+        cpu_s: processor time of the process that simulated the run, in seconds; without the
+            processes of a script or of the executor `processes`.
+        result: with `Order.here`, of a run that is complete.
+    """
+
+    key: Hashable
+    status: Literal["complete", "stopped", "failed"]
+    error: str | None
+    summary: dict[str, Any]
+    points: tuple[Point, ...] = ()
+    cpu_s: float = 0.0
+    result: Result | None = None
+
+    @staticmethod
+    def failed(key: Hashable, error: str, cpu_s: float = 0.0) -> Ended:
+        """Return the end of a run that could not begin, or whose process is gone."""
+        return Ended(key, "failed", error, {"status": "failed", "error": error}, cpu_s=cpu_s)
+
+
+Told: TypeAlias = float | str | Point | Ended
+"""About a run under way: the share that is done, a warning, an evaluation, and at last its end."""
 
 
 class Stopped(KeyboardInterrupt):
     """Ends a run as Ctrl-C does, so that its folder is completed in the same way."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a run ended; the attributes are those of `Ended`."""
-
-    status: Status
-    error: str | None
-    summary: dict[str, Any]
-    cpu_s: float = 0.0
-
-
 def carry_out(
-    experiment: Experiment,
+    order: Order,
     folder: Path | None,
-    tracking: Tracking,
-    *,
-    progress: Progress,
-    evaluated: Callable[[dict[str, Any]], None] = lambda _: None,
-    warning: Callable[[str], None],
-    other_warnings: bool = False,
-) -> End:
-    """Run an experiment; see `Order`.
+    tell: Callable[[Told], None],
+    stopped: Callable[[], str | None] = lambda: None,
+) -> Ended:
+    """Run, and tell the progress, the evaluations and the warnings.
 
     Args:
-        progress: called with the share that is done; may raise `Stopped`.
-        evaluated: called with the values of a `Point`; may raise `Stopped`.
-        warning: called with each warning.
-        other_warnings: True to give it those that are not of Outpace, too.
+        folder: for the results, in place of that of the order.
+        stopped: returns why the run is to end now; None: it is not.
+
+    Returns:
+        The end of the run, without its points.
     """
+    told = 0.0  # the share done
 
-    def observe(row: Mapping[str, Any]) -> None:
-        evaluated({name: row.get(name) for name in _OF_POINT})
+    def stop_if_asked() -> None:
+        if (reason := stopped()) is not None:
+            raise Stopped(reason)
 
-    status: Status = "complete"
+    def progress(share: float) -> None:
+        nonlocal told
+        stop_if_asked()
+        if share - told >= _STEP:
+            told = float(share)
+            tell(told)
+
+    def evaluated(row: Mapping[str, Any]) -> None:
+        values: dict[str, Any] = {name: row.get(name) for name in _VALUES}
+        tell(Point(order.key, **values))
+        stop_if_asked()
+
+    status: Literal["complete", "stopped", "failed"] = "complete"
     error: str | None = None
     summary: dict[str, Any] = {}
+    result: Result | None = None
     started_s = time.process_time()
     try:
-        with warnings_to(warning, others=other_warnings), one_thread_own_randomness():
+        with warnings_to(tell, others=True), one_thread_own_randomness():
             run = recorded_run(
-                experiment,
+                order.experiment,
                 folder,
                 progress=progress,
-                tracker=tracking,
-                keep_trace=folder is not None,
+                tracker=order.tracking(),
+                keep_trace=folder is not None or order.here,
                 ended=summary.update,
             )
-            run.engine.metrics.curve_observers.append(observe)
-            run.drive()
+            run.engine.metrics.curve_observers.append(evaluated)
+            result = run.drive()
     except (OutpaceError, OSError) as found:
         status, error = "failed", str(found)
-    except Stopped as stopped:
-        status, error = "stopped", str(stopped)
+    except Stopped as reason:
+        status, error = "stopped", str(reason)
     if not summary:  # the run could not begin
         summary = {"status": "failed", "error": error}
-    return End(status, error, summary, time.process_time() - started_s)
+    cpu_s = time.process_time() - started_s
+    return Ended(order.key, status, error, summary, (), cpu_s, result if order.here else None)

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
-from outpace.experiment.tracking import Tracking
-from outpace.experiment.trials.carrier import KILLED, Carrier, Lost
-from outpace.experiment.trials.here import ProcessesHere
-from outpace.experiment.trials.one import End, carry_out
-from outpace.experiment.trials.orders import Ended, Order, Point
-from outpace.experiment.trials.process import Evaluated, Said
+from outpace.experiment.trials.here import KILLED, ProcessesHere
+from outpace.experiment.trials.one import Ended, Order, Point, Told, carry_out
 from outpace.simulation.executors.processes import cores
 from outpace.tasks import GivenTask
 
@@ -49,13 +45,68 @@ def stays_here(experiment: Experiment) -> bool:
     return isinstance(experiment.task, GivenTask) or isinstance(experiment.compute, Measured | None)
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A run is lost with its node, and can begin again elsewhere. how: completes `KILLED`."""
+
+    how: str
+
+
+class Carrier(Protocol):
+    """Carries runs out, each in a process that does one at a time.
+
+    The last message about a run is an `Ended`, without points, or `Lost`. Its files are in its
+    folder by then.
+    """
+
+    @property
+    def look_s(self) -> float:
+        """Seconds after which `take` has something to do; infinite: see `waited_for`."""
+
+    @property
+    def waited_for(self) -> Sequence[Connection]:
+        """When one of these can be read, `take` has something to do."""
+
+    def has_room(self) -> bool:
+        """True if `begin` may be called."""
+
+    def begin(self, run: int, order: Order, all_cores: bool) -> None:
+        """Begin a run.
+
+        Args:
+            run: its number, by which `take` and `stop` name it.
+            all_cores: it needs those of a machine.
+        """
+
+    def stop(self, run: int, reason: str) -> None:
+        """Tell the process of this run to end it, if it is under way."""
+
+    def take(self, ready: Iterable[object]) -> Iterable[tuple[int, Told | Lost]]:
+        """Return what has been told about runs, by their numbers.
+
+        Args:
+            ready: those of `waited_for` that can be read.
+
+        Raises:
+            RunError: there is no room for any run, and none is expected.
+        """
+
+    def close(self) -> None:
+        """Interrupt all runs, wait until their folders are complete, and end all processes.
+
+        Nothing happens if it has been called before.
+        """
+
+
 @dataclass(eq=False, slots=True)
 class _Run:
     """A run that is queued or under way.
 
     Attributes:
         number: names it in the reports of its carrier; other than that of any other run.
-        said: texts of its warnings.
+        carrier: None: the process of the pool.
+        is_alone: no other run runs beside it.
+        warnings: number of those that are known.
         share: of it that is done.
         stopped: why it was told to stop; None: it was not.
         losses: how often it was lost with its node.
@@ -65,10 +116,11 @@ class _Run:
 
     number: int
     order: Order
+    carrier: Carrier | None
     all_cores: bool
-    stays_here: bool
+    is_alone: bool
     points: list[Point] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    warnings: int = 0
     share: float = 0.0
     stopped: str | None = None
     losses: int = 0
@@ -88,14 +140,14 @@ class Pool:
     and marked partial.
 
     A script, run times that are measured, and the executor `processes` need all cores: such a run
-    is alone. A task that was given from Python cannot go to another process. It runs in
-    this one during `wait`: its points come together with its end, and it cannot be stopped.
+    is alone. A run that cannot go to another process (`Order.is_here`) runs in this one during
+    `wait`: its points come together with its end, and it cannot be stopped.
 
     On a cluster, a run that is lost with its node begins again, at most three times. It repeats
     bitwise, and each of its points and warnings is reported once.
 
     Args:
-        processes: most runs at a time; None: one for each core, here or on the cluster.
+        processes: most runs at a time on this machine; None: one for each core.
         runs_each: after so many runs another process takes the place of one, so that its memory
             does not grow. One that has measured run times stays, because later runs use them.
         progress: called during `wait` with a key and the share of its run that is done.
@@ -113,10 +165,9 @@ class Pool:
         warning: Callable[[Any, str], None] = lambda _, __: None,
         elsewhere: Carrier | None = None,
     ) -> None:
-        here = ProcessesHere(cores() if processes is None else processes, runs_each)
-        self._here: Carrier = here
-        self._elsewhere: Carrier = here if elsewhere is None else elsewhere
-        self._carriers = [self._here] if elsewhere is None else [self._here, elsewhere]
+        self._most = cores() if processes is None else processes
+        self._here = ProcessesHere(self._most, runs_each)
+        self._elsewhere: Carrier = self._here if elsewhere is None else elsewhere
         self._progress, self._warning = progress, warning
         self._waiting: deque[_Run] = deque()
         self._running: dict[int, _Run] = {}  # by number
@@ -136,20 +187,19 @@ class Pool:
 
     @property
     def room(self) -> int:
-        """How many more runs would begin at once if they were started now.
-
-        On a cluster it is so if nothing else uses it.
-        """
-        return max(0, self._elsewhere.most - len(self._running) - len(self._waiting))
+        """How many more runs would begin at once if they were started now."""
+        return max(0, self._most - len(self._running) - len(self._waiting))
 
     def start(self, order: Order) -> None:
         """Queue a run. Raises ValueError if a run with this key is under way or queued."""
         if any(order.key == run.order.key for run in self._runs()):
             raise ValueError(f"a run with the key {order.key!r} has not ended yet")
-        experiment = order.experiment
         self._count += 1
+        all_cores, is_here = needs_all_cores(order.experiment), stays_here(order.experiment)
+        carrier: Carrier = self._here if is_here or order.is_here else self._elsewhere
+        is_alone = carrier is self._here and (all_cores or order.is_here)
         self._waiting.append(
-            _Run(self._count, order, needs_all_cores(experiment), stays_here(experiment))
+            _Run(self._count, order, None if order.is_here else carrier, all_cores, is_alone)
         )
 
     def stop(self, key: Hashable, reason: str) -> None:
@@ -161,12 +211,12 @@ class Pool:
         if run is None:
             return
         run.stopped = reason
-        if run.number in self._running:
-            self._carrier_of(run).stop(run.number, reason)
-        else:
+        if run.number not in self._running:
             self._waiting.remove(run)
             summary = {"status": "partial", "error": reason}
-            self._events.append(Ended(key, "stopped", reason, summary, tuple(run.points), 0.0))
+            self._events.append(Ended(key, "stopped", reason, summary, tuple(run.points)))
+        elif run.carrier is not None:
+            run.carrier.stop(run.number, reason)
 
     def wait(self, timeout_s: float | None = None) -> list[Event]:
         """Return what has happened, at least one event unless the time is over.
@@ -180,17 +230,20 @@ class Pool:
         """
         deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            again_s = self._begin()
+            self._begin()
             if self._events or not (self._running or self._waiting):
                 break
-            left_s = min(again_s, max(0.0, deadline_s - time.monotonic()))
+            carriers = self._carriers()
+            left_s = min(
+                max(0.0, deadline_s - time.monotonic()), *(each.look_s for each in carriers)
+            )
             ready = wait(
-                [each for carrier in self._carriers for each in carrier.waited_for],
+                [pipe for carrier in carriers for pipe in carrier.waited_for],
                 None if left_s == math.inf else left_s,
             )
-            for carrier in self._carriers:
-                for number, said in carrier.take(ready):
-                    self._take(self._running[number], said)
+            for carrier in carriers:
+                for number, told in carrier.take(ready):
+                    self._take(self._running[number], told)
             if not ready and time.monotonic() >= deadline_s:
                 break
         events, self._events = self._events, []
@@ -201,105 +254,79 @@ class Pool:
         self._waiting.clear()
         with ExitStack() as closing:  # closes the second one, too, if the first is interrupted
             closing.callback(self._running.clear)
-            for carrier in self._carriers:
+            for carrier in self._carriers():
                 closing.callback(carrier.close)
+
+    def _carriers(self) -> Sequence[Carrier]:
+        alone = self._elsewhere is self._here
+        return [self._here] if alone else [self._here, self._elsewhere]
 
     def _runs(self) -> Iterator[_Run]:
         yield from self._waiting
         yield from self._running.values()
 
-    def _carrier_of(self, run: _Run) -> Carrier:
-        return self._here if run.stays_here else self._elsewhere
-
-    def _is_alone(self, run: _Run) -> bool:
-        """True if no other run runs beside this one."""
-        return run.all_cores and self._carrier_of(run) is self._here
-
-    def _begin(self) -> float:
-        """Begin the queued runs for which there is room.
-
-        Returns:
-            Seconds after which to try again, if nothing happens until then.
-        """
-        again_s = self._expect()
+    def _begin(self) -> None:
+        """Begin the queued runs for which there is room."""
         while self._waiting:
             run = self._waiting[0]
-            carrier = self._carrier_of(run)
             others = self._running.values()
-            if others and (self._is_alone(run) or any(map(self._is_alone, others))):
-                break
-            if isinstance(run.order.experiment.task, GivenTask):
-                self._waiting.popleft()
-                self._carry_out_here(run)
-                break
-            if not carrier.has_room(run.all_cores):
-                break
-            self._waiting.popleft()
-            self._running[run.number] = run
+            if others and (run.is_alone or any(each.is_alone for each in others)):
+                return
+            if run.carrier is not None and not run.carrier.has_room():
+                return
+            self._running[run.number] = self._waiting.popleft()
+            if run.carrier is None:
+                self._carry_out(run)
+                return
             run.repeated = [0, 0]
-            carrier.begin(run.number, run.order, run.all_cores)
+            run.carrier.begin(run.number, run.order, run.all_cores)
             if run.stopped is not None:
-                carrier.stop(run.number, run.stopped)
-            again_s = self._expect()
-        return again_s
+                run.carrier.stop(run.number, run.stopped)
 
-    def _expect(self) -> float:
-        waiting = [run.all_cores for run in self._waiting if not run.stays_here]
-        return self._elsewhere.expect(waiting)
+    def _carry_out(self, run: _Run) -> None:
+        """Carry a run out in this process."""
+        warnings: list[str] = []  # they are for the caller, whose warnings the run does not hear
 
-    def _carry_out_here(self, run: _Run) -> None:
-        order, points = run.order, run.points
-        texts: list[str] = []
-        end = carry_out(
-            order.experiment,
-            order.folder,
-            Tracking(order.name),
-            progress=lambda share: self._progress(order.key, share),
-            evaluated=lambda values: points.append(Point(order.key, **values)),
-            warning=texts.append,
-        )
-        for text in texts:
-            self._warning(order.key, text)
-        self._events += points
-        self._end(order, end, points)
+        def tell(told: Told) -> None:
+            if isinstance(told, str):
+                warnings.append(told)
+            else:
+                self._take(run, told)
 
-    def _take(self, run: _Run, said: Said | Lost) -> None:
+        ended = carry_out(run.order, run.order.folder, tell)
+        for text in warnings:
+            self._take(run, text)
+        self._take(run, ended)
+
+    def _take(self, run: _Run, told: Told | Lost) -> None:
         """Take a message about a run that is under way."""
         key = run.order.key
-        match said:
+        match told:
             case float():
-                if said > run.share:
-                    run.share = said
-                    self._progress(key, said)
+                if told > run.share:
+                    run.share = told
+                    self._progress(key, told)
             case str():
                 run.repeated[1] += 1
-                if run.repeated[1] > len(run.said):
-                    run.said.append(said)
-                    self._warning(key, said)
-            case Evaluated():
+                if run.repeated[1] > run.warnings:
+                    run.warnings += 1
+                    self._warning(key, told)
+            case Point():
                 run.repeated[0] += 1
                 if run.repeated[0] > len(run.points):
-                    point = Point(key, **said.values)
-                    run.points.append(point)
-                    self._events.append(point)
+                    run.points.append(told)
+                    self._events.append(told)
             case Lost():
-                self._lose(run, said.how)
-            case End():
+                self._lose(run, told.how)
+            case Ended():
                 del self._running[run.number]
-                self._end(run.order, said, run.points)
+                self._events.append(replace(told, points=tuple(run.points)))
 
     def _lose(self, run: _Run, how: str) -> None:
         """Let a run begin again before all others, unless it was lost too often."""
-        del self._running[run.number]
         run.losses += 1
         if run.losses <= _MOST_LOSSES:
-            self._waiting.appendleft(run)
+            self._waiting.appendleft(self._running.pop(run.number))
             return
         error = f"{KILLED}{how}, and {_MOST_LOSSES} times before"
-        end = End("failed", error, {"status": "failed", "error": error})
-        self._end(run.order, end, run.points)
-
-    def _end(self, order: Order, end: End, points: Sequence[Point]) -> None:
-        self._events.append(
-            Ended(order.key, end.status, end.error, end.summary, tuple(points), end.cpu_s)
-        )
+        self._take(run, Ended.failed(run.order.key, error))

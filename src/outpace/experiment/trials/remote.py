@@ -15,12 +15,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Final, TypeAlias
 
-from outpace.experiment.trials.one import End
-from outpace.experiment.trials.orders import Order
-from outpace.experiment.trials.process import Said, carry_out_order
+from outpace.experiment.trials.arriving import Piece, pieces_of
+from outpace.experiment.trials.one import Ended, Order, Told, carry_out
 from outpace.real.process.ray.left_behind import PassingFolder
 
-_PIECE: Final = 4 << 20  # bytes of a file that are in memory at a time
 _MOST: Final = 1000  # messages that nothing has fetched; then the run must wait
 
 
@@ -32,15 +30,7 @@ class Printed:
     error: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The next bytes of a file of the run. name: in its folder. data: None for a folder."""
-
-    name: str
-    data: bytes | None
-
-
-Remote: TypeAlias = Said | Printed | Piece
+Remote: TypeAlias = Told | Printed | Piece
 
 
 # One thread for all runs of a process: a fork server ends with the thread that has started it.
@@ -48,10 +38,10 @@ _THREAD: Final = ThreadPoolExecutor(1)
 
 
 def carry_out_on_node(order: Order, stopped: Callable[[], str | None]) -> Iterator[list[Remote]]:
-    """Carry out a run; yield what it tells, its files, and at last an `End`.
+    """Carry out a run; yield what it tells, its files, and at last an `Ended`.
 
     Args:
-        stopped: see `carry_out_order`.
+        stopped: see `carry_out`.
     """
     passing = folder = None
     if order.folder is not None:
@@ -62,13 +52,13 @@ def carry_out_on_node(order: Order, stopped: Callable[[], str | None]) -> Iterat
     run.add_done_callback(lambda _: told.put(None))
     while (taken := _taken(told)) is not None:
         yield taken
-    end = run.result()
+    ended = run.result()
     if folder is not None and folder.is_dir():
-        for piece in _pieces(folder):
+        for piece in pieces_of(folder):
             yield [piece]
     if passing is not None:
         passing.close()
-    yield [end]
+    yield [ended]
 
 
 def _run(
@@ -76,12 +66,12 @@ def _run(
     folder: Path | None,
     tell: Callable[[Remote], None],
     stopped: Callable[[], str | None],
-) -> End:
+) -> Ended:
     with (
         contextlib.redirect_stdout(_Lines(lambda line: tell(Printed(line, error=False)))),
         contextlib.redirect_stderr(_Lines(lambda line: tell(Printed(line, error=True)))),
     ):
-        return carry_out_order(order, folder, tell, stopped)
+        return carry_out(order, folder, tell, stopped)
 
 
 class _Lines(TextIOBase):
@@ -108,17 +98,3 @@ def _taken(told: Queue[Remote | None]) -> list[Remote] | None:
             taken.append(each)
         told.put(None)
     return taken
-
-
-def _pieces(folder: Path) -> Iterator[Piece]:
-    """Yield the folders and the files in a folder, these in pieces."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir():
-            yield Piece(name, None)
-        elif path.is_file():
-            with path.open("rb") as file:
-                data = file.read(_PIECE)
-                yield Piece(name, data)
-                while data := file.read(_PIECE):
-                    yield Piece(name, data)

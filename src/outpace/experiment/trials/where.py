@@ -14,7 +14,7 @@ from outpace.config.trackers import Mlflow, TensorBoard, Wandb
 from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.launching import files_of, no_ray
 from outpace.experiment.trials.elsewhere import RunsElsewhere
-from outpace.experiment.trials.pool import needs_all_cores, stays_here
+from outpace.experiment.trials.pool import Pool, needs_all_cores, stays_here
 from outpace.support.notices import warn
 from outpace.support.words import plural
 
@@ -148,20 +148,12 @@ class RunsOnRay:
             if len(problems) > _SHOWN:
                 lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
             raise ConfigError("\n".join(lines))
+        cpus = self._settings.cpus
         carrier = RunsElsewhere(
-            self._tasks,
-            cpus=self._settings.cpus,
-            all_cores=needs_all_cores(away[0]),
-            most=processes,
-            wait_s=wait_s,
-            say=self._say,
+            self._tasks, cpus=cpus, most=processes, wait_s=wait_s, say=self._say
         )
         self._carriers.append(carrier)
-        try:
-            carrier.require_room()
-        except BaseException:
-            carrier.close()
-            raise
+        carrier.require_room(needs_all_cores(away[0]))
         return carrier
 
     def close(self) -> None:
@@ -205,6 +197,36 @@ def runs_on(
             yield runs
         finally:
             runs.close()
+
+
+@contextmanager
+def pool_on(
+    on: On,
+    experiments: Sequence[Experiment],
+    *,
+    processes: int | None = None,
+    have_folders: bool = False,
+    progress: Callable[[Any, float], None] = lambda _, __: None,
+    warning: Callable[[Any, str], None] = lambda _, __: None,
+) -> Iterator[Pool]:
+    """Yield the pool that carries out runs like these, here or on a cluster.
+
+    Args:
+        on: where, as for `compare`; see `on_of`.
+        experiments: one for each kind of run. The first one's launcher counts.
+        processes: most runs at a time; None: as many as there is room for.
+        have_folders: False if runs without a folder are among them.
+        progress, warning: see `Pool`.
+
+    Raises:
+        ConfigError: there is no cluster, or it cannot carry the runs out.
+    """
+    with runs_on(on, experiments[0].launcher) as cluster:
+        elsewhere = None
+        if cluster is not None:
+            elsewhere = cluster.carrier(experiments, processes=processes, have_folders=have_folders)
+        with Pool(processes, progress=progress, warning=warning, elsewhere=elsewhere) as pool:
+            yield pool
 
 
 def _require_trackers(experiment: Experiment, have_folders: bool) -> None:

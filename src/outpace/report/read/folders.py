@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from outpace.errors import ConfigError
-from outpace.record.folder import METRICS, SUMMARY, TRACE, read_comparison
+from outpace.record.comparison import read_comparison
+from outpace.record.folder import METRICS, SUMMARY, TRACE
 from outpace.record.reading import one_line
 from outpace.report.read.runs import read_summary_of
 from outpace.report.read.variants import seed_of
@@ -70,7 +71,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _variants_in(folder: Path) -> list[Path]:
     """Return the paths in a folder, in the order of its comparison.json."""
-    order = {name: place for place, name in enumerate(read_comparison(folder))}
+    order = {each.name: place for place, each in enumerate(read_comparison(folder))}
     return sorted(
         folder.iterdir(), key=lambda path: (order.get(path.name, len(order)), seed_of(path), path)
     )

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
+from outpace.record.comparison import VariantResult
 from outpace.record.curves import QUANTITIES, curve_of
 from outpace.record.folder import CONFIG, METRICS, TRACE, read_config, read_summary, table_file
 from outpace.record.reading import Unreadable, one_line, reading
-from outpace.support.estimates import Estimate
+from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.regular_files import read_text
 
 Series = list[float | None]
@@ -56,7 +57,7 @@ class Run:
         metrics: the curve of the run, see `outpace.record.curves`.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
-        compared: what comparison.json says about the variant; empty for a run with one seed.
+        compared: what the comparison says about the variant; None for a run with one seed.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Run:
     trace: Path
     problems: list[str] = field(default_factory=list)
     seeds: tuple[Run, ...] = ()
-    compared: Mapping[str, Any] = field(default_factory=dict)
+    compared: VariantResult | None = None
 
     @property
     def status(self) -> str:
@@ -104,9 +105,18 @@ class Run:
 
     def estimate(self, key: str) -> Estimate:
         """Return an estimate over the seeds; it is NOTHING for a run with one seed."""
-        return Estimate(
-            *(number_or_none(_at(self.compared, key, part)) for part in ("mean", "low", "high"))
-        )
+        found: Estimate = getattr(self.compared, key, NOTHING)
+        return found
+
+    @property
+    def distinguishable(self) -> bool | None:
+        """Whether the variant can be told apart from the first one; None: not known."""
+        return None if self.compared is None else self.compared.distinguishable
+
+    @property
+    def missed(self) -> int:
+        """Number of the runs of the variant that missed the target."""
+        return 0 if self.compared is None else self.compared.missed
 
     def histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, server) for each staleness."""

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.record.folder import COMPARISON, read_comparison
+from outpace.record.comparison import VariantResult, read_comparison
+from outpace.record.folder import COMPARISON
 from outpace.report.read.runs import Run, number_or_none, read_run
 
 _ENDED: Final = ("complete", "failed")
@@ -22,11 +23,14 @@ def seed_of(folder: Path) -> int:
     return -1 if found is None else int(found[1])
 
 
-def read_variants(folders: Sequence[Path]) -> list[Run]:
+def read_variants(folders: Sequence[Path], compared: Sequence[VariantResult] = ()) -> list[Run]:
     """Return the mean of the runs of each variant, in the order of comparison.json.
 
     Only runs that ended count. Empty if the folders are not the runs of one comparison over
     several seeds, at least one for each variant in its comparison.json.
+
+    Args:
+        compared: the content of comparison.json, if it is known; empty: it is read.
 
     Raises:
         ConfigError: if a folder is not that of a run.
@@ -36,7 +40,7 @@ def read_variants(folders: Sequence[Path]) -> list[Run]:
     if len(places) != 1 or any(seed_of(path) < 0 for path in paths):
         return []
     (place,) = places
-    said = read_comparison(place)
+    said = {each.name: each for each in compared or read_comparison(place)}
     names = list(dict.fromkeys([*said, *sorted(path.parent.name for path in paths)]))
     variants = {
         name: sorted((path for path in set(paths) if path.parent.name == name), key=seed_of)
@@ -48,7 +52,7 @@ def read_variants(folders: Sequence[Path]) -> list[Run]:
     for name, inside in variants.items():
         runs = [read_run(path, f"{name}/{path.name}") for path in inside]
         if ended := [run for run in runs if run.status in _ENDED]:
-            means.append(_mean_run(name, ended, said.get(name, {}), place / COMPARISON))
+            means.append(_mean_run(name, ended, said.get(name), place / COMPARISON))
     return means
 
 
@@ -60,10 +64,10 @@ def counted(run: Run) -> Sequence[Run]:
     return [each for each in run.seeds if each.complete] or run.seeds or [run]
 
 
-def _mean_run(name: str, runs: Sequence[Run], compared: Mapping[str, Any], file: Path) -> Run:
+def _mean_run(name: str, runs: Sequence[Run], compared: VariantResult | None, file: Path) -> Run:
     problems = []
-    if compared.get("seeds") != len(runs):
-        compared = {}
+    if compared is None or compared.seeds != len(runs):
+        compared = None
         problems.append(
             f"{file} is not about the {len(runs)} runs of {name} that ended, so intervals are "
             "missing; `outpace compare --resume` writes it again"
