@@ -34,7 +34,7 @@ from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.compared import Variant
 from outpace.experiment.comparison import seeds_from, variants_from
 from outpace.record.folder import REPORT, free_folder
-from outpace.report import write_report
+from outpace.report.page import write_report
 from outpace.support.yaml_files import read_yaml, with_overrides
 
 RUNS = Path("runs/papers")

@@ -33,7 +33,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def without_reports(monkeypatch):
-    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
 
 
 def failed(out, **changes):

@@ -94,7 +94,7 @@ def made(tmp_path_factory):
         run.at(2.8, fail)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded_run, "write_report", lambda *_: None)
+        patch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
         patch.setattr(os, "fsync", lambda _: None)
         with pytest.raises(outpace.RunError, match="power"):
             outpace.simulate(CONFIG, out=out, control=control)
@@ -105,7 +105,7 @@ def made(tmp_path_factory):
 @pytest.fixture
 def run(made, tmp_path, monkeypatch):
     """A copy of it, beside a folder of the user."""
-    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     outside = tmp_path / "outside"
     shutil.copytree(made, outside)
@@ -365,7 +365,7 @@ def all_are(number):
 def test_odd_values_in_tables_are_shown_or_named_in_a_line(
     run, capsys, monkeypatch, name, column, odd, words
 ):
-    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")
+    monkeypatch.setattr(frame, "_packed_plotly", lambda: "")
     table = pq.read_table(run / name, partitioning=None)
     place = table.schema.get_field_index(column)
     changed = table.remove_column(place)
@@ -383,7 +383,7 @@ def test_odd_values_in_tables_are_shown_or_named_in_a_line(
 
 @pytest.mark.parametrize("name", [files.SUMMARY, files.CONFIG, "status.json", "index.json"])
 def test_odd_values_are_shown_or_named_in_a_line(run, capsys, monkeypatch, name):
-    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")  # 5 MB in each page
+    monkeypatch.setattr(frame, "_packed_plotly", lambda: "")  # 5 MB in each page
     last = committed.name_of(committed.committed(run)[-1])
     path = run / (f"{last}/{name}" if name == "index.json" else name)
     data = {

@@ -12,11 +12,11 @@ import pytest
 from tests.support.command import outpace, refused
 from tests.support.recorded_as_real import as_real, as_real_without_servers
 
+from outpace.cli.base import is_page
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
-from outpace.report import is_report
 from outpace.support.yaml_files import read_yaml
 
 LATENCY_S, BANDWIDTH, PUSH_S, PULL_S = 1e-3, 1e8, 2e-3, 1e-3
@@ -67,7 +67,7 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
             "size_bytes": 100_000, "message_s_per_byte": 0.0, "update_s_per_byte": 0.0
         }  # fmt: skip
     assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
-    assert is_report(tmp_path / "cluster.html")
+    assert is_page(tmp_path / "cluster.html")
     said = capsys.readouterr().out
     assert "lognormal, mean" in said
     assert "place 4 of 4" in said

@@ -11,11 +11,11 @@ import pytest
 from tests.support.command import outpace, refused
 from tests.support.profiles import Trace, gloo, nccl
 
+from outpace.cli.base import is_page
 from outpace.cluster.calibration.profiles import RankProfile, profiled
 from outpace.cluster.calibration.waits import LATE_S, merged, total_before, waits
 from outpace.experiment.calibrating.traces import chrome
 from outpace.experiment.running import simulate
-from outpace.report import is_report
 from outpace.support.yaml_files import read_yaml
 
 STEPS = 25
@@ -54,7 +54,7 @@ def test_run_times_and_all_reduces_of_a_run_over_gloo_are_found(tmp_path, capsys
     # 4 bytes take 1 ms and 4 MB 10 ms: 1 ms of latency and 9 ms for 4 MB.
     assert said["all_reduce"]["latency_s"] == pytest.approx(1e-3, rel=0.02)
     assert said["all_reduce"]["bytes_per_s"] == pytest.approx(4e6 / 9e-3, rel=0.02)
-    assert is_report(tmp_path / "cluster.html")
+    assert is_page(tmp_path / "cluster.html")
     # Two kinds of periods determine latency and bandwidth, so their error is always 0.
     assert said["all_reduce"]["testable"] is False
     said = capsys.readouterr()

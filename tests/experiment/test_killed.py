@@ -33,7 +33,7 @@ def killed(tmp_path, monkeypatch):
 
     An iteration of both workers takes 0.1 s. Checkpoints are due after 5 and 10 updates.
     """
-    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
     run, copy = tmp_path / "run", tmp_path / "a run"
 
     def control(control):

@@ -37,7 +37,7 @@ HALF_S = 1.5  # of virtual time; the runs take about 3 s
 
 @pytest.fixture(autouse=True)
 def without_what_takes_most_of_the_time(monkeypatch):
-    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 

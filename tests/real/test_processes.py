@@ -30,7 +30,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.record import folder as files
-from outpace.report import write_report
+from outpace.report.page import write_report
 
 pytestmark = pytest.mark.slow
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -13,7 +13,8 @@ import pytest
 
 from outpace.predict.recorded import RunTimes
 from outpace.record import folder as files
-from outpace.report import runs_in, write_report
+from outpace.report.page import write_report
+from outpace.report.read.folders import runs_in
 from outpace.report.run_times import facts_of, write_run_times
 
 CHROMIUM = next(

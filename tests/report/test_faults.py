@@ -3,14 +3,15 @@
 import json
 
 import pytest
+from tests.support.reports.run_folders import Page
 
 import outpace
 from outpace.cli.base import print_comparison, print_table
 from outpace.cluster.faults import KINDS
 from outpace.experiment.compared import compared
-from outpace.report import write_report
 from outpace.report.figures.faults import _KINDS, parts_of
 from outpace.report.findings import findings
+from outpace.report.page import write_report
 from outpace.report.read.runs import read_run
 
 DATA = {
@@ -62,9 +63,9 @@ def test_the_parts_of_the_time_are_what_happened(folder):
 
 
 def test_the_report_has_a_bar_for_each_run_with_failures(folder, tmp_path):
-    page = tmp_path / "report.html"
-    write_report([folder / "BSP", folder / "ASP"], page)
-    text = page.read_text()
+    write_report([folder / "BSP", folder / "ASP"], tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    text = page.text + json.dumps(page.figures)
     assert "What failures cost" in text
     assert "1 crash, 1 pause" in text
     assert set(_KINDS) == set(KINDS)

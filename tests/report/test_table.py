@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.reports.run_folders import Page, make_run
 
-from outpace.report import write_report
+from outpace.report.page import write_report
 from outpace.report.read.runs import Run, strategies
 
 

@@ -14,7 +14,8 @@ from tests.support.reports.run_folders import Page, make_run, write_waiting_trac
 
 from outpace.experiment.comparison import compare, variants_from
 from outpace.record import folder as files
-from outpace.report import runs_in, write_report
+from outpace.report.page import write_report
+from outpace.report.read.folders import runs_in
 
 GOAL = {"target": {"accuracy": 0.8}}
 NOT_KNOWN = {"mean": None, "low": None, "high": None}

@@ -14,7 +14,7 @@ from tests.support.reports.timelines import by_name, drawn
 
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
-from outpace.report import write_report
+from outpace.report.page import write_report
 from outpace.report.perfetto.export import write_perfetto
 
 # Steps of 100 ms, worker 1's of 150; an all-reduce takes 2·1·40 = 80 ms.

@@ -32,7 +32,7 @@ from outpace.predict.recorded import write
 from outpace.predict.recorded.table import Seconds
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
-from outpace.report import write_report
+from outpace.report.page import write_report
 
 QUICK = (
     "repeats=1",

@@ -16,7 +16,7 @@ from outpace import run as run_for_real
 from outpace import simulate
 from outpace.config.reading import experiment_from
 from outpace.experiment.results import Result
-from outpace.report import write_report
+from outpace.report.page import write_report
 
 QUICK = ("repeats=1", "experiment.stop={iterations: 10}")
 

@@ -20,7 +20,7 @@ from benchmarks.papers.psp.settings import seconds_to_error
 
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
-from outpace.report import write_report
+from outpace.report.page import write_report
 from outpace.support.yaml_files import read_yaml
 
 QUICK = (

@@ -227,14 +227,23 @@ def say(kind: str, lines: Sequence[str]) -> None:
         echo(f"{kind}: {line}", err=True)
 
 
+def is_page(path: Path) -> bool:
+    """True if the file is a page of Outpace: the head of such a file says so."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return b'<meta name="generator" content="outpace">' in file.read(1000)
+    except OSError:
+        return False
+
+
 def require_page(path: Path, option: str = "--out") -> None:
     """Raise ConfigError if there is such a file, and Outpace did not write it.
 
     option: the one that names the page.
     """
-    from outpace.report import is_report
-
-    if os.path.lexists(path) and not is_report(path):
+    if os.path.lexists(path) and not is_page(path):
         raise ConfigError(
             f"{path} exists and is not a page of Outpace, so it is not overwritten; "
             f"name another file with {option}"

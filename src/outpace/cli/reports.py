@@ -32,7 +32,9 @@ def report(
     """Make the report of one run, one report over several, or the page of a sweep or an advice."""
     from outpace.experiment.resuming.gathering import gather
     from outpace.record.folder import JOURNAL, REPORT
-    from outpace.report import distinct, is_study, runs_in, write_report, write_study_page
+    from outpace.report.page import write_report
+    from outpace.report.read.folders import distinct, runs_in
+    from outpace.report.studies import is_study, write_study_page
 
     folders, repeated = distinct(folders)
     say("note", repeated)

@@ -22,7 +22,6 @@ from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.record.comparison import plain_comparison
-from outpace.report import write_report
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import once, warn
 
@@ -108,6 +107,7 @@ def compare(
                 bars.set(key, 1.0)
         elif out is not None:
             files.new_folder(out)
+        _share_plotly(out)
         todo = [order for key, order in plan.items() if key not in rows]
         prepare(order.experiment for order in todo)
         # Runs that fit a model as they go take longest, so they begin first.
@@ -219,8 +219,17 @@ def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row
     )
 
 
+def _share_plotly(out: Path) -> None:
+    """Write the file to which the pages of all runs refer."""
+    from outpace.report.frame import write_library  # imports plotly, which takes a second
+
+    write_library(out)
+
+
 def _write(rows: Sequence[Row], out: Path) -> None:
     """Write the files about all runs. Raises RunError."""
+    from outpace.report.page import write_report
+
     found = compared(rows)
     folders = [row.folder for row in rows if row.folder is not None]
     try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from outpace.errors import ConfigError
-from outpace.report.figures.figure import axis, axis_from_0, colour, line
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -104,6 +103,8 @@ def small_picture(runs: Sequence[Evaluated]) -> str:
         down = _MARGIN + (_HEIGHT - 2 * _MARGIN) * (high - y) / ((high - low) or 1.0)
         return f"{across:.1f},{down:.1f}"
 
+    from outpace.report.figures.figure import colour
+
     lines = "".join(
         f'<polyline fill="none" stroke="{colour(run.place)}" stroke-width="1.5" '
         f'points="{" ".join(place(x, y) for x, y in points)}"><title>{escape(run.name)}</title>'
@@ -132,6 +133,8 @@ def figure(
     """
     from plotly.graph_objects import Figure
 
+    from outpace.report.figures.figure import axis, axis_from_0, line
+
     quantity = quantity or _quantity_of(runs)
     _require(quantity, "quantity", _QUANTITIES)
     _require(against, "against", _AGAINST)
@@ -139,7 +142,7 @@ def figure(
     for run in runs:
         if points := _points(run, against, quantity):
             xs, ys = zip(*points, strict=True)
-            drawn.append({**line(run.name, xs, ys, run.place), "mode": "lines+markers"})
+            drawn.append(line(run.name, xs, ys, run.place).update(mode="lines+markers"))
     if not drawn:
         raise ConfigError(f"plot: these runs have no {_QUANTITIES[quantity]}")
     layout = {

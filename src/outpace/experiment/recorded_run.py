@@ -35,7 +35,6 @@ from outpace.record.segments import SegmentedSink
 from outpace.record.status import remove_status
 from outpace.record.trace import NONE, RESTART, Trace
 from outpace.record.trackers.feeding import Trackers
-from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
 from outpace.support.processes.signals import uninterrupted
@@ -253,6 +252,8 @@ class RecordedRun:
 
     def _report(self, folder: Path) -> None:
         """Write the report; a run whose report is missing is complete: it can be made again."""
+        from outpace.report.page import write_report  # imports plotly, which takes a second
+
         try:
             write_report([folder], folder / files.REPORT)
         except (OSError, ConfigError) as fault:

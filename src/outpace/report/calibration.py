@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.all_reduces import AllReduceFit
@@ -17,17 +18,19 @@ from outpace.cluster.calibration.service import ServiceTimes
 from outpace.report.figures.figure import (
     Figure,
     FigureView,
-    Plot,
     Views,
     axis,
     axis_from_0,
     colour,
+    dots,
     line,
     rounded,
     thinned,
+    view,
 )
-from outpace.report.frame import Section, table, write_page
-from outpace.report.words import duration, escaped, percent
+from outpace.report.frame import write_page
+from outpace.report.parts import Section, Table, Words
+from outpace.report.words import duration, percent
 
 Floats = NDArray[np.float64]
 _POINTS: Final = 300  # per curve
@@ -59,11 +62,9 @@ class Shown:
 
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    laws = "".join(
-        f"<p><code>{escaped(key)}</code>: {escaped(words)}</p>" for key, words in shown.laws
-    )
+    laws = [Words(f": {words}", name=key) for key, words in shown.laws]
     sections = [
-        Section("laws", "The cluster file", [laws]),
+        Section("laws", "The cluster file", laws),
         Section(
             "run-times",
             "Run times of the workers",
@@ -133,9 +134,9 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
     )
 
 
-def _table(name: str, rows: Sequence[Sequence[str]]) -> str:
-    head, *cells = [[escaped(cell) for cell in row] for row in rows]
-    return table(name, head, cells)
+def _table(name: str, rows: Sequence[Sequence[str]]) -> Table:
+    head, *cells = rows
+    return Table(name, head, cells)
 
 
 def _findings(shown: Shown) -> list[str]:
@@ -197,10 +198,10 @@ def _two_curves(recorded: Floats, drawn: Floats, law: str) -> FigureView:
         "yaxis": axis("share of the times up to this", range=[0, 1]),
         "hovermode": "closest",
     }
-    return FigureView(traces, layout)
+    return view(traces, layout)
 
 
-def _curve(name: str, times: Floats, place: int, dash: str) -> Plot:
+def _curve(name: str, times: Floats, place: int, dash: str) -> go.Scatter:
     ordered = np.sort(times)
     kept = thinned(len(ordered), _POINTS)
     share = (np.array(kept) + 1) / len(ordered)
@@ -224,7 +225,7 @@ def _order(shown: Shown) -> Figure:
         "hovermode": "x unified",
     }
     return Figure(
-        "figure-order", "Recorded and fitted order statistics", {(): FigureView(traces, layout)}
+        "figure-order", "Recorded and fitted order statistics", {(): view(traces, layout)}
     )
 
 
@@ -243,18 +244,8 @@ def _transits(network: NetworkFit) -> Figure:
                 strict=True,
             )
         ]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": rounded(of.size_bytes[chosen]),
-                "y": rounded(1e3 * of.seconds[chosen]),
-                "marker": {"color": colour(place), "size": 8, "opacity": 0.75},
-                "hovertext": hover,
-                "hoverinfo": "text",
-            }
-        )
+        x, y = rounded(of.size_bytes[chosen]), rounded(1e3 * of.seconds[chosen])
+        traces.append(dots(name, x, y, hover, color=colour(place), size=8, opacity=0.75))
     order = np.argsort(of.size_bytes, kind="stable")
     lines = sorted(
         set(zip(rounded(of.size_bytes[order]), rounded(1e3 * network.fitted[order]), strict=True))
@@ -274,22 +265,21 @@ def _transits(network: NetworkFit) -> Figure:
         "yaxis": axis("time (ms)", type="log"),
         "hovermode": "closest",
     }
-    return Figure(
-        "figure-transits", "Time of messages against size", {(): FigureView(traces, layout)}
-    )
+    return Figure("figure-transits", "Time of messages against size", {(): view(traces, layout)})
 
 
 def _all_reduces(fit: AllReduceFit) -> Figure:
     """Return the figure `figure-all-reduces`: recorded times and the law."""
     traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": rounded(sizes),
-            "y": rounded(1e3 * times),
-            "marker": {"color": colour(place), "size": size, "opacity": 0.75},
-        }
+        dots(
+            name,
+            rounded(sizes),
+            rounded(1e3 * times),
+            None,
+            color=colour(place),
+            size=size,
+            opacity=0.75,
+        )
         for place, (name, sizes, times, size) in enumerate(
             (
                 ("median", fit.sizes, fit.medians, 8),
@@ -307,7 +297,7 @@ def _all_reduces(fit: AllReduceFit) -> Figure:
     return Figure(
         "figure-all-reduces",
         "Time of an all-reduce against its size",
-        {(): FigureView(traces, layout)},
+        {(): view(traces, layout)},
     )
 
 
@@ -323,4 +313,4 @@ def _service(service: ServiceTimes) -> Figure:
         "yaxis": axis("share of the times up to this", range=[0, 1]),
         "hovermode": "closest",
     }
-    return Figure("figure-service", "Service times", {(): FigureView(traces, layout)})
+    return Figure("figure-service", "Service times", {(): view(traces, layout)})

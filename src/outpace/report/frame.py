@@ -1,70 +1,33 @@
-"""The frame of all pages: one self-contained HTML file with sections."""
+"""Writes pages: one HTML file with sections, by the templates in `templates/`.
+
+plotly.js draws the figures. It is 2 MB, compressed: the pages of a comparison, a sweep or an advice
+share one file in its folder; any other page carries it inside, so that it can be sent on alone.
+"""
 
 from __future__ import annotations
 
 import base64
 import datetime
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import os
+from collections.abc import Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from string import Template
-from typing import Final, NamedTuple
+from typing import Any, Final
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from outpace.errors import ConfigError
 from outpace.report.figures.figure import Figure
-from outpace.report.words import embedded, escaped
+from outpace.report.parts import Part, Section
 from outpace.support.replacing import replace_file
 from outpace.support.version import __version__
+from outpace.support.words import printable
 
-_MARK: Final = b'<meta name="generator" content="outpace">'  # near the start of frame.html
-
-
-class Section(NamedTuple):
-    """A part of a page: a heading, a paragraph that explains, and figures or HTML."""
-
-    id: str
-    heading: str
-    content: Sequence[Figure | str]
-    lead: str = ""
-
-    def html(self) -> str:
-        lead = f'<p class="lead">{self.lead}</p>' if self.lead else ""
-        parts = (part.html() if isinstance(part, Figure) else part for part in self.content)
-        return f'<section id="{self.id}"><h2>{self.heading}</h2>{lead}{"".join(parts)}</section>'
-
-
-def table(id: str, head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as HTML. The cells are HTML, too; the first one of a row is its header."""
-    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
-    lines = []
-    for first, *rest in rows:
-        cells = "".join(f"<td>{cell}</td>" for cell in rest)
-        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{id}"><table id="{id}">'
-        f"<thead><tr>{titles}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def tiles(numbers: Mapping[str, str], hints: Mapping[str, str]) -> str:
-    """Return numbers, which are HTML, by title, as HTML. A hint is shown on its title."""
-    shown = "".join(
-        f'<div><dt title="{escaped(hints.get(title, ""))}">{escaped(title)}</dt>'
-        f"<dd>{number}</dd></div>"
-        for title, number in numbers.items()
-    )
-    return f'<dl class="tiles">{shown}</dl>'
-
-
-def warned(text: str, name: str = "") -> str:
-    """Return a warning about what is named, if anything, as HTML."""
-    named = f"<b>{escaped(name)}</b> " if name else ""
-    return f'<p class="notice">{named}Warning: {escaped(text)}</p>'
+LIBRARY: Final = "plotly.js"  # in the folder of a comparison, sweep or advice
+_LEVELS: Final = 4  # folders in which a page looks for it: its own, and those above
 
 
 def write_page(
@@ -75,33 +38,69 @@ def write_page(
     what: str,
     findings: Sequence[str],
     sections: Sequence[Section],
-    notices: str = "",
-    footer: str = "",
+    notices: Sequence[Part] = (),
+    footer: Sequence[Part] = (),
 ) -> None:
-    """Write the page, with plotly.js, compressed, inside it. `notices` and `footer` are HTML.
+    """Write the page.
 
     Args:
         what: a line that describes the runs.
         findings: sentences about the results.
+        notices: what a reader must not overlook.
 
     Raises:
         ConfigError: if `path` cannot be written.
     """
     content = [part for section in sections for part in section.content]
     figures = [part for part in content if isinstance(part, Figure) and part.views]
-    text = Template(_asset("frame.html")).substitute(
-        title=escaped(title[:120]),
-        heading=escaped(heading),
-        what=escaped(what),
-        findings="".join(f"<li>{escaped(sentence)}</li>" for sentence in findings),
-        notices=notices,
-        body="\n".join(section.html() for section in sections),
-        footer=f"{footer}<p>Outpace {__version__}, {datetime.date.today()}</p>",
-        style=_asset("report.css"),
-        plotly=_packed(get_plotlyjs()),
-        figures=embedded({figure.id: figure.data() for figure in figures}),
-        script=_asset("report.js"),
+    drawn = {figure.id: figure.plain() for figure in figures}
+    text = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title[:120],
+            heading=heading,
+            what=what,
+            findings=findings,
+            notices=notices,
+            sections=sections,
+            footer=footer,
+            figures=drawn and _packed(json.dumps(drawn, allow_nan=False, separators=(",", ":"))),
+            library=_library_for(path),
+            packed_plotly=_packed_plotly(),
+            version=__version__,
+            today=datetime.date.today(),
+        )
     )
+    _write(path, text)
+
+
+def write_library(folder: Path) -> None:
+    """Write plotly.js for all pages that will be in this folder, or in folders below it.
+
+    Raises:
+        ConfigError: if it cannot be written.
+    """
+    _write(folder / LIBRARY, _packed_plotly())
+
+
+def _library_for(page: Path) -> str:
+    """Return where plotly.js is, relative to the page; empty if it is nowhere above.
+
+    A file with another content, of another version or by a stranger, does not count.
+    """
+    above = list(page.absolute().parents)[:_LEVELS]
+    for folder in above:
+        file = folder / LIBRARY
+        try:
+            if file.is_file() and file.read_bytes() == _packed_plotly().encode():
+                return Path(os.path.relpath(file, above[0])).as_posix()
+        except OSError:
+            continue
+    return ""
+
+
+def _write(path: Path, text: str) -> None:
     # Half a surrogate pair in a name or message must not stop the page from being written.
     data = text.encode("utf-8", "replace")
     try:
@@ -110,22 +109,29 @@ def write_page(
         raise ConfigError(f"cannot write the report {path}: {error.strerror}") from error
 
 
-def is_report(path: Path) -> bool:
-    """True if the file is a page made by this module."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return _MARK in file.read(1000)
-    except OSError:
-        return False
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _shown(value: Any) -> Any:
+    """Return a text without characters that a terminal or browser would obey."""
+    return printable(value) if type(value) is str else value
 
 
 @cache
+def _packed_plotly() -> str:
+    """Return a script with plotly.js, compressed, in a variable."""
+    return f'window.packedPlotly = "{_packed(get_plotlyjs())}";\n'
+
+
 def _packed(text: str) -> str:
     """Return a text, compressed, in base 64."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
-
-
-def _asset(name: str) -> str:
-    return resources.files("outpace.report").joinpath(name).read_text(encoding="utf-8")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from outpace.report.columns import NOTHING
-from outpace.report.frame import Section, table
+from outpace.report.parts import Part, Section, Table, Words
 from outpace.report.read.interruptions import Interruption, interruptions
 from outpace.report.read.runs import Run
-from outpace.report.words import escaped, plural, seconds
+from outpace.report.words import plural, seconds
 
 _MOST: Final = 30  # rows of each run
 _LEAD: Final = (
@@ -35,14 +35,14 @@ def interrupted(runs: Sequence[Run]) -> Section | None:
     named = len(runs) > 1
     rows, more = [], []
     for run, each in found:
-        rows += [[escaped(cell) for cell in _row(run, one, named=named)] for one in each[:_MOST]]
+        rows += [_row(run, one, named=named) for one in each[:_MOST]]
         if rest := len(each) - _MOST:
             of = f" of {run.name}" if named else ""
             more += [f"{plural(rest, 'more interruption')}{of}"] if rest > 0 else []
     head = ["At", "What happened", "Back after", "From checkpoint", "Work done again"]
-    shown = [table("interruptions", ["Run", *head] if named else head, rows)]
+    shown: list[Part] = [Table("interruptions", ["Run", *head] if named else head, rows)]
     if more:
-        shown.append(f'<p class="legend">{escaped("; ".join(more))}.</p>')
+        shown.append(Words(f"{'; '.join(more)}.", "legend"))
     anew = any(one.anew for _, each in found for one in each)
     alone = any(one.is_alone and one.checkpoint is not None for _, each in found for one in each)
     lead = _LEAD + _ALONE * alone + _ANEW * anew

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -16,14 +16,15 @@ from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
-from outpace.report.frame import Section, table, warned, write_page
+from outpace.report.frame import write_page
 from outpace.report.interrupted import interrupted
+from outpace.report.parts import Cell, Code, Details, Part, Row, Section, Table, Words, warning
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.read.totals import TraceTotals, totals_of
 from outpace.report.read.variants import counted, read_variants
-from outpace.report.table import summary_table, summary_tiles
+from outpace.report.table import summary_of_run, summary_of_runs
 from outpace.report.target import ReportTarget, target_of
-from outpace.report.words import escaped, listed
+from outpace.report.words import listed
 from outpace.support.yaml_files import write_yaml
 
 _RUN_COLUMNS: Final = 3  # shown of each seed's run: accuracy, loss, duration
@@ -59,7 +60,7 @@ def write_report(
     kind = "variants" if runs[0].seeds else "runs"
     name = f"{len(runs)} {kind}" if len(runs) > 5 else listed([run.name for run in runs])
     notices = [_notice(run) for run in runs if not run.complete] if several else []
-    notices += [warned(text, run.name if several else "") for run in runs for text in run.warnings]
+    notices += [warning(text, run.name if several else "") for run in runs for text in run.warnings]
     write_page(
         Path(path),
         title=f"Outpace: {listed([run.name for run in runs])}",
@@ -67,9 +68,8 @@ def write_report(
         what=_what(alone),
         findings=findings(runs, totals, target),
         sections=_sections(runs, traced, totals, target),
-        notices="".join(notices),
-        footer="<details><summary>Digests: equal digests mean equal results</summary>"
-        f"{table('digests', ['Run', 'Parameters', 'Trace'], map(_digests, alone))}</details>",
+        notices=notices,
+        footer=[Details("Digests: equal digests mean equal results", [_digests(alone)])],
     )
     means = [run for run in runs if run.seeds]
     return [problem for run in [*means, *alone] for problem in run.problems]
@@ -92,10 +92,10 @@ def _sections(
     if runs[0].seeds:
         of_all = "Gradients of all seeds together."
         of_both = " The upper figure shows means over the seeds, the lower one a single seed."
-        of_traces = f" Shown is one seed of each variant, such as {escaped(traced[0].name)}."
-    summary = summary_table(runs, target) if several else summary_tiles(runs[0], target)
+        of_traces = f" Shown is one seed of each variant, such as {traced[0].name}."
+    summary = summary_of_runs(runs, target) if several else summary_of_run(runs[0], target)
     sections = [
-        Section("summary", "Summary", [summary]),
+        Section("summary", "Summary", summary),
         Section("progress", "Progress", [progress(runs, totals, target)]),
         *([] if (lost := interrupted(traced)) is None else [lost]),
         Section(
@@ -117,7 +117,7 @@ def _sections(
         *([] if (slow := explaining(traced)) is None else [slow]),
         Section("staleness", "Staleness", [staleness(runs)], of_all),
         *([_runs(runs, target)] if runs[0].seeds else []),
-        Section("configuration", "Configuration", [_configuration(traced)]),
+        Section("configuration", "Configuration", _configuration(traced)),
     ]
     if (failures := what_failures_cost(runs)) is not None:
         sections.insert(2, failures)
@@ -168,44 +168,45 @@ def _runs(variants: Sequence[Run], target: ReportTarget | None) -> Section:
     for run in runs:
         values = [(column, column.value(run)) for column in shown]
         cells = [c.missing(run) if value is None else c.show(value) for c, value in values]
-        rows.append([escaped(cell) for cell in (run.name, run.status, *cells)])
-    head = ["Folder", "Status", *(escaped(column.title) for column in shown)]
+        rows.append([run.name, run.status, *cells])
+    head = ["Folder", "Status", *(column.title for column in shown)]
     lead = "Each of these folders, which lie beside this page, has a report of its own."
-    return Section("runs", "Runs", [table("runs-table", head, rows)], lead)
+    return Section("runs", "Runs", [Table("runs-table", head, rows)], lead)
 
 
-def _notice(run: Run) -> str:
+def _notice(run: Run) -> Words:
     error = f": {run.error}" if run.error else ""
     words = run.status if run.seeds else f"is not complete ({run.status})"
     words = "failed" if run.status == "failed" else words
-    return f'<p class="notice"><b>{escaped(run.name)}</b> {escaped(words + error)}</p>'
+    return Words(words + error, "notice", run.name)
 
 
-def _digests(run: Run) -> list[str]:
-    digests = (run.summary.get(f"{of}_digest", NOTHING) for of in ("parameters", "trace"))
-    return [escaped(run.name), *(f"<code>{escaped(digest)}</code>" for digest in digests)]
+def _digests(runs: Sequence[Run]) -> Table:
+    def cells(run: Run) -> Iterator[Cell]:
+        yield Cell(run.name)
+        for of in ("parameters", "trace"):
+            yield Cell(str(run.summary.get(f"{of}_digest", NOTHING)), look="code")
+
+    rows = map(cells, runs)
+    return Table("digests", ["Run", "Parameters", "Trace"], rows)
 
 
-def _configuration(runs: Sequence[Run]) -> str:
-    """Return HTML: a table of the keys that differ, if there are several runs, and each YAML."""
-    texts = "".join(
-        f"<details><summary>{escaped(run.name)}</summary>"
-        f"<pre><code>{escaped(run.config_text)}</code></pre></details>"
-        for run in runs
-    )
-    return (_differences(runs) if len(runs) > 1 else "") + texts
+def _configuration(runs: Sequence[Run]) -> list[Part]:
+    """Return a table of the keys that differ, if there are several runs, and each YAML."""
+    texts = [Details(run.name, [Code(run.config_text)]) for run in runs]
+    return [_differences(runs), *texts] if len(runs) > 1 else [*texts]
 
 
-def _differences(runs: Sequence[Run]) -> str:
+def _differences(runs: Sequence[Run]) -> Part:
     flat = [_flat(run.config) for run in runs]
-    rows = []
+    rows: list[Row] = []
     for key in dict.fromkeys(key for entry in flat for key in entry):
         values = [entry.get(key, _ABSENT) for entry in flat]
         if any(value != values[0] for value in values):
-            rows.append([f"<code>{escaped(key)}</code>", *(escaped(_text(v)) for v in values)])
+            rows.append([Cell(key, look="code"), *(_text(value) for value in values)])
     if not rows:
-        return "<p>The configurations are the same.</p>"
-    return table("differences", ["Differs in", *(escaped(run.name) for run in runs)], rows)
+        return Words("The configurations are the same.")
+    return Table("differences", ["Differs in", *(run.name for run in runs)], rows)
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from outpace.report.best import best_of
 from outpace.report.columns import NOTHING, Column, columns
 from outpace.report.figures.figure import colour
-from outpace.report.frame import tiles
+from outpace.report.parts import Cell, Details, Part, Table, Tiles, Words
 from outpace.report.read.runs import Run, clock, strategies
 from outpace.report.target import ReportTarget
-from outpace.report.words import escaped, listed, plural
+from outpace.report.words import listed, plural
 
 _BEST: Final = (
-    '<span class="mark">★</span> best of its column among the complete runs. Not marked are '
+    "★ best of its column among the complete runs. Not marked are "
     "columns in which all runs are alike, columns without a better end, and totals if the runs "
     "applied different numbers of gradients. "
 )
@@ -32,62 +32,50 @@ _SEEDS: Final = (
 )
 
 
-def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
-    """Return HTML with a row per run, without the columns that are empty for all runs.
+def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Part]:
+    """Return a table with a row per run, without the columns that are empty for all runs.
 
     Columns for which a page has no room follow in a second table, which is folded up.
     """
     every = columns(target, runs[0])
     shown = [(c, best_of(c, runs)) for c in every if any(_known(c, run) for run in runs)]
+    answers = sum(
+        column.answers for column, _ in shown
+    )  # columns about the target, which are first
     named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
-    said = [] if named else strategies(runs)
-    most = _MOST_COLUMNS - 2 * bool(said)  # the words need more room
-    more = _table("more", runs, shown[most:], [])
-    return (
-        f"{_table('summary', runs, shown[:most], said)}"
-        f'<p class="legend">{_BEST if any(best for _, best in shown) else ""}{_times(runs)}. '
-        f"{_MEANS}{_SEEDS if runs[0].seeds else ''}{_derived(target)}</p>"
-        + (f"<details><summary>More numbers</summary>{more}</details>" if shown[most:] else "")
-    )
+    words = None if named else strategies(runs)
+    most = _MOST_COLUMNS - 2 * (not named)  # the words need more room
+    said: list[tuple[str, list[Cell]]] = [("Status", [_status(run) for run in runs])]
+    if words is not None:
+        said.append(("Strategy", [Cell(text, look="words") for text in words]))
+    first = [*_columns(runs, shown[:answers]), *said, *_columns(runs, shown[answers:most])]
+    best = _BEST if any(best for _, best in shown) else ""
+    legend = f"{best}{_times(runs)}. {_MEANS}{_SEEDS if runs[0].seeds else ''}{_derived(target)}"
+    parts: list[Part] = [_table("summary-table", runs, first), Words(legend, "legend")]
+    if shown[most:]:
+        more = _table("more-table", runs, _columns(runs, shown[most:]))
+        parts.append(Details("More numbers", [more]))
+    return parts
 
 
-def _table(
-    name: str, runs: Sequence[Run], shown: Sequence[tuple[Column, set[int]]], said: list[str]
-) -> str:
-    """Return a table as HTML.
+def _columns(
+    runs: Sequence[Run], shown: Sequence[tuple[Column, set[int]]]
+) -> Iterator[tuple[str | Cell, list[Cell]]]:
+    """Yield the title and the cells of each column.
 
     Args:
         shown: the columns, each with the places of its best runs.
-        said: the strategy of each run in words; empty: there is no column for it.
     """
-    heads = [f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c, _ in shown]
-    first = sum(column.answers for column, _ in shown)  # columns about the target, which come first
-    is_first = name == "summary"
-    title = '<th scope="col" class="state">Status</th>' if is_first else ""
-    title += '<th scope="col" class="words">Strategy</th>' if said else ""
-    rows = []
-    for place, run in enumerate(runs):
-        cells = [_cell(column, run, place in best) for column, best in shown]
-        status = f'<td class="state">{_status(run)}</td>' if is_first else ""
-        words = f'<td class="words">{escaped(said[place])}</td>' if said else ""
-        rows.append(
-            '<tr><th scope="row">'
-            f'<span class="name"><i class="swatch" style="background:{colour(place)}"></i>'
-            f"{escaped(run.name)}</span></th>"
-            f"{''.join(cells[:first])}{status}{words}{''.join(cells[first:])}</tr>"
-        )
-        if run.error and is_first:
-            rows.append(
-                f'<tr class="error"><td colspan="{len(shown) + 2 + bool(said)}">'
-                f"<div><b>{escaped(run.name)}:</b> {escaped(run.error)}</div></td></tr>"
-            )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{name} of the runs">'
-        f'<table id="{name}-table"><thead><tr>'
-        f'<th scope="col">{"Variant" if runs[0].seeds else "Run"}</th>'
-        f"{''.join(heads[:first])}{title}{''.join(heads[first:])}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    for column, best in shown:
+        cells = [_cell(column, run, place in best) for place, run in enumerate(runs)]
+        yield Cell(column.title, hint=column.hint), cells
+
+
+def _table(id: str, runs: Sequence[Run], filled: Iterable[tuple[str | Cell, list[Cell]]]) -> Table:
+    titles, cells = zip(*filled, strict=True)
+    names = [Cell(run.name, colour=colour(place)) for place, run in enumerate(runs)]
+    head = ["Variant" if runs[0].seeds else "Run", *titles]
+    return Table(id, head, zip(names, *cells, strict=True))
 
 
 def _known(column: Column, run: Run) -> bool:
@@ -102,40 +90,33 @@ def _derived(target: ReportTarget | None) -> str:
     return f" The target, {target.title}, is derived from the results: every run reached it."
 
 
-def summary_tiles(run: Run, target: ReportTarget | None) -> str:
-    """Return HTML with the quantities of a single run."""
+def summary_of_run(run: Run, target: ReportTarget | None) -> list[Part]:
+    """Return the quantities of a single run."""
     shown = [(c, value) for c in columns(target, run) if (value := c.value(run)) is not None]
-    error = f'<p class="notice">{escaped(run.error)}</p>' if run.error else ""
-    return (
-        tiles(
-            {"Status": _status(run), **{c.title: escaped(c.show(v)) for c, v in shown}},
-            {c.title: c.hint for c, _ in shown},
-        )
-        + f'{error}<p class="legend">{_times([run])}. {_MEANS}</p>'
-    )
+    numbers = {"Status": _status(run), **{c.title: Cell(c.show(value)) for c, value in shown}}
+    parts: list[Part] = [Tiles(numbers, {c.title: c.hint for c, _ in shown})]
+    if run.error:
+        parts.append(Words(run.error, "notice"))
+    return [*parts, Words(f"{_times([run])}. {_MEANS}", "legend")]
 
 
-def _status(run: Run) -> str:
+def _status(run: Run) -> Cell:
     kind = "failed" if run.status.endswith("failed") else "partial"
     kind = "complete" if run.complete else kind
-    count = f"<small>{plural(len(run.seeds), 'seed')}</small>" if run.seeds else ""
-    return f'<span class="status {kind}">{escaped(run.status)}</span>{count}'
+    count = plural(len(run.seeds), "seed") if run.seeds else ""
+    return Cell(run.status, note=count, status=kind, look="state")
 
 
-def _cell(column: Column, run: Run, best: bool) -> str:
+def _cell(column: Column, run: Run, best: bool) -> Cell:
     value = column.value(run)
-    text = escaped(column.missing(run)) if value is None else escaped(column.show(value))
-    spread = f"<small>{escaped(said)}</small>" if (said := column.spread(run)) else ""
-    if not best:
-        return f"<td>{text}{spread}</td>"
-    mark = '<span class="mark" role="img" aria-label="best">★</span>'
-    return f'<td class="best"><b>{text}</b>{mark}{spread}</td>'
+    text = column.missing(run) if value is None else column.show(value)
+    return Cell(text, note=column.spread(run), look="best" if best else "")
 
 
 def _times(runs: Sequence[Run]) -> str:
     """Say whether times are wall time or virtual time."""
     if clock(runs) == "time":
-        names = escaped(listed([run.name for run in runs if run.real]))
+        names = listed([run.name for run in runs if run.real])
         return (
             f"Times of {names} are wall time, on real processes; the others are virtual time. "
             "Wall time and virtual time are not comparable, so no best time is marked"

@@ -19,10 +19,10 @@ from outpace.record.reading import Unreadable
 from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
-from outpace.report import write_report
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.timeline import FEWEST, FIRST, MOST, choose_lanes, timeline
 from outpace.report.findings import findings
+from outpace.report.page import write_report
 from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.events import read_events
 from outpace.report.read.runs import read_runs, strategies

@@ -81,9 +81,9 @@ def test_far_staleness_is_binned_and_nothing_lost(tmp_path):
 def test_staleness_0_alone_is_said_in_words(tmp_path):
     figure = staleness(read_runs([make_run(tmp_path / "a")]))
     assert not figure.views
-    assert "All gradients had staleness 0" in figure.html()
+    assert "All gradients had staleness 0" in figure.instead
     none = staleness(read_runs([make_run(tmp_path / "b", staleness={})]))
-    assert "No gradient was applied." in none.html()
+    assert "No gradient was applied." in none.instead
 
 
 def test_the_bars_of_runs_are_the_means_of_the_summary(tmp_path):

@@ -38,7 +38,7 @@ WITHOUT = {
 
 @pytest.fixture(autouse=True)
 def without_reports(monkeypatch):
-    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
 
 
 @pytest.mark.parametrize("changes", [WITH_SERVERS, WITHOUT])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
@@ -20,6 +22,7 @@ from outpace.sync.messages import Push, Reply
 from outpace.sync.observer import NO_WORKER, Outcome
 
 MS = 1_000_000  # ns
+_GZIP = "H4sI"  # how compressed data begins, in base 64
 
 
 def make_run(
@@ -103,8 +106,9 @@ class Page(HTMLParser):
         self.close()
         # A no-break space looks like a space.
         self.text = " ".join(self.text.split())
-        (figures,) = (s for s in self._scripts if s.startswith("{"))
-        self.figures: dict[str, Any] = json.loads(figures)
+        packed = next((s for s in self._scripts if s.startswith(_GZIP)), None)
+        text = "{}" if packed is None else gzip.decompress(base64.b64decode(packed)).decode()
+        self.figures: dict[str, Any] = json.loads(text)
 
     @property
     def scripts(self) -> int:

@@ -11,16 +11,17 @@ from outpace.report.advice.words import BSP, gain, in_order, rows, sentences, ta
 from outpace.report.figures.figure import (
     PHASES,
     Figure,
-    FigureView,
-    Plot,
     axis,
     axis_from_0,
     bars,
     colour,
+    dots,
     rounded,
+    view,
 )
-from outpace.report.frame import Section, table, tiles, warned, write_page
-from outpace.report.words import escaped, factor, percent, plural, seconds
+from outpace.report.frame import write_page
+from outpace.report.parts import Bullets, Cell, Code, Section, Table, Tiles, Words, warning
+from outpace.report.words import SPACE, escaped, factor, percent, plural, seconds
 from outpace.support.yaml_files import write_yaml
 
 
@@ -40,11 +41,9 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
         sections.append(_verified(advice))
     sections.append(_table(advice))
     if advice["left_out"]:
-        left = "".join(
-            f"<li>{escaped(name)}: {escaped(why)}</li>" for name, why in advice["left_out"].items()
-        )
+        left = [f"{name}: {why}" for name, why in advice["left_out"].items()]
         lead = "These strategies cannot be run with this configuration."
-        sections.append(Section("left-out", "Left out", [f"<ul>{left}</ul>"], lead))
+        sections.append(Section("left-out", "Left out", [Bullets(left)], lead))
     sections.append(_method(advice))
     name = Path(str(advice["configuration"])).name
     write_page(
@@ -55,24 +54,24 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
         f"{plural(len(advice['candidates']), 'candidate')}, in virtual time",
         findings=sentences(advice),
         sections=sections,
-        notices="".join(map(warned, advice.get("warnings", ()))),
+        notices=[warning(text) for text in advice.get("warnings", ())],
     )
 
 
 def _recommendation(advice: Mapping[str, Any]) -> Section:
     text = write_yaml(advice["recommendation"])
     likely = advice.get("likely")
-    numbers = {"strategy": escaped(advice["name"])}
+    numbers = {"strategy": str(advice["name"])}
     if likely is not None:
-        numbers["probably best"] = escaped(likely["name"])
+        numbers["probably best"] = str(likely["name"])
     over = estimate(advice["speedup_over_bsp"])
     if over.mean is None:
         numbers["as fast as BSP"] = "not known"
     elif advice["name"] != BSP:
-        numbers["as fast as BSP"] = escaped(gain(over))
+        numbers["as fast as BSP"] = gain(over)
     to_all = estimate(advice["speedup_over_all_reduce"])
     if to_all.mean is not None:
-        numbers["as fast as all-reduce"] = escaped(gain(to_all))
+        numbers["as fast as all-reduce"] = gain(to_all)
     probability = advice["probability_best"].get(advice["name"])
     if probability is not None:
         numbers["probability of being the fastest"] = percent(probability, 0)
@@ -83,9 +82,8 @@ def _recommendation(advice: Mapping[str, Any]) -> Section:
     if pair.low is not None and pair.high is not None:
         low, high = factor(pair.low), factor(pair.high)
         numbers["one run beside one of BSP (90 %)"] = f"{low} to {high} times as fast"
-    command = f"<pre><code>{escaped(advice['command'])}</code></pre>" if advice["command"] else ""
-    shown = f"<pre><code>{escaped(text)}</code></pre>"
-    return Section("recommendation", "Recommendation", [tiles(numbers, {}), "<br>", command, shown])
+    command = [Code(advice["command"])] if advice["command"] else []
+    return Section("recommendation", "Recommendation", [Tiles(numbers), *command, Code(text)])
 
 
 def _fresh(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -107,30 +105,17 @@ def _time_title(advice: Mapping[str, Any]) -> str:
 def _times(advice: Mapping[str, Any]) -> Section:
     """Return the times to the target with their intervals."""
     found = _fresh(advice)
-    traces: list[Plot] = []
+    traces = []
     for each in found:
         time = estimate(each["time_to_target_s"])
         if time.mean is None:
             continue
         low = 0.0 if time.low is None else time.mean - time.low
         high = 0.0 if time.high is None else time.high - time.mean
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": escaped(each["name"]),
-                "x": rounded([time.mean]),
-                "y": [escaped(each["name"])],
-                "marker": {"size": 11, "color": _colour(advice, each["name"])},
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": rounded([high]),
-                    "arrayminus": rounded([low]),
-                },
-                "showlegend": False,
-            }
-        )
+        name, ink = escaped(each["name"]), _colour(advice, each["name"])
+        ends = {"symmetric": False, "array": rounded([high]), "arrayminus": rounded([low])}
+        mark = dots(name, rounded([time.mean]), [name], None, size=11, color=ink)
+        traces.append(mark.update(error_x=ends, showlegend=False))
     layout = {
         "xaxis": axis_from_0(_time_title(advice)),
         "yaxis": axis("", autorange="reversed"),
@@ -139,7 +124,7 @@ def _times(advice: Mapping[str, Any]) -> Section:
     figure = Figure(
         "figure-times",
         "Time to the target of the finalists",
-        {(): FigureView(traces, layout)} if traces else {},
+        {(): view(traces, layout)} if traces else {},
         height=120 + 45 * len(found),
     )
     return Section(
@@ -172,28 +157,21 @@ def _where_time_goes(advice: Mapping[str, Any]) -> Section:
     return Section(
         "why",
         "Where the time goes",
-        [Figure("figure-why", "Shares of a worker's time", {(): FigureView(traces, layout)})],
+        [Figure("figure-why", "Shares of a worker's time", {(): view(traces, layout)})],
         "Mean over workers and fresh seeds. Waiting under BSP is what stragglers cost.",
     )
 
 
 def _front(advice: Mapping[str, Any]) -> Section:
     is_accuracy = "accuracy" in advice["target"]
-    traces: list[Plot] = []
+    traces = []
     for point in advice["front"]["points"]:
         time, final = estimate(point["time_s"]), estimate(point["final"])
         if time.mean is None or final.mean is None:
             continue
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": escaped(point["name"]),
-                "x": rounded([time.mean]),
-                "y": rounded([final.mean]),
-                "marker": {"size": 11, "color": _colour(advice, point["name"])},
-            }
-        )
+        x, y = rounded([time.mean]), rounded([final.mean])
+        look = {"size": 11, "color": _colour(advice, point["name"])}
+        traces.append(dots(escaped(point["name"]), x, y, None, **look))
     layout = {
         "xaxis": axis_from_0(_time_title(advice)),
         "yaxis": axis(
@@ -206,7 +184,7 @@ def _front(advice: Mapping[str, Any]) -> Section:
     return Section(
         "front",
         "Time to the target against the final quality",
-        [Figure("figure-front", "Time against quality", {(): FigureView(traces, layout)})],
+        [Figure("figure-front", "Time against quality", {(): view(traces, layout)})],
         f"The quality after {later} of virtual time, {which}: a strategy may be first at the "
         "target and behind later.",
     )
@@ -217,17 +195,16 @@ def _changes(advice: Mapping[str, Any]) -> Section:
     lines = []
     for each in advice["sensitivity"]:
         if "best" not in each:
-            lines.append([escaped(each["change"]), "-", escaped(each["reason"] or "no time left")])
+            lines.append([each["change"], "-", each["reason"] or "no time left"])
             continue
         factors = [
-            f"{escaped(name)} {escaped(gain(estimate(found)))}"
-            for name, found in each["speedup_over_bsp"].items()
+            f"{name} {gain(estimate(found))}" for name, found in each["speedup_over_bsp"].items()
         ]
-        lines.append([escaped(each["change"]), escaped(each["best"]), "<br>".join(factors)])
+        lines.append([each["change"], each["best"], Cell("\n".join(factors), look="lines")])
     return Section(
         "changes",
         "What would change the advice",
-        [table("changes-table", ["change", "first", "as fast as BSP"], lines)],
+        [Table("changes-table", ["change", "first", "as fast as BSP"], lines)],
         "The finalists and BSP on a changed cluster, on the first three fresh seeds, with the "
         "learning rates of the unchanged one.",
     )
@@ -235,23 +212,22 @@ def _changes(advice: Mapping[str, Any]) -> Section:
 
 def _verified(advice: Mapping[str, Any]) -> Section:
     lines = [
-        [escaped(str(cell)) for cell in (each["name"], each["predicted"], each["measured"])]
-        for each in advice["verified"]
+        [str(each[key]) for key in ("name", "predicted", "measured")] for each in advice["verified"]
     ]
     return Section(
         "verified",
         "On real processes",
-        [table("verified-table", ["strategy", "predicted", "for real"], lines)],
+        [Table("verified-table", ["strategy", "predicted", "for real"], lines)],
         "Runs on this machine, and what virtual time predicted for them.",
     )
 
 
 def _table(advice: Mapping[str, Any]) -> Section:
-    head, *cells = [[escaped(cell) for cell in row] for row in rows(advice)]
+    head, *cells = rows(advice)
     return Section(
         "candidates",
         "All candidates",
-        [table("candidates-table", head, cells)],
+        [Table("candidates-table", head, cells)],
         "A run that was stopped because it could not win, or missed the target, counts with the "
         'time that it ran: a lower bound. A time marked "search only" is of the best of several '
         "learning rates, on the seeds on which it was the best, so it is rather too good.",
@@ -263,10 +239,12 @@ def _method(advice: Mapping[str, Any]) -> Section:
     share = effort["processor_s_of_finalists"] / max(1e-9, effort["processor_s"])
     own = f", of which {percent(share, 0)} for the finalists" if effort["finalists"] else ""
     text = (
-        f"<p>{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}"
-        f"&nbsp;s of processor time in {effort['elapsed_s']:.0f}&nbsp;s{own}.</p>"
-        "<p>Learning rates and finalists are chosen on other seeds than those of the report. The "
-        "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
-        "not flatter it. BSP and all-reduce have at least as many trials as the finalists.</p>"
+        f"{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}{SPACE}s "
+        f"of processor time in {effort['elapsed_s']:.0f}{SPACE}s{own}."
     )
-    return Section("method", "How it was found", [text])
+    why = (
+        "Learning rates and finalists are chosen on other seeds than those of the report. The "
+        "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
+        "not flatter it. BSP and all-reduce have at least as many trials as the finalists."
+    )
+    return Section("method", "How it was found", [Words(text), Words(why)])

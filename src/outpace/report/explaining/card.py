@@ -9,16 +9,16 @@ from outpace.errors import ConfigError
 from outpace.report.explaining.explained import explained
 from outpace.report.explaining.explanation import Cause, Explanation
 from outpace.report.explaining.words import nothing, pattern_words, sentences
-from outpace.report.frame import Section, table
+from outpace.report.parts import Bullets, Section, Table, Words
 from outpace.report.read.runs import Run
-from outpace.report.words import escaped, percent, seconds
+from outpace.report.words import percent, seconds
 
 _MOST: Final = 5_000  # iterations that are compared
 _CAUSES: Final = 3  # of each run, where there are several
 _LEAD: Final = (
     "Run times within an iteration are compared with each other. If all are alike, the chance that "
     "any is named is at most 1{space}%. Seconds are those by which the run was longer because of "
-    "it. <code>outpace explain RUN</code> says what a repair would gain."
+    "it. `outpace explain RUN` says what a repair would gain."
 ).replace("{space}", "\N{NO-BREAK SPACE}")
 
 
@@ -33,36 +33,34 @@ def explaining(runs: Sequence[Run]) -> Section | None:
     if not found:
         return None
     if not any(explanation.causes or explanation.faster for _, explanation in found):
-        words = [f"<p>{escaped(_nothing(found))}</p>"]
-        return Section("explanation", "Who slows the run", words)
+        return Section("explanation", "Who slows the run", [Words(_nothing(found))])
     if len(runs) == 1:
         ((_, explanation),) = found
-        said = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences(explanation))
-        return Section("explanation", "Who slows the run", [f"<ul>{said}</ul>"], _LEAD)
+        return Section("explanation", "Who slows the run", [Bullets(sentences(explanation))], _LEAD)
     rows = [
-        [escaped(run.name if place == 0 else ""), *cells]
+        [run.name if place == 0 else "", *cells]
         for run, explanation in found
         for place, cells in enumerate(_rows(explanation))
     ]
     head = ["Run", "Slow", "Costs", "How"]
-    return Section("explanation", "Who slows the runs", [table("causes", head, rows)], _LEAD)
+    return Section("explanation", "Who slows the runs", [Table("causes", head, rows)], _LEAD)
 
 
 def _rows(found: Explanation) -> list[list[str]]:
     if not found.causes and found.faster is None:
         return [["none", "", ""]]
     if not found.causes:
-        return [[escaped(sentences(found)[0]), "", ""]]
+        return [[sentences(found)[0], "", ""]]
     rows = [_row(cause) for cause in found.causes[:_CAUSES]]
     if more := found.causes[_CAUSES:]:
         lost_s = sum(cause.lost_s for cause in more)
-        rows.append([f"{len(more):,} more", escaped(seconds(lost_s)), ""])
+        rows.append([f"{len(more):,} more", seconds(lost_s), ""])
     return rows
 
 
 def _row(cause: Cause) -> list[str]:
     cost = f"{seconds(cause.lost_s)} ({percent(cause.share, 0)})"
-    return [escaped(text) for text in (cause.name, cost, pattern_words(cause))]
+    return [cause.name, cost, pattern_words(cause)]
 
 
 def _nothing(found: Sequence[tuple[Run, Explanation]]) -> str:

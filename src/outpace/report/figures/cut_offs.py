@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from outpace.report.figures.figure import (
     Figure,
-    FigureView,
     Plot,
     Views,
     across,
     axis_from_0,
     line,
     rounded,
+    view,
 )
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import CutOffs, Floats, TraceTotals
@@ -58,16 +58,16 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
                 traces.append(line(label(run.name), xs, y, place, width=1.6, shape=shape))
             words = _words(known)
             if name == _RATE:
-                traces += _others(runs, known, max(trace["x"][-1] for trace in traces))
+                traces += _others(runs, known, max(trace.x[-1] for trace in traces))
             elif name == _COUNT:
                 layout["shapes"] = [across(count) for count in workers if isinstance(count, int)]
                 words += " Dotted: all workers."
-            views[name, f"vs {against}"] = FigureView(traces, layout, words)
+            views[name, f"vs {against}"] = view(traces, layout, words)
     alt = "Gradients that counted in each iteration, how long it was open, and their rate"
     return Figure("figure-cut-offs", alt, views, ["Quantity", "Against"])
 
 
-def _others(runs: Sequence[Run], known: _Known, end: float) -> list[Plot]:
+def _others(runs: Sequence[Run], known: _Known, end: float) -> list[Any]:
     """Draw the mean rate of the runs without cut-offs."""
     if clock(runs) == "time":
         return []

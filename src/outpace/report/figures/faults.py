@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Figure, FigureView, Plot, axis, bars, lanes, rounded
-from outpace.report.frame import Section, table
+from outpace.report.figures.figure import Figure, Plot, axis, bars, lanes, rounded, view
+from outpace.report.parts import Part, Section, Table
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, percent, seconds
 
@@ -43,9 +43,9 @@ def what_failures_cost(runs: Sequence[Run]) -> Section | None:
     shown = [run for run in runs if parts_of(run)]
     if not shown:
         return None
-    rows = [[escaped(text) for text in (run.name, _happened(run), *_costs(run))] for run in shown]
+    rows = [[run.name, _happened(run), *_costs(run)] for run in shown]
     head = ["Run", "What happened", "Restarts", "Updates lost", "Goodput", "Time lost per worker"]
-    body: list[Figure | str] = [_figure(shown), table("faults-table", head, rows)]
+    body: list[Part] = [_figure(shown), Table("faults-table", head, rows)]
     return Section("faults", "What failures cost", body, _LEAD)
 
 
@@ -70,7 +70,7 @@ def _figure(runs: Sequence[Run]) -> Figure:
     """Return the figure `figure-faults`: a bar per run."""
     found = [parts_of(run) for run in runs]
     lane = list(range(len(runs)))
-    traces: list[Plot] = []
+    traces = []
     for part, (colour, meaning) in _PARTS.items():
         values = [100.0 * parts.get(part, 0.0) for parts in found]
         if not any(values):
@@ -90,7 +90,7 @@ def _figure(runs: Sequence[Run]) -> Figure:
     return Figure(
         "figure-faults",
         "Share of the time of each run that was useful, and what took the rest",
-        {(): FigureView(traces, layout)},
+        {(): view(traces, layout)},
         height=170 + 38 * len(runs),
         tall=True,
     )

@@ -1,25 +1,26 @@
 """Parts that all figures share, and a figure with buttons that switch its views.
 
-A figure is plain data for plotly.js. Fonts and the colours of grid and text are set by the
-page, for light and dark (report.js).
+Traces and layouts are plotly's objects, which refuse what plotly.js would not understand. Fonts
+and the colours of grid and text are set by the page, for light and dark (report.js).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import plotly.graph_objects as go
 
-from outpace.report.words import escaped
-
-Plot = dict[str, Any]
+Plot = dict[str, Any]  # plain data for plotly
 
 # The palette of Okabe and Ito, which colour-blind readers can tell apart, without yellow and black:
 # each is invisible on one of the two backgrounds. From the eighth run on, the dashes change.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f98")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
+
+INK: Final = "#7d8590"  # of lines that no run has; visible in light and dark
 
 # Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
@@ -42,9 +43,9 @@ def dash(run: int) -> str:
     return _DASHES[run // len(_COLOURS) % len(_DASHES)]
 
 
-def rounded(values: Iterable[float], digits: int = 5) -> list[float]:
+def rounded(values: Iterable[float | None], digits: int = 5) -> list[Any]:
     """Round to `digits` significant digits, which keeps the page small."""
-    return [float(f"{value:.{digits}g}") for value in values]
+    return [None if value is None else float(f"{value:.{digits}g}") for value in values]
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -53,22 +54,33 @@ def thinned(count: int, most: int) -> list[int]:
     return kept
 
 
-def line(name: str, x: Sequence[float], y: Sequence[Any], place: int = 0, **style: Any) -> Plot:
+def line(name: str, x: Sequence[Any], y: Sequence[Any], place: int = 0, **style: Any) -> go.Scatter:
     """Return a line in the colour of the run with the index `place`.
 
     Args:
         style: plotly's settings of the line, such as `width` and `dash`.
     """
     look = {"color": colour(place), "dash": dash(place), "width": 2, **style}
-    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, "line": look}
+    return go.Scatter(mode="lines", name=name, x=x, y=y, line=look)
+
+
+def dots(
+    name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str] | None, **marker: Any
+) -> go.Scatter:
+    """Return marks, each with a text, if there are some, that is shown when the pointer is on it.
+
+    Args:
+        marker: plotly's settings of the marks, such as `size` and `symbol`.
+    """
+    texts = {} if hover is None else {"hovertext": hover, "hoverinfo": "text"}
+    return go.Scatter(mode="markers", name=name, x=x, y=y, marker=marker, **texts)
 
 
 def bars(
     name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str], marker: Plot, **more: Any
-) -> Plot:
+) -> go.Bar:
     """Return bars, each with a text that is shown when the pointer is on it."""
-    texts = {"hovertext": hover, "hoverinfo": "text"}
-    return {"type": "bar", "name": name, "x": x, "y": y, "marker": marker, **texts, **more}
+    return go.Bar(name=name, x=x, y=y, marker=marker, hovertext=hover, hoverinfo="text", **more)
 
 
 def across(y: float, **more: Any) -> Plot:
@@ -121,11 +133,24 @@ def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:
 
 @dataclass(frozen=True)
 class FigureView:
-    """One view of a figure, with a note below it."""
+    """One view of a figure as plain data for plotly.js, with a note below it."""
 
     traces: list[Plot]
     layout: Plot
     note: str = ""
+
+
+def view(traces: Iterable[Any], layout: Plot, note: str = "") -> FigureView:
+    """Return a view of plotly's traces.
+
+    Args:
+        layout: settings of `plotly.graph_objects.Layout`.
+
+    Raises:
+        ValueError: if plotly has no such setting, or not with this value.
+    """
+    plain = go.Layout(layout).to_plotly_json()
+    return FigureView([trace.to_plotly_json() for trace in traces], plain, note)
 
 
 Views = dict[tuple[str, ...], FigureView]
@@ -143,6 +168,7 @@ class Figure:
         instead: the text to show if there are no views.
     """
 
+    kind: ClassVar = "figure"
     id: str
     alt: str
     views: Views
@@ -156,23 +182,7 @@ class Figure:
         """The options of each choice."""
         return [list(dict.fromkeys(parts)) for parts in zip(*self.views, strict=True)]
 
-    def html(self) -> str:
-        if not self.views:
-            return f'<p class="instead" id="{self.id}">{escaped(self.instead)}</p>'
-        controls = "".join(
-            _control(place, choice, options)
-            for place, (choice, options) in enumerate(zip(self.choices, self.options, strict=True))
-            if len(options) > 1
-        )
-        return (
-            f'<figure id="{self.id}" data-figure>'
-            + (f'<div class="controls">{controls}</div>' if controls else "")
-            + f'<div class="plot" role="img" aria-label="{escaped(self.alt)}"'
-            f' style="height:{self.height}px"></div>'
-            '<figcaption aria-live="polite"></figcaption></figure>'
-        )
-
-    def data(self) -> Plot:
+    def plain(self) -> Plot:
         """Return the data for report.js. A view's key is the indices of its options: `0,2`."""
         options = self.options
         views = {}
@@ -186,22 +196,3 @@ class Figure:
             "tall": self.tall,
             "views": views,
         }
-
-
-def _control(place: int, choice: str, options: Sequence[str]) -> str:
-    label = escaped(choice)
-    if len(options) > 4:
-        items = "".join(
-            f'<option value="{value}">{escaped(option)}</option>'
-            for value, option in enumerate(options)
-        )
-        return (
-            f'<label class="menu"><span>{label}</span>'
-            f'<select data-choice="{place}">{items}</select></label>'
-        )
-    buttons = "".join(
-        f'<button type="button" data-choice="{place}" value="{value}"'
-        f' aria-pressed="{"false" if value else "true"}">{escaped(option)}</button>'
-        for value, option in enumerate(options)
-    )
-    return f'<div class="buttons" role="group" aria-label="{label}">{buttons}</div>'

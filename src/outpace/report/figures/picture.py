@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, chosen_rows
 from outpace.record.trace import NONE
-from outpace.report.figures.figure import PHASES, Plot, bars
+from outpace.report.figures.figure import INK, PHASES, Plot, bars, dots, line
 from outpace.report.figures.slow import slow_periods
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
@@ -93,7 +94,7 @@ class Picture:
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._is_closed = len(events.closed["iteration"]) > 0
 
-    def traces(self) -> list[Plot]:
+    def traces(self) -> list[Any]:
         """Return the traces for plotly."""
         waits = {
             (wait["worker"], wait["shard"], wait["iteration"]): wait
@@ -155,7 +156,7 @@ class Picture:
             label = str(iteration) if phase == "compute" else ""
             self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
 
-    def _slow(self) -> list[Plot]:
+    def _slow(self) -> list[go.Bar]:
         """Shade the lanes of workers while they were slow, below the bars."""
         drawn = []
         for period in slow_periods(self._events.iterations, self._medians_ns):
@@ -172,7 +173,7 @@ class Picture:
                 drawn.append(_Bar(lane, period.start_ns, period.end_ns, text))
         return [_trace(SLOW_PERIOD, drawn, 1.0)] if drawn else []
 
-    def _lost(self) -> list[Plot]:
+    def _lost(self) -> list[go.Bar]:
         """Draw bars where workers had no process."""
         drawn = [
             _Bar(
@@ -187,12 +188,12 @@ class Picture:
         ]
         return [_trace(LOST, drawn, 2 * _HALF)] if drawn else []
 
-    def _labelled(self, phase: str) -> Plot:
+    def _labelled(self, phase: str) -> go.Bar:
         drawn = self._bars[phase]
         labels = [bar.label for bar in drawn]
-        return {**_trace(phase, drawn, 2 * _HALF), "text": labels, **_LABELLED}
+        return _trace(phase, drawn, 2 * _HALF).update(text=labels, **_LABELLED)
 
-    def _thin(self, what: str, columns: Columns) -> Plot:
+    def _thin(self, what: str, columns: Columns) -> go.Bar:
         """Draw all-reduces as thin bars below the workers' bars, because they may overlap."""
         drawn = []
         for row in self._shown(columns)[:_MOST]:
@@ -214,10 +215,9 @@ class Picture:
                 if since < until:
                     drawn.append(_Bar(lane, since, until, text, opacity=opacity))
         trace = _trace(what, drawn, _THIN)
-        trace["marker"]["opacity"] = [bar.opacity for bar in drawn]
-        return trace
+        return trace.update(marker_opacity=[bar.opacity for bar in drawn])
 
-    def _closings(self) -> list[Plot]:
+    def _closings(self) -> list[go.Scatter]:
         """Draw a line across all lanes at each time an iteration was closed."""
         top, bottom = -0.5, len(self._lane) - 0.5
         lines, marks, texts = [], [], []
@@ -231,9 +231,9 @@ class Picture:
                 f"with {plural(row['clock'], 'gradient')}<br>at {time:.3f} s"
             )
         across, ends = _lines("iteration closed", lines, marks, size=8)
-        return [across, {**ends, "hoverinfo": "text", "hovertext": texts}]
+        return [across, ends.update(hoverinfo="text", hovertext=texts)]
 
-    def _releases(self) -> list[Plot]:
+    def _releases(self) -> list[go.Scatter]:
         """Draw a line from each worker that ended a wait to the worker that had waited."""
         lines, dots, heads = [], [], []
         for (by, time), workers in self._released.items():
@@ -248,7 +248,7 @@ class Picture:
         return _lines("released by", lines, dots + heads, size=7) if dots else []
 
 
-def _trace(name: str, drawn: Sequence[_Bar], width: float) -> Plot:
+def _trace(name: str, drawn: Sequence[_Bar], width: float) -> go.Bar:
     return bars(
         name,
         [_short(bar.end_ns - bar.start_ns) for bar in drawn],
@@ -266,29 +266,21 @@ def _lines(
     lines: Iterable[tuple[float, float, float]],
     marks: Sequence[tuple[float, float, str]],
     size: int,
-) -> list[Plot]:
+) -> list[go.Scatter]:
     """Return vertical lines (time, from, to) and marks (time, lane, symbol)."""
     times, lanes, symbols = zip(*marks, strict=True)
-    common = {"type": "scatter", "legendgroup": name, "hoverinfo": "skip"}
-    return [
-        {
-            **common,
-            "mode": "lines",
-            "name": name,
-            "x": [x for time, *_ in lines for x in (time, time, None)],
-            "y": [y for _, low, high in lines for y in (low, high, None)],
-            "line": {"width": 1, "color": "ink"},
-            "opacity": 0.55,
-        },
-        {
-            **common,
-            "mode": "markers",
-            "showlegend": False,
-            "x": times,
-            "y": lanes,
-            "marker": {"size": size, "color": "ink", "symbol": symbols},
-        },
-    ]
+    upright = line(
+        name,
+        [x for time, *_ in lines for x in (time, time, None)],
+        [y for _, low, high in lines for y in (low, high, None)],
+        color=INK,
+        width=1,
+        dash="solid",
+    )
+    ends = dots("", times, lanes, None, size=size, color=INK, symbol=symbols)
+    for each in (upright, ends):
+        each.update(legendgroup=name, hoverinfo="skip")
+    return [upright, ends.update(showlegend=False)]
 
 
 def _short(time_ns: int) -> float:

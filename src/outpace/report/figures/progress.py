@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import plotly.graph_objects as go
 
 from outpace.report.figures.figure import (
     NO_TRACE,
     Figure,
-    FigureView,
     Plot,
     Views,
     across,
@@ -21,6 +21,7 @@ from outpace.report.figures.figure import (
     line,
     rounded,
     thinned,
+    view,
 )
 from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock
@@ -32,22 +33,7 @@ from outpace.report.words import label
 _POINTS: Final = 1000  # per line
 _MARKS: Final = 100  # interruptions that are marked
 _BAND_POINTS: Final = 300  # per mean over seeds
-_BAND: Final[Plot] = {
-    "type": "scatter",
-    "mode": "lines",
-    "line": {"width": 0},
-    "fill": "toself",
-    "hoverinfo": "skip",
-    "showlegend": False,
-}
-_BAND_KEY: Final[Plot] = {  # only an entry of the legend
-    **_BAND,
-    "x": [None],
-    "y": [None],
-    "fillcolor": "rgba(138,143,152,0.35)",
-    "name": "band: lowest to highest seed",
-    "showlegend": True,
-}
+_GREY: Final = "rgba(138,143,152,0.35)"
 _BAND_NOTE: Final = (
     "Lines are means over the seeds. A run that has ended counts with its last value."
 )
@@ -107,29 +93,32 @@ def progress(
                 trace
                 for place, run in enumerate(runs)
                 for trace in (_band(run, place, x, y) if run.seeds else [_line(run, place, x, y)])
-                if trace["x"]
+                if trace.x
             ]
-            if runs[0].seeds:
-                traces.append(_BAND_KEY)
-            views[quantity, against] = FigureView(traces, layout, note)
+            if runs[0].seeds:  # only an entry of the legend
+                key = _area("band: lowest to highest seed", [None], [None], _GREY)
+                traces.append(key.update(showlegend=True))
+            views[quantity, against] = view(traces, layout, note)
     if not views:
         return _iterations([counted(run)[0] for run in runs], totals)
     alt = "Progress of the training"
     return Figure("figure-progress", alt, views, ["Quantity", "Against"], height=420)
 
 
-def _line(run: Run, place: int, x: str, y: str) -> Plot:
+def _line(run: Run, place: int, x: str, y: str) -> go.Scatter:
     """Return the line of a run, with a gap where the values of another worker begin."""
     known = zip(run.metrics[x], run.metrics[y], run.metrics["worker"], strict=True)
     points = [(a, b, worker) for a, b, worker in known if a is not None and b is not None]
     points = [points[index] for index in thinned(len(points), _POINTS)]
-    drawn = _drawn(run, place, [a for a, _, _ in points], [b for _, b, _ in points])
-    workers = [worker for _, _, worker in points]
-    for index in range(len(points) - 1, 0, -1):
-        if workers[index] != workers[index - 1]:
-            drawn["x"].insert(index, drawn["x"][index])
-            drawn["y"].insert(index, None)
-    return drawn
+    xs: list[float] = []
+    ys: list[float | None] = []
+    for index, (a, b, worker) in enumerate(points):
+        if index and worker != points[index - 1][2]:
+            xs.append(a)
+            ys.append(None)
+        xs.append(a)
+        ys.append(b)
+    return _drawn(run, place, xs, ys)
 
 
 def _points(run: Run, x: str, y: str) -> list[tuple[float, float]]:
@@ -137,13 +126,18 @@ def _points(run: Run, x: str, y: str) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if a is not None and b is not None]
 
 
-def _drawn(run: Run, place: int, x: Sequence[float], y: Sequence[float]) -> Plot:
+def _drawn(run: Run, place: int, x: Sequence[float], y: Sequence[float | None]) -> go.Scatter:
     drawn = line(label(run.name), rounded(x, 7), rounded(y), place, width=2.2)
-    mode = "lines+markers" if len(x) <= 40 else "lines"
-    return {**drawn, "mode": mode, "marker": {"size": 5}}
+    return drawn.update(mode="lines+markers", marker_size=5) if len(x) <= 40 else drawn
 
 
-def _band(run: Run, place: int, x: str, y: str) -> list[Plot]:
+def _area(name: str, x: Sequence[Any], y: Sequence[Any], fill: str) -> go.Scatter:
+    """Return an area within a line that is not seen, which has no entry in the legend."""
+    area = line(name, x, y, width=0)
+    return area.update(fill="toself", fillcolor=fill, hoverinfo="skip", showlegend=False)
+
+
+def _band(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
     """Return the band from the lowest to the highest seed, and the line of the mean."""
     curves = [points for each in counted(run) if (points := _points(each, x, y))]
     if not curves:
@@ -156,9 +150,9 @@ def _band(run: Run, place: int, x: str, y: str) -> list[Plot]:
     )
     along = rounded([*grid, *grid[::-1]], 7)
     edge = rounded([*values.max(axis=0), *values.min(axis=0)[::-1]])
-    shade = {"fillcolor": faint(place), "legendgroup": run.name}
     mean = _drawn(run, place, grid.tolist(), values.mean(axis=0).tolist())
-    return [{**_BAND, "x": along, "y": edge, **shade}, {**mean, "legendgroup": run.name}]
+    band = _area("", along, edge, faint(place))
+    return [band.update(legendgroup=run.name), mean.update(legendgroup=run.name)]
 
 
 def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
@@ -187,6 +181,6 @@ def _iterations(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Fi
             note += (
                 " Accuracy and loss were evaluated only once: set evaluate.every_s to follow them."
             )
-    views: Views = {(): FigureView(traces, layout, note)} if traces else {}
+    views: Views = {(): view(traces, layout, note)} if traces else {}
     alt = "Iterations finished against time"
     return Figure("figure-progress", alt, views, instead=NO_TRACE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from outpace.report.figures.figure import (
     NO_TRACE,
     PHASES,
     Figure,
-    FigureView,
     Plot,
     Views,
     axis,
@@ -19,6 +18,7 @@ from outpace.report.figures.figure import (
     lanes,
     rounded,
     thinned,
+    view,
 )
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import Floats, TraceTotals
@@ -45,7 +45,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     return Figure(
         "figure-split",
         "Time per run, by what workers did",
-        {(): FigureView(traces, layout, note)} if drawn else {},
+        {(): view(traces, layout, note)} if drawn else {},
         height=150 + 38 * len(shown),
         tall=True,
         instead="No iteration was finished.",
@@ -75,7 +75,7 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
             "bargap": 0.25,
         }
         traces = _stacked(spans, [f"worker {label}" for label in lane_labels(run, chosen)])
-        views[run.name,] = FigureView(traces, layout, note)
+        views[run.name,] = view(traces, layout, note)
     return Figure(
         "figure-workers",
         "Time per worker, by what it did",
@@ -105,7 +105,7 @@ def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:
     return [int(worker) for worker in picked], note
 
 
-def _stacked(spans: dict[str, Floats], names: Sequence[str]) -> list[Plot]:
+def _stacked(spans: dict[str, Floats], names: Sequence[str]) -> list[Any]:
     whole = np.maximum(sum(spans.values(), np.zeros(len(names))), 1e-12)
     traces = []
     for phase, values in spans.items():

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.figures.figure import Figure, FigureView, axis, bars, colour, line, rounded
+from outpace.report.figures.figure import Figure, axis, bars, colour, line, rounded, view
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, listed, percent
 
@@ -50,7 +50,7 @@ def staleness(runs: Sequence[Run]) -> Figure:
             traces.append(bars(label(name), middles, rounded(shares), hover, look))
         else:
             drawing = line(label(name), middles, rounded(shares), place)
-            traces.append({**drawing, "hovertext": hover, "hoverinfo": "text"})
+            traces.append(drawing.update(hovertext=hover, hoverinfo="text"))
     unit = "updates" if width == 1 else f"updates, in steps of {width}"
     layout = {
         "xaxis": axis(f"staleness ({unit})", rangemode="tozero"),
@@ -62,5 +62,5 @@ def staleness(runs: Sequence[Run]) -> Figure:
         "Staleness: number of updates of the parameters after a gradient's worker read them and "
         f"before the gradient was applied, counted per gradient and server. {words}"
     )
-    view = FigureView(traces, layout, note)
-    return Figure("figure-staleness", "Staleness of gradients", {(): view}, height=340)
+    shown = view(traces, layout, note)
+    return Figure("figure-staleness", "Staleness of gradients", {(): shown}, height=340)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
-from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
+from outpace.report.figures.figure import NO_TRACE, Figure, Plot, Views, axis, lanes, view
 from outpace.report.figures.picture import SLOW_PERIOD, Absence, Picture
 from outpace.report.figures.slow import SLOW
 from outpace.report.figures.split import lane_labels
@@ -76,12 +76,12 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             scheduler = scheduler_of(run.summary)
             away = _absences(known_losses, spans[name], len(sums.iterations))
             traces = Picture(events, shown, scheduler, sums.median_compute_ns, away).traces()
-            if any(trace.get("name") == SLOW_PERIOD for trace in traces):
+            if any(trace.name == SLOW_PERIOD for trace in traces):
                 notes.append(_SHADED)
                 if sums.cut_offs:
                     notes.append("A computation that was cut off is shaded only if it was so long.")
             layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
-            views[run.name, name] = FigureView(traces, layout, " ".join(notes))
+            views[run.name, name] = view(traces, layout, " ".join(notes))
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from outpace.predict.recorded.table import Mask
 from outpace.report.figures.figure import (
     Figure,
     FigureView,
-    Plot,
     Views,
     axis,
     axis_from_0,
     colour,
+    dots,
     line,
     rounded,
     thinned,
+    view,
 )
 from outpace.report.run_times.facts import Facts
 
@@ -69,20 +71,21 @@ def _by_iteration(facts: Facts) -> FigureView:
     return _view(facts, traces, "iteration", note)
 
 
-def _view(facts: Facts, traces: list[Plot], x: str, note: str) -> FigureView:
+def _view(facts: Facts, traces: list[go.Scatter], x: str, note: str) -> FigureView:
     if facts.times.censored.any():
         note += (
             " A worker that was cut off counts with the time until then: it would have taken "
             "longer."
         )
     y = axis_from_0("run time (s)")
-    return FigureView(traces, {"xaxis": axis(x), "yaxis": y, "hovermode": "x unified"}, note)
+    return view(traces, {"xaxis": axis(x), "yaxis": y, "hovermode": "x unified"}, note)
 
 
-def _edge(name: str, x: list[int], y: NDArray[np.float64], fill: str | None) -> Plot:
+def _edge(name: str, x: list[int], y: NDArray[np.float64], fill: str | None) -> go.Scatter:
     """Return the lower edge of a band, or its upper edge if there is a colour to fill it."""
-    edge = line(name, x, rounded(y, 4), width=0) | {"hoverinfo": "skip", "showlegend": bool(fill)}
-    return {**edge, "fill": "tonexty", "fillcolor": fill} if fill else edge
+    edge = line(name, x, rounded(y, 4), width=0)
+    edge.update(hoverinfo="skip", showlegend=bool(fill))
+    return edge.update(fill="tonexty", fillcolor=fill) if fill else edge
 
 
 def rates_figure(facts: Facts) -> Figure:
@@ -107,27 +110,20 @@ def rates_figure(facts: Facts) -> Figure:
     return Figure(
         "figure-throughput",
         "Gradients per second against the workers waited for",
-        {(): FigureView(traces, layout, note if workers < facts.times.workers else "")},
+        {(): view(traces, layout, note if workers < facts.times.workers else "")},
         height=400,
     )
 
 
-def _curve(facts: Facts, where: Mask, dash: str, name: str) -> Plot:
+def _curve(facts: Facts, where: Mask, dash: str, name: str) -> go.Scatter:
     kept = thinned(len(where), _POINTS)
     rates = rounded(facts.rates.rate[kept])
     y = [rate if there else None for rate, there in zip(rates, where[kept], strict=True)]
     hover = "%{x} workers: %{y:.4~g} gradients per second<extra></extra>"
     drawn = line(name, [place + 1 for place in kept], y, width=2.4, dash=dash)
-    return {**drawn, "hovertemplate": hover}
+    return drawn.update(hovertemplate=hover)
 
 
-def _mark(count: int, rate: float, name: str, place: int) -> Plot:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [count],
-        "y": rounded([rate]),
-        "marker": {"color": colour(place), "size": 11},
-        "hovertemplate": f"{name}: %{{y:.4~g}} gradients per second<extra></extra>",
-    }
+def _mark(count: int, rate: float, name: str, place: int) -> go.Scatter:
+    mark = dots(name, [count], rounded([rate]), None, color=colour(place), size=11)
+    return mark.update(hovertemplate=f"{name}: %{{y:.4~g}} gradients per second<extra></extra>")

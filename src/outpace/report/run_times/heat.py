@@ -6,11 +6,12 @@ from math import ceil
 from typing import Any, Final
 
 import numpy as np
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import fast
 from outpace.predict.recorded.table import RunTimes, Seconds
-from outpace.report.figures.figure import Figure, FigureView, Plot, Views, across, axis
+from outpace.report.figures.figure import Figure, FigureView, Plot, Views, across, axis, view
 from outpace.report.words import plural
 
 _ROWS: Final = 240
@@ -49,22 +50,22 @@ def _view(
     cells = _means(values.T[order], rows, columns)
     cut = _means(times.censored.T[order].astype(np.float64), rows, columns) > 0.5
     low, high = np.nanquantile(cells, [0.005, 0.995])
-    grid = {"type": "heatmap", "x": [*range(0, times.iterations, columns)], "dx": columns}
-    grid["y"] = [str(worker) for worker in order] if rows == 1 else _labels(times.workers, rows)
-    traces: list[Plot] = [
-        {
-            **grid,
-            "z": _rounded(cells),
-            "zmin": float(f"{low:.3g}"),
-            "zmax": float(f"{max(high, 1.02 * low):.3g}"),
-            "colorscale": "Cividis",
-            "colorbar": {
+    names = [str(worker) for worker in order] if rows == 1 else _labels(times.workers, rows)
+    grid = {"x": [*range(0, times.iterations, columns)], "dx": columns, "y": names}
+    traces = [
+        go.Heatmap(
+            z=_rounded(cells),
+            zmin=float(f"{low:.3g}"),
+            zmax=float(f"{max(high, 1.02 * low):.3g}"),
+            colorscale="Cividis",
+            colorbar={
                 "title": {"text": unit, "side": "right"},
                 "thickness": 12,
                 "outlinewidth": 0,
             },
-            "hovertemplate": f"worker %{{y}}, iteration %{{x}}: %{{z}} {unit}<extra></extra>",
-        }
+            hovertemplate=f"worker %{{y}}, iteration %{{x}}: %{{z}} {unit}<extra></extra>",
+            **grid,
+        )
     ]
     notes = ["The brighter, the slower. Each end of the scale holds half a per cent of the cells."]
     if rows > 1 or columns > 1:
@@ -72,16 +73,15 @@ def _view(
             f"A cell is the mean of {plural(rows, 'worker')} and {plural(columns, 'iteration')}."
         )
     if cut.any():
-        traces.append(
-            {
-                **grid,
-                "z": [[1 if cell else None for cell in line] for line in cut.tolist()],
-                "colorscale": [[0, _CUT], [1, _CUT]],
-                "showscale": False,
-                "opacity": 0.8,
-                "hoverinfo": "skip",
-            }
+        red = go.Heatmap(
+            z=[[1 if cell else None for cell in line] for line in cut.tolist()],
+            colorscale=[[0, _CUT], [1, _CUT]],
+            showscale=False,
+            opacity=0.8,
+            hoverinfo="skip",
+            **grid,
         )
+        traces.append(red)
         notes.append("Red: the worker was cut off; it would have taken longer.")
     if np.isnan(times.seconds).any():
         notes.append("Empty: the run time is missing.")
@@ -98,7 +98,7 @@ def _view(
         "yaxis": axis(title, type="category", autorange="reversed", showgrid=False),
         "shapes": [across(at / rows - 0.5, **_WHITE) for at in borders.tolist()],
     }
-    return FigureView(traces, layout, " ".join(notes))
+    return view(traces, layout, " ".join(notes))
 
 
 def _means(values: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.frame import Section, tiles, write_page
+from outpace.report.frame import write_page
+from outpace.report.parts import Section, Tiles
 from outpace.report.run_times.curves import order_statistics, rates_figure
 from outpace.report.run_times.facts import Facts
 from outpace.report.run_times.heat import heat
@@ -29,7 +30,7 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
         what=f"Run time: {definition}",
         findings=facts.sentences(),
         sections=[
-            Section("summary", "Summary", [tiles(facts.numbers(), {})]),
+            Section("summary", "Summary", [Tiles(facts.numbers())]),
             Section("heat", "Run times of the workers", [heat(facts.times)]),
             Section(
                 "throughput",

@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.predict.recorded.statistics import SLOW
-from outpace.report.figures.figure import PHASES, Figure, FigureView, Views, axis, bars, rounded
+from outpace.report.figures.figure import (
+    PHASES,
+    Figure,
+    FigureView,
+    Views,
+    axis,
+    bars,
+    rounded,
+    view,
+)
 from outpace.report.run_times.facts import Facts
 from outpace.report.words import percent, plural
 
@@ -100,4 +109,4 @@ def _view(
         "yaxis": axis(f"share of {of}iterations (%)", tickformat=".2~p", rangemode="tozero"),
         "bargap": 0.25,
     }
-    return FigureView([{**trace, "showlegend": False}], layout, note)
+    return view([trace.update(showlegend=False)], layout, note)

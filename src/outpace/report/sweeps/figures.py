@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+import plotly.graph_objects as go
+
 from outpace.report.figures.figure import (
+    INK,
     Figure,
-    FigureView,
     Plot,
     Views,
     across,
     axis,
     axis_from_0,
     colour,
+    dots,
+    line,
     rounded,
+    view,
 )
 from outpace.report.sweeps.reading import EARLY, WORDS, Dimension, Shown, SweepData, shown
 from outpace.report.words import escaped
@@ -28,47 +33,43 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status
     "too-slow": ("triangle-up-open", colour(1)),
     "missed": ("x-thin-open", colour(4)),
 }
-_BEST: Final[Plot] = {"symbol": "star", "size": 15, "color": colour(2)}
 
 
 def courses(data: SweepData) -> Figure:
     """Return the figure `figure-courses`: each candidate against virtual time, and the front."""
     share = data.quantity == "accuracy"
-    groups = {
-        "complete": [each for each in data.candidates if each.status == "complete"],
-        "ended early": [each for each in data.candidates if each.status in EARLY],
-    }
-    traces = []
-    for place, (name, candidates) in enumerate(groups.items()):
-        if drawn := [each for each in candidates if each.curve]:
-            traces.append(_lines(name, drawn, share, colour(0) if place == 0 else _GREY))
-    if ended := [each for each in groups["ended early"] if each.curve]:
-        traces.append(
-            {
-                **_dots(
-                    "where it was ended", [each.curve[-1][0] for each in ended], "x-thin", _GREY
-                ),
-                "y": [_scaled(each.curve[-1][1], share) for each in ended],
-                "hovertext": [_about(each, data) for each in ended],
-            }
+    known = [each for each in data.candidates if each.curve]
+    complete = [each for each in known if each.status == "complete"]
+    early = [each for each in known if each.status in EARLY]
+    traces = [
+        _curves(name, candidates, share).update(line_color=ink, line_width=1.3, opacity=0.6)
+        for name, candidates, ink in (
+            ("complete", complete, colour(0)),
+            ("ended early", early, _GREY),
         )
+        if candidates
+    ]
+    if early:
+        x, y = zip(*(each.curve[-1] for each in early), strict=True)
+        hover = [_about(each, data) for each in early]
+        look = {"symbol": "x-thin", "size": 9, "line": {"width": 1.6, "color": _GREY}}
+        traces.append(dots("where it was ended", x, _scaled(y, share), hover, **look))
     if traces:
-        traces.append(_front(data, share))
+        traces.append(_front(known, share))
     if data.best is not None and data.best.curve:
-        best = _lines(f"best: {data.best.number}", [data.best], share, colour(2))
-        traces.append({**best, "line": {"color": colour(2), "width": 3.5}, "opacity": 1})
+        best = _curves(f"best: {data.best.number}", [data.best], share)
+        traces.append(best.update(line_color=colour(2), line_width=3.5))
     layout: Plot = {
         "xaxis": axis_from_0("virtual time (s)"),
         "yaxis": axis("test accuracy (%)" if share else "training loss"),
         "hovermode": "closest",
     }
     if data.target is not None:
-        layout["shapes"] = [across(_scaled(data.target, share))]
-    views: Views = {(): FigureView(traces, layout)} if traces else {}
+        layout["shapes"] = [across(_scaled([data.target], share)[0])]
     return Figure(
         "figure-courses",
         "Courses of the candidates against virtual time",
-        views,
+        {(): view(traces, layout)} if traces else {},
         height=420,
         instead="The runs of this task are not evaluated.",
     )
@@ -87,7 +88,7 @@ def slices(data: SweepData) -> Figure:
             "yaxis": _objective_axis(data),
             "hovermode": "closest",
         }
-        views[dimension.key,] = FigureView(_by_status(data, place), layout)
+        views[dimension.key,] = view(_by_status(data, place), layout)
     return Figure(
         "figure-slices",
         "The objective against each key",
@@ -100,26 +101,13 @@ def slices(data: SweepData) -> Figure:
 def search(data: SweepData) -> Figure:
     """Return the figure `figure-search`: candidates in their order, and the best so far."""
     traces = _by_status(data, lambda each: each.number)
-    xs: list[int] = []
-    ys: list[float] = []
-    for each in data.candidates:
-        if each.value is not None and (not ys or _better(data, each.value, ys[-1])):
-            xs.append(each.number)
-            ys.append(each.value)
-    if xs:
-        xs.append(max(each.number for each in data.candidates))
-        ys.append(ys[-1])
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "best so far",
-                "x": xs,
-                "y": rounded([_shown_value(data, value) for value in ys]),
-                "line": {"color": colour(2), "width": 2, "shape": "hv"},
-                "hoverinfo": "skip",
-            }
-        )
+    valued = [(each.number, each.value) for each in data.candidates if each.value is not None]
+    if valued:
+        last = max(each.number for each in data.candidates)
+        x, y = _records(valued, last, max if data.maximized else min)
+        y = [_shown_value(data, value) for value in y]
+        best = line("best so far", x, rounded(y), 2, shape="hv")
+        traces.append(best.update(hoverinfo="skip"))
     layout = {
         "xaxis": axis("candidate"),
         "yaxis": _objective_axis(data),
@@ -128,106 +116,76 @@ def search(data: SweepData) -> Figure:
     return Figure(
         "figure-search",
         "Candidates in their order",
-        {(): FigureView(traces, layout)} if _valued(data) else {},
+        {(): view(traces, layout)} if _valued(data) else {},
         instead="No candidate has a value.",
     )
 
 
-def _lines(name: str, candidates: Sequence[Shown], share: bool, ink: str) -> Plot:
+def _curves(name: str, candidates: Sequence[Shown], share: bool) -> go.Scatter:
     """Return one trace with the curves of candidates, with gaps between them."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
     for each in candidates:
-        xs += [*rounded(time_s for time_s, _ in each.curve), None]
-        ys += [*(_scaled(value, share) for _, value in each.curve), None]
+        times, values = zip(*each.curve, strict=True)
+        xs += [*rounded(times), None]
+        ys += [*_scaled(values, share), None]
         texts += [f"{each.number}: {escaped(each.words)}"] * (len(each.curve) + 1)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": xs,
-        "y": ys,
-        "hovertext": texts,
-        "hoverinfo": "text+x+y",
-        "line": {"color": ink, "width": 1.3},
-        "opacity": 0.6,
-    }
+    return line(name, xs, ys).update(hovertext=texts, hoverinfo="text+x+y")
 
 
-def _front(data: SweepData, share: bool) -> Plot:
+def _front(candidates: Sequence[Shown], share: bool) -> go.Scatter:
     """Return the best value that any candidate has reached by each time."""
-    points = sorted(
-        (time_s, value, each.number) for each in data.candidates for time_s, value in each.curve
-    )
+    points = sorted((time_s, value) for each in candidates for time_s, value in each.curve)
+    x, y = _records(points, points[-1][0], max if share else min)
+    name = "front: best of all by then"
+    return line(name, rounded(x), _scaled(y, share), color=INK, dash="dot", width=1.6, shape="hv")
+
+
+def _records(
+    points: Iterable[tuple[float, float]], end: float, best_of: Callable[[float, float], float]
+) -> tuple[list[float], list[float]]:
+    """Return the points that are better than all before them; the last one again at the end."""
     xs: list[float] = []
     ys: list[float] = []
-    texts: list[str] = []
-    best: float | None = None
-    for time_s, value, number in points:
-        if best is None or (value > best if share else value < best):
-            best = value
-            xs.append(time_s)
-            ys.append(_scaled(value, share))
-            texts.append(f"first here: candidate {number}")
-    if points:
-        xs.append(points[-1][0])
-        ys.append(ys[-1])
-        texts.append("")
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "front: best of all by then",
-        "x": rounded(xs),
-        "y": ys,
-        "hovertext": texts,
-        "hoverinfo": "text+x+y",
-        "line": {"color": "ink", "width": 1.6, "dash": "dot", "shape": "hv"},
-    }
+    for x, y in points:
+        if not ys or best_of(y, ys[-1]) != ys[-1]:
+            xs.append(x)
+            ys.append(y)
+    return [*xs, end], [*ys, ys[-1]]
 
 
-def _by_status(data: SweepData, place: Callable[[Shown], Any]) -> list[Plot]:
-    """Return a trace for each status; candidates without a value are where they were ended."""
+def _by_status(data: SweepData, place: Callable[[Shown], Any]) -> list[go.Scatter]:
+    """Return marks for each status; candidates without a value are where they were ended."""
     traces = []
+    drawn = [(each, y) for each in data.candidates if (y := _height(data, each)) is not None]
     for status, (symbol, ink) in _LOOKS.items():
-        found = [
-            (place(each), y, each)
-            for each in data.candidates
-            if each.status == status
-            and each is not data.best
-            and (y := _height(data, each)) is not None
-        ]
+        found = [(each, y) for each, y in drawn if each.status == status and each is not data.best]
         if found:
-            name = WORDS.get(status, status)
-            if data.of_time and status in EARLY:
-                name = f"{name}: would take longer"
-            dots = _dots(name, [x for x, _, _ in found], symbol, ink)
-            dots["y"] = rounded([y for _, y, _ in found])
-            dots["hovertext"] = [_about(each, data) for _, _, each in found]
-            traces.append(dots)
-    if data.best is not None and (y := _height(data, data.best)) is not None:
-        dots = _dots("best", [place(data.best)], "star", colour(2))
-        traces.append(
-            {**dots, "y": rounded([y]), "marker": _BEST, "hovertext": [_about(data.best, data)]}
-        )
+            later = ": would take longer" if data.of_time and status in EARLY else ""
+            marker = {
+                "symbol": symbol,
+                "color": ink,
+                "size": 9,
+                "line": {"width": 1.6, "color": ink},
+            }
+            traces.append(_marks(f"{WORDS.get(status, status)}{later}", data, found, place, marker))
+    if best := [(each, y) for each, y in drawn if each is data.best]:
+        star = {"symbol": "star", "size": 15, "color": colour(2)}
+        traces.append(_marks("best", data, best, place, star))
     return traces
 
 
-def _dots(name: str, x: Sequence[Any], symbol: str, ink: str) -> Plot:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": list(x),
-        "marker": {
-            "symbol": symbol,
-            "color": ink,
-            "size": 9,
-            "opacity": 0.85,
-            "line": {"width": 1.6, "color": ink},
-        },
-        "hoverinfo": "text",
-    }
+def _marks(
+    name: str,
+    data: SweepData,
+    found: Sequence[tuple[Shown, float]],
+    place: Callable[[Shown], Any],
+    marker: Plot,
+) -> go.Scatter:
+    x = [place(each) for each, _ in found]
+    hover = [_about(each, data) for each, _ in found]
+    return dots(name, x, rounded(y for _, y in found), hover, opacity=0.85, **marker)
 
 
 def _height(data: SweepData, each: Shown) -> float | None:
@@ -280,13 +238,9 @@ def _about(each: Shown, data: SweepData) -> str:
     return "<br>".join([*lines, *map(escaped, each.lines)])
 
 
-def _better(data: SweepData, one: float, other: float) -> bool:
-    return one > other if data.maximized else one < other
-
-
 def _valued(data: SweepData) -> bool:
     return any(_height(data, each) is not None for each in data.candidates)
 
 
-def _scaled(value: float, share: bool) -> float:
-    return float(f"{100 * value if share else value:.5g}")
+def _scaled(values: Iterable[float], share: bool) -> list[Any]:
+    return rounded(100 * value if share else value for value in values)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.report.frame import Section, table, write_page
+from outpace.report.frame import write_page
+from outpace.report.parts import Bullets, Cell, Code, Details, Part, Row, Section, Table, Words
 from outpace.report.sweeps.figures import courses, search, slices
 from outpace.report.sweeps.reading import WORDS, Dimension, Shown, SweepData, shown
-from outpace.report.words import escaped, listed, number, percent, plural, seconds
+from outpace.report.words import listed, number, percent, plural, seconds
 from outpace.support.estimates import TimeTo, difference_of, ratio_of
 from outpace.support.regular_files import read_text
 
@@ -54,15 +56,14 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
                 else "A candidate without a value is shown at the value that it had when it ended."
             ),
         ),
-        Section("search", "The search", [search(data)], f"{escaped(_sentence(data.method))}"),
-        Section("all", "Candidates", [_table(data), _errors(data)], escaped(_meanings(data))),
+        Section("search", "The search", [search(data)], _sentence(data.method)),
+        Section("all", "Candidates", [_table(data), *_errors(data)], _meanings(data)),
     ]
     if best is not None and best.is_file():
-        content = [
-            f"<pre><code>outpace simulate {escaped(best)}\n"
-            f"outpace run {escaped(best)}</code></pre>",
-            f"<details><summary>{best.name}</summary>"
-            f"<pre><code>{escaped(read_text(best))}</code></pre></details>",
+        path_of_best = shlex.quote(str(best))
+        content: list[Part] = [
+            Code(f"outpace simulate {path_of_best}\noutpace run {path_of_best}"),
+            Details(best.name, [Code(read_text(best))]),
         ]
         sections.insert(0, Section("best", "Run the best one", content))
     seeds = (
@@ -77,9 +78,7 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
         what=f"{Path(data.source).name} · {data.wanted} · {seeds}",
         findings=findings(data),
         sections=sections,
-        notices=""
-        if data.status == "complete"
-        else f'<p class="notice">{escaped(_notice(data))}</p>',
+        notices=[] if data.status == "complete" else [Words(_notice(data), "notice")],
     )
 
 
@@ -237,43 +236,40 @@ def _meanings(data: SweepData) -> str:
     return _sentence("; ".join(there)) if there else ""
 
 
-def _table(data: SweepData) -> str:
+def _table(data: SweepData) -> Table:
     """Return the table of the candidates, the best first."""
 
     def key(each: Shown) -> tuple[int, float, int]:
         value = 0.0 if each.value is None else each.value
         return _ORDER.index(each.status), -value if data.maximized else value, each.number
 
-    head = ["Candidate", *(escaped(each.key) for each in data.space), "Status"]
-    head += [escaped(data.wanted), "ended at (s)", "accuracy", "training loss"]
-    rows = []
+    head = ["Candidate", data.wanted, "Status", *(each.key for each in data.space)]
+    head += ["ended at (s)", "accuracy", "training loss"]
+    rows: list[Row] = []
     for each in sorted(data.candidates, key=key):
         interval = ""
         if each.low is not None and each.high is not None:
-            interval = f"<small>{data.show(each.low)} to {data.show(each.high)}</small>"
+            interval = f"{data.show(each.low)} to {data.show(each.high)}"
         accuracy, loss = each.mean("accuracy"), each.mean("train_loss")
-        status = escaped(WORDS.get(each.status, each.status))
-        style = each.status if each.status in ("complete", "failed") else ""
+        status = each.status if each.status in ("complete", "failed") else "partial"
         rows.append(
             [
                 f"{each.number}{' ★' if each is data.best else ''}",
-                *(escaped(shown(each.values[dimension.key])) for dimension in data.space),
-                f'<span class="status {style}">{status}</span>',
-                f"{'' if each.value is None else data.show(each.value)}{interval}",
+                Cell("" if each.value is None else data.show(each.value), interval),
+                Cell(WORDS.get(each.status, each.status), status=status),
+                *(shown(each.values[dimension.key]) for dimension in data.space),
                 "" if each.ended_at_s is None else number(each.ended_at_s),
                 "" if accuracy is None else percent(accuracy, 2),
                 "" if loss is None else number(loss),
             ]
         )
-    return table("candidates", head, rows)
+    return Table("candidates", head, rows)
 
 
-def _errors(data: SweepData) -> str:
+def _errors(data: SweepData) -> list[Part]:
     lines = [
-        f"<li>{each.number} ({escaped(each.words)}): {escaped(each.error)}</li>"
+        f"{each.number} ({each.words}): {each.error}"
         for each in data.candidates
         if each.error is not None
     ]
-    if not lines:
-        return ""
-    return f"<details><summary>Errors of candidates</summary><ul>{''.join(lines)}</ul></details>"
+    return [Details("Errors of candidates", [Bullets(lines)])] if lines else []

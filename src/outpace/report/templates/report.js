@@ -1,8 +1,7 @@
 // Draws the figures and lets their controls switch between views. The data is in #figures;
-// colours of text, grid and lines named "ink" come from the style sheet, for light and dark.
+// colours of text and grid come from the style sheet, for light and dark.
 (() => {
   "use strict";
-  const figures = JSON.parse(document.getElementById("figures").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 600px)");
   const coarse = matchMedia("(pointer: coarse)");
@@ -12,21 +11,6 @@
     const style = getComputedStyle(document.documentElement);
     const of = (name) => style.getPropertyValue(`--${name}`).trim();
     return { ink: of("ink"), muted: of("muted"), grid: of("grid"), card: of("card"), line: of("line") };
-  };
-
-  // A copy in which "ink" is the colour of text.
-  const inked = (value, ink) => {
-    if (value === "ink") return ink;
-    if (Array.isArray(value)) return value.map((entry) => inked(entry, ink));
-    if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, inked(v, ink)]));
-  };
-
-  // Traces hold long arrays of numbers and words: only their styles are looked through.
-  const styled = (trace, ink) => {
-    const copy = { ...trace };
-    for (const key of ["line", "marker"]) if (key in copy) copy[key] = inked(copy[key], ink);
-    return copy;
   };
 
   const layoutOf = (figure, view) => {
@@ -76,11 +60,9 @@
     const chosen = new Array(figure.choices).fill(0);
     const draw = () => {
       const view = figure.views[chosen.join(",")];
-      const { ink } = colours();
       caption.textContent = view.note;
       plot.style.height = `${heightOf(figure)}px`;
-      const data = view.data.map((trace) => styled(trace, ink));
-      return Plotly.react(plot, data, layoutOf(figure, view), config());
+      return Plotly.react(plot, view.data, layoutOf(figure, view), config());
     };
     const choose = (control) => {
       const place = Number(control.dataset.choice);
@@ -101,22 +83,34 @@
     draw();
   };
 
-  // plotly.js lies in the page, compressed: it would be most of the page's size.
-  const load = async () => {
-    const text = atob(document.getElementById("plotly").textContent);
-    const packed = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  // plotly.js and the data are compressed: they would be most of the page's size.
+  const unpacked = (text) => {
+    const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
-    document.head.append(script);
+    return new Response(stream).text();
   };
 
-  load().then(() => {
-    for (const [id, figure] of Object.entries(figures)) mount(id, figure);
-  }).catch((error) => {
-    for (const id of Object.keys(figures)) {
-      document.getElementById(id).textContent =
-        `This figure cannot be drawn (${error}): open the page in a browser of 2023 or later.`;
+  const say = (text) => {
+    for (const plot of document.querySelectorAll(".plot")) {
+      plot.textContent = text;
+      plot.style.height = "auto";
     }
-  });
+  };
+
+  const drawAll = async () => {
+    const script = document.createElement("script");
+    script.textContent = await unpacked(window.packedPlotly);
+    document.head.append(script);
+    const figures = JSON.parse(await unpacked(document.getElementById("figures").textContent));
+    for (const [id, figure] of Object.entries(figures)) mount(id, figure);
+  };
+
+  if (!window.packedPlotly) {
+    const name = document.getElementById("plotly").getAttribute("src");
+    say(`This figure needs the file ${name}, which is not there. Copy the whole folder of the ` +
+      "comparison, or make a page with everything inside: outpace report FOLDER --out page.html");
+  } else {
+    drawAll().catch((error) => say(
+      `This figure cannot be drawn (${error}): open the page in a browser of 2023 or later.`));
+  }
 })();
