@@ -107,7 +107,8 @@ def compare(
                 bars.set(key, 1.0)
         elif out is not None:
             files.new_folder(out)
-        _share_plotly(out)
+        if out is not None:
+            _share_plotly(out)
         todo = [order for key, order in plan.items() if key not in rows]
         prepare(order.experiment for order in todo)
         # Runs that fit a model as they go take longest, so they begin first.
