@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.predict.slow import SlowPeriod, detected
+from outpace.predict.slow import SlowPeriod, slow_units
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, float, tuple[int, int]], Floats]
@@ -99,7 +99,7 @@ def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int =
                 factors = _factors(source, workers, spread)
                 slow = set(source.permutation(workers)[:count].tolist())
                 factors[list(slow)] = FACTOR
-                periods = detected(LAWS[law](source, cv, (iterations, workers)) * factors)
+                periods = slow_units(LAWS[law](source, cv, (iterations, workers)) * factors).periods
                 names = {period.unit for period in periods}
                 found.right += len(names & slow)
                 found.wrong += len(names - slow)
@@ -110,7 +110,7 @@ def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int =
                 source = np.random.default_rng([seed, workers])
                 factors = _factors(source, workers, spread)
                 found.clusters += 1
-                periods = detected(LAWS[law](source, cv, (even, workers)) * factors)
+                periods = slow_units(LAWS[law](source, cv, (even, workers)) * factors).periods
                 found.false += any(period.first != period.last for period in periods)
                 found.pauses += any(period.first == period.last for period in periods)
     return found
@@ -151,7 +151,7 @@ def bursts(seeds: int, cv: float = 0.05) -> Bursts:
             pause = int(source.integers(20, 390))
             times[pause, 5] *= 8
             left: list[Any] = [*spans, (5, pause, pause)]
-            for period in detected(times):
+            for period in slow_units(times).periods:
                 last = 399 if period.last is None else period.last
                 near = [
                     span

@@ -1,8 +1,7 @@
 """Real runs with a slow worker or server, what its repair is promised to gain, and reruns without.
 
 A step sleeps until the time that a law draws for it, so that the load of the machine matters
-little. Both runs draw the same noise. A server is stopped by signals to its process. Where
-gradients are lost by cut-offs, the rerun is taken to end after as many gradients.
+little. Both runs draw the same noise. A server is stopped by signals to its process.
 """
 
 from __future__ import annotations
@@ -30,15 +29,10 @@ _CASES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     ),
     "SSP 2, 1.5 times as slow": ({"kind": "ssp", "staleness": 2}, {"factors": [1, 1.5, 1, 1]}),
     "all-reduce, 1.5 times as slow": ({"kind": "ssgd"}, {"factors": [1, 1.5, 1, 1]}),
-    "cut-offs, 1.5 times as slow": (
-        {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 15},
-        {"factors": [1, 1.5, 1, 1]},
-    ),
-    "BSP, a server stops for 1.5 s": ({"kind": "bsp"}, {}),
     "BSP, a server stops for 40 of each 50 ms": ({"kind": "bsp"}, {}),
     "SSP 2, a server stops for 40 of each 50 ms": ({"kind": "ssp", "staleness": 2}, {}),
 }
-_STOPS: Final = {"1.5 s": (3.0, 1.5, 1000.0), "50 ms": (0.0, 0.04, 0.01)}
+_STOPS: Final = {"50 ms": (0.0, 0.04, 0.01)}
 
 
 @dataclass(frozen=True)

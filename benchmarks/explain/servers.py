@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +12,6 @@ import numpy as np
 
 import outpace
 from outpace.report.explaining import explained
-from outpace.report.explaining.messages import Requests
-from outpace.report.explaining.servers import slow_servers
-from outpace.report.explaining.tables import read_tables
 
 ITERATIONS: Final = 40
 SYNCS: Final = ({"kind": "bsp"}, {"kind": "ssp", "staleness": 2}, {"kind": "asp"})
@@ -28,13 +25,11 @@ class Servers:
     """Counts of clusters of one kind.
 
     Args:
-        has_goal: Recall and precision should be 99 %.
         right, missed: Clusters in which what is slow was named, and was not.
         wrong: Names of anything that is not slow.
     """
 
     what: str
-    has_goal: bool = True
     clusters: int = 0
     right: int = 0
     wrong: int = 0
@@ -68,7 +63,6 @@ def servers(seeds: int, *, quick: bool = False) -> list[Servers]:
                     each.right += name is not None and name in names
                     each.missed += name is not None and name not in names
                     each.wrong += len(names - {name})
-            _stops(found, sync, workers, count, 5 * seeds)
     return list(found.values())
 
 
@@ -98,52 +92,6 @@ def _kinds(
         f"link of worker {worker}",
         {**answers, "network": network},
     )
-
-
-def _stops(
-    found: dict[str, Servers], sync: dict[str, Any], workers: int, servers: int, seeds: int
-) -> None:
-    """Count stops of a server in a run with generated times of requests, and runs without.
-
-    Requests are under way for 5 ms. A stop keeps those that are sent while it lasts, one of each
-    worker, until its end.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        data = {**_data(sync, workers, servers, 0), "network": _NETWORK}
-        outpace.simulate(data, Path(folder) / "run")
-        tables = read_tables(Path(folder) / "run")
-    shape = (servers, *tables.computed.shape)
-    for cv in (0.3, 1.0):
-        for seed in range(seeds):
-            source = np.random.default_rng([seed, workers, servers])
-            spread = np.sqrt(np.log1p(cv**2))
-            ways, work = source.lognormal(
-                np.log([[0.005], [0.001]]), spread, (2, int(np.prod(shape)))
-            )
-            requests = Requests(ways.reshape(shape), work.reshape(shape), np.zeros(shape))
-            names = {cause.name for cause in slow_servers(tables, requests)}
-            even = found.setdefault("no stop", Servers("no stop"))
-            even.clusters += 1
-            even.wrong += len(names)
-            for stop_s in (0.3, 1.0):
-                server = int(source.integers(servers))
-                begin = float(source.uniform(0.5, tables.time_s - 1.5))
-                late, shard = requests.under_way.copy(), tables.shard.copy()
-                for worker in range(workers):
-                    sent = tables.computed[:, worker]
-                    row = int(np.searchsorted(sent, begin))
-                    if sent[row] < begin + stop_s:
-                        late[server, row, worker] += begin + stop_s - sent[row]
-                        shard[row, worker] = server
-                what = f"a server stops for {stop_s} s; cv of messages {100 * cv:.0f} %"
-                each = found.setdefault(what, Servers(what, cv < 1))
-                stopped = replace(requests, under_way=late)
-                causes = slow_servers(replace(tables, shard=shard), stopped)
-                names = {f"{cause.name} {cause.pattern}" for cause in causes}
-                each.clusters += 1
-                each.right += f"server {server} once" in names
-                each.missed += f"server {server} once" not in names
-                each.wrong += len(names - {f"server {server} once"})
 
 
 def _data(sync: dict[str, Any], workers: int, servers: int, seed: int) -> dict[str, Any]:

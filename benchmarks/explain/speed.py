@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from outpace.config.reading import experiment_from
-from outpace.real.slow_workers import SlowWorkers
+from outpace.real.slowness import SlowWorkers
 from outpace.record.trace import ITERATION, NONE, SCHEMA, Table
 
 

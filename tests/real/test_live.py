@@ -13,7 +13,7 @@ from rich.console import Console
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, rows, shown, watch
-from outpace.real.slow_workers import SlowWorkers
+from outpace.real.slowness import SlowWorkers
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status
 from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, NONE, SCHEMA

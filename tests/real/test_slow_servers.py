@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outpace.config.reading import experiment_from
-from outpace.real.slow_servers import SlowServers
+from outpace.real.slowness import SlowServers
 from outpace.record.timing import PUSH, SCHEMA
 from outpace.record.trace import NONE
 

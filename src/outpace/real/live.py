@@ -18,8 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from outpace.real.slow_servers import SlowServers
-from outpace.real.slow_workers import SlowWorkers
+from outpace.real.slowness import SlowServers, SlowWorkers
 from outpace.record.status import Status
 from outpace.record.totals import Totals
 from outpace.support.units import seconds

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from outpace.record.comparison import VariantResult
 from outpace.report.columns import NOTHING, columns
-from outpace.report.explaining.card import explaining
+from outpace.report.explaining.words import section as explanation
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.faults import what_failures_cost
 from outpace.report.figures.progress import progress
@@ -114,7 +114,7 @@ def _sections(
             "push ended a wait (dot) to the workers that could then continue (arrow heads). Point "
             f"at a bar, or tap it, for details.{of_traces}",
         ),
-        *([] if (slow := explaining(traced)) is None else [slow]),
+        *([] if (slow := explanation(traced)) is None else [slow]),
         Section("staleness", "Staleness", [staleness(runs)], of_all),
         *([_runs(runs, target)] if runs[0].seeds else []),
         Section("configuration", "Configuration", _configuration(traced)),

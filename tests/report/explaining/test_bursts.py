@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import outpace
-from outpace.predict.slow import detected
+from outpace.predict.slow import slow_units
 from outpace.report.explaining.charging import shared
-from outpace.report.explaining.slow import slow_in
 
 
 @pytest.mark.parametrize("workers", [4, 8, 16])
@@ -26,7 +25,7 @@ def test_begin_and_cost_of_random_bursts(workers):
         begin = int(rng.integers(0, 101 - length))
         seconds[begin : begin + length, worker] *= rng.uniform(1.5, 4)
         cost = seconds.max(axis=1).sum() - undisturbed
-        found = slow_in(seconds, least_factor=1.1)
+        found = slow_units(seconds)
         mine = found.of(worker)
         begins += bool(mine) and abs(mine[0].first - begin) <= 3
         charged = shared(seconds, found.excess)[:, worker].sum()
@@ -39,7 +38,7 @@ def test_two_bursts_that_were_named_as_one_period_are_told_apart():
     seconds = 0.06 * np.random.default_rng(5).lognormal(0, 0.05, (100, 4))
     seconds[12:32, 1] *= 3
     seconds[60:90, 1] *= 3
-    found = [(each.first, each.last) for each in detected(seconds) if each.unit == 1]
+    found = [(each.first, each.last) for each in slow_units(seconds).periods if each.unit == 1]
     assert found == [(12, 31), (60, 89)]
 
 

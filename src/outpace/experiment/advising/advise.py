@@ -34,7 +34,7 @@ from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.words import sentences
-from outpace.report.explaining.explained import explained
+from outpace.report.explaining import explained
 from outpace.report.words import listed
 from outpace.support.checks import positive
 from outpace.support.estimates import Estimate

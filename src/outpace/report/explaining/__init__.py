@@ -1,6 +1,6 @@
 """Says which worker, server or link slows a run, since when, and how many seconds it costs."""
 
-from outpace.report.explaining.explained import explained
+from outpace.report.explaining.causes import explained
 from outpace.report.explaining.explanation import Cause, Explanation, Faster, Gain, Period
 
 __all__ = ["Cause", "Explanation", "Faster", "Gain", "Period", "explained"]

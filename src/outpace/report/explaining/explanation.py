@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from outpace.predict.slow.period import Pattern
+from outpace.predict.slow import Pattern
 
 Kind: TypeAlias = Literal["worker", "server", "link"]
 VERSION: Final = 1  # of the plain data

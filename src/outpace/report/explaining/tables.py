@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
-from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
-from outpace.record.reading import Columns, read_event, reading
-from outpace.record.timing import read_timing
+from outpace.record.folder import CONFIG, SUMMARY, TRACE, read_config, read_summary
+from outpace.record.reading import Columns, Unreadable, read_event, reading
 from outpace.record.trace import NONE
 from outpace.record.traits import has_cut_offs, has_exchanges, is_lockstep
-from outpace.report.explaining.joinings import Joinings, joinings_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,8 +22,11 @@ LEAST: Final = 8  # iterations
 _MOST_WORKERS: Final = 1_000_000
 _TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard")
 _ITERATION: Final = ("worker", "iteration", *_TIMES)
+_JOINING: Final = ("worker", "iteration", "version", "end_ns")
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
+_SHORT_RUN_S: Final = 5.0
+_SHORT_ITERATION_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,9 +34,13 @@ class Tables:
     """Times of a run in s since its start, shapes (T, N); NaN where there is none.
 
     Args:
-        waits: `barrier`: workers wait for each other in every iteration, or every few ones;
-            `holds`: servers hold pulls, or a worker waits for an all-reduce that others join late.
-        joinings: Where workers without servers wait for each other; None: elsewhere.
+        own: Run times without waiting. Without servers also what a worker does after the last
+            result of the iteration before, such as the step of its optimizer, or before a
+            collective of its script: the others wait for all of it.
+        shard: Server that answered last; -1 where there is none.
+        recorded: Iterations of the run.
+        rounds: First iterations of the rounds, at the end of which workers wait for each other,
+            shape (R,); None: they do not.
     """
 
     folder: Path
@@ -50,23 +54,21 @@ class Tables:
     computed: Floats
     ended: Floats
     held: Floats
-    shard: Ints  # that answered last; -1 where there is none
-    recorded: int  # iterations of the run
-    barrier: bool
-    joinings: Joinings | None
-    notes: tuple[str, ...]
+    own: Floats
+    shard: Ints
+    recorded: int
+    rounds: Ints | None
 
     @property
-    def seconds(self) -> Floats:
-        """Run times without waiting, of whole computations.
+    def iteration_s(self) -> float:
+        return float(np.nanmedian(self.ended - self.started))
 
-        What a worker does after the last result of an iteration belongs to the next one: there the
-        others wait for it.
-        """
-        found = self.computed - self.started
-        if self.joinings is not None:
-            found[1:] += self.joinings.after(self.computed, self.ended)[:-1]
-        return np.asarray(found)
+    @property
+    def is_short(self) -> bool:
+        """True for a real run in which small differences are those of the machine at the moment."""
+        return self.is_real and (
+            self.time_s < _SHORT_RUN_S or self.iteration_s < _SHORT_ITERATION_S
+        )
 
     @property
     def ends_with_iterations(self) -> bool:
@@ -77,11 +79,8 @@ class Tables:
         more than a tenth, the workers are taken to have ended after a given time.
         """
         stop = self.config.get("stop")
-        given = (
-            [key for key, value in stop.items() if value is not None]
-            if isinstance(stop, Mapping)
-            else []
-        )
+        stop = stop if isinstance(stop, Mapping) else {}
+        given = [key for key, value in stop.items() if value is not None]
         if not given:
             steps = (~np.isnan(self.computed)).sum(axis=0)
             return bool(steps.min() >= (1 - _DIFFERENT) * steps.max())
@@ -89,36 +88,30 @@ class Tables:
 
     @property
     def strategy(self) -> str:
-        return _kind(self.config)
+        sync = self.config.get("sync")
+        parts = sync if isinstance(sync, list) else [sync]
+        kinds = [str(part.get("kind")) for part in parts if isinstance(part, Mapping)]
+        return " + ".join(dict.fromkeys(kinds))
 
     @property
     def has_cut_offs(self) -> bool:
         return has_cut_offs(self.config, self.summary)
 
-    def timing(self) -> pa.Table | None:
-        """Return the times of the messages of a real run; None if they are missing."""
-        if not self.is_real or not (self.folder / TIMING).exists():
-            return None
-        return read_timing(self.folder)
+    def by_server(self, event: str, column: str) -> Floats:
+        """Return a column of an event by server, iteration and worker, shape (M, T, N).
 
-    def matrix(self, event: str, column: str) -> tuple[Floats, Ints]:
-        """Return a time of an event (s) by server, iteration and worker, shape (M, T, N).
-
-        Also the numbers in `released_by`, -1 where there is none.
+        Times are in s. NaN: there is no value.
         """
-        names = ("worker", "shard", "iteration", column, "released_by")
+        names = ("worker", "shard", "iteration", column)
         rows = read_event(self.folder / TRACE, event, names)
         shape = (self.servers, *self.started.shape)
-        found, by = np.full(shape, np.nan), np.full(shape, -1, np.int64)
-        inside = np.ones(len(rows["shard"]), bool)
+        found, inside = np.full(shape, np.nan), rows[column] != NONE
         # A scheduler comes after the servers.
         for name, most in zip(("shard", "iteration", "worker"), shape, strict=True):
             inside &= (rows[name] >= 0) & (rows[name] < most)
         at = rows["shard"][inside], rows["iteration"][inside], rows["worker"][inside]
-        times = rows[column][inside]
-        found[at] = np.where(times == NONE, np.nan, times * 1e-9)
-        by[at] = np.where(rows["released_by"][inside] == NONE, -1, rows["released_by"][inside])
-        return found, by
+        found[at] = rows[column][inside] * (1e-9 if column.endswith("_ns") else 1)
+        return found
 
 
 def read_tables(folder: Path, most: int | None = None) -> Tables:
@@ -151,16 +144,19 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
             f"{folder}: it has {count} iterations, and {LEAST} are needed to tell slow workers "
             "from others; record a longer run"
         )
-    if most is not None:
-        found = {name: table[:most] for name, table in found.items()}
+    started, computed, ended, held, shard = (found[name][:most] for name in _TIMES)
     is_real = "wall_time_s" in summary
     time_s = summary.get("wall_time_s" if is_real else "virtual_time_s")
     if not isinstance(time_s, int | float) or time_s <= 0:
-        time_s = float(np.nanmax(found["end_ns"]))
+        time_s = float(np.nanmax(ended))
     said = summary.get("servers")
     servers = len(said) if isinstance(said, list) else config.get("servers")
     servers = servers if type(servers) is int else 1
-    barrier, joinings, notes = _waits(folder, summary, config, servers, found["computed_ns"])
+    own, rounds = computed - started, None
+    if servers:
+        rounds = np.arange(len(started)) if is_lockstep(config, summary) else None
+    elif _wait_for_all(config, summary):
+        own, rounds = _between_joinings(path, started, computed, ended)
     return Tables(
         folder,
         summary,
@@ -169,15 +165,14 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
         float(time_s),
         workers,
         servers,
-        found["start_ns"],
-        found["computed_ns"],
-        found["end_ns"],
-        np.nan_to_num(found["held_ns"]),
-        np.rint(np.nan_to_num(found["shard"] * 1e9, nan=-1)).astype(np.int64),
+        started,
+        computed,
+        ended,
+        np.nan_to_num(held),
+        own,
+        np.rint(np.nan_to_num(shard * 1e9, nan=-1)).astype(np.int64),
         count,
-        barrier,
-        joinings,
-        notes,
+        rounds,
     )
 
 
@@ -194,7 +189,7 @@ def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
     if rows["start_ns"].min(initial=0) < 0:
         raise ValueError("an iteration in it has no start")
     found = {}
-    for name in _ITERATION[2:]:
+    for name in _TIMES:
         table = np.full(shape, np.nan)
         table[iteration, worker] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
         found[name] = table
@@ -204,25 +199,35 @@ def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
     return found
 
 
-def _kind(config: Mapping[str, Any]) -> str:
-    sync = config.get("sync")
-    parts = sync if isinstance(sync, list) else [sync]
-    kinds = [str(part.get("kind")) for part in parts if isinstance(part, Mapping)]
-    return " + ".join(dict.fromkeys(kinds))
-
-
-def _waits(
-    folder: Path,
-    summary: Mapping[str, Any],
-    config: Mapping[str, Any],
-    servers: int,
-    computed: Floats,
-) -> tuple[bool, Joinings | None, tuple[str, ...]]:
-    """Return whether there are barriers, where workers join them, and notes."""
-    if servers:
-        return is_lockstep(config, summary), None, ()
+def _wait_for_all(config: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """Return whether workers without servers wait for each other in all-reduces."""
     overlap = summary.get("overlap_fraction")
     blocking = isinstance(overlap, int | float) and overlap < _BLOCKING
-    if not (blocking or is_lockstep(config, summary)) or has_exchanges(config, summary):
-        return False, None, ("workers continue while they average: a slow one costs its own time",)
-    return True, joinings_of(folder / TRACE, computed), ()
+    return (blocking or is_lockstep(config, summary)) and not has_exchanges(config, summary)
+
+
+def _between_joinings(
+    path: Path, started: Floats, computed: Floats, ended: Floats
+) -> tuple[Floats, Ints]:
+    """Return each worker's own time before it joins the others, and the rounds.
+
+    The others wait for a worker at an all-reduce, and at a collective of the script's own. What it
+    does after the last result of an iteration they wait for in the next one.
+    """
+    shape = computed.shape
+    last, joins = computed.copy(), np.zeros(len(computed), np.bool_)
+    for event in ("all-reduce", "collective"):
+        try:
+            rows = read_event(path, event, _JOINING)
+        except Unreadable:  # a trace of an earlier version has no such rows
+            continue
+        inside = (rows["version"] >= 0) & (rows["end_ns"] != NONE)
+        for name, most in zip(("iteration", "worker"), shape, strict=True):
+            inside &= (rows[name] >= 0) & (rows[name] < most)
+        at = rows["iteration"][inside], rows["worker"][inside]
+        np.fmax.at(last, at, rows["end_ns"][inside] * 1e-9)
+        joins[at[0]] = True
+    own = computed - started
+    own[1:] += np.maximum(np.nan_to_num(ended - last), 0.0)[:-1]
+    (ends,) = np.nonzero(joins if joins.any() else ~joins)
+    return own, np.concatenate([[0], ends[:-1] + 1])

@@ -1,0 +1,332 @@
+"""Explains a run: what slows it, and the time that it would take without that.
+
+For the gain of a repair the run is simulated with the run times that it recorded: as they were, and
+without what a slow worker, server or link added to them. Both have the same noise, so only the
+repair differs. Nothing is trained; messages have the sizes of the run. The network and the servers
+of a real run are those that a calibration finds in it; those of a simulated one are known. The run
+itself is longer than its simulation, for instance by evaluations; the saved share of its training
+is what counts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from outpace.config.cluster_machines import machines_of_run
+from outpace.config.keys import SERVICE_TIMES
+from outpace.errors import ConfigError, OutpaceError
+from outpace.experiment import running
+from outpace.experiment.advising.question.candidates import Candidate
+from outpace.experiment.calibrating import calibrate
+from outpace.experiment.sources import path_of
+from outpace.predict.recorded import RunTimes, write
+from outpace.record.folder import MODEL
+from outpace.report.explaining import Explanation, Gain
+from outpace.report.explaining.causes import NO_REQUESTS, Examined, examined
+from outpace.report.explaining.tables import Floats, Tables
+from outpace.report.explaining.words import ALL_WORKERS, MOST_WORKERS
+from outpace.support.regular_files import regular
+from outpace.support.yaml_files import merged
+from outpace.sync.messages import worker_name
+
+_CAUSES: Final = 3  # most that are simulated, beside all together
+_MOST: Final = 40_000  # gradients that are simulated
+_MOST_REQUESTS: Final = 60_000  # whose messages are logged
+_BLOCK: Final = 64  # consecutive iterations
+_RUN_TIMES: Final = "run-times.parquet"
+_SERVICE: Final = (*SERVICE_TIMES, "service_size")
+_KEYS: Final = (
+    "workers",
+    "servers",
+    "sync",
+    "network",
+    "colocate",
+    "pull",
+    "skip",
+    "conditions",
+    "barrier",  # of an earlier version: refused if it is global, and not left out
+    "slicing",
+    "seed",
+    *_SERVICE,
+)
+_KEYS_OF_OVERLAP: Final = ("overlap", "forward_share", "non_finite")
+
+
+def explain(
+    folder: str | Path, changes: Mapping[str, Any] | None = None, *, gains: bool = True
+) -> Explanation:
+    """Return which worker, server or link slows a run, how much, and what its repair would gain.
+
+        outpace.explain("runs/train", {"sync": {"kind": "asp"}})
+
+    Args:
+        folder: Folder of a run, real or simulated.
+        changes: Keys of the configuration, such as another `sync`: the run is simulated with
+            them as well, to say what it would take then.
+        gains: Simulate the run again with its recorded run times, without each cause.
+
+    Raises:
+        ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
+            than 8 iterations; or if the run cannot be simulated with the changes.
+    """
+    found = _with_servers(examined(path_of(folder, "folder")))
+    explanation = found.explanation
+    has_causes = bool(explanation.causes) or explanation.faster is not None
+    if not changes and not (gains and has_causes):
+        return explanation
+    try:
+        replay = _Replay.of_run(found.tables)
+        base = replay.time_of(replay.seconds)
+        more, notes = _gains(replay, found, base) if gains else ([], [])
+        if changes:
+            changed = replay.time_of(replay.seconds, changes)
+            more.append(replay.gain(_words(changes), "", base, base - changed))
+    except ConfigError as error:
+        if changes:
+            raise
+        more, notes = [], [f"what a repair would gain is not known: {error}"]
+    else:
+        notes = [*replay.notes, *notes]
+    return replace(explanation, gains=tuple(more), notes=(*explanation.notes, *notes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Replay:
+    """A recorded run that can be simulated again, as it was or changed.
+
+    Args:
+        data: Its configuration, without run times and end.
+        rows: Iterations that are simulated: those that all workers have, or blocks of them.
+        seconds: Their run times, shape (T, N).
+        stop: When a simulation ends: as the run, after iterations or after a time.
+        training_s: How long the run trained.
+        notes: Sentences about how its network differs from that of the run.
+    """
+
+    tables: Tables
+    data: dict[str, Any]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    seconds: Floats
+    stop: dict[str, Any]
+    training_s: float
+    notes: Sequence[str]
+
+    @staticmethod
+    def of_run(tables: Tables) -> _Replay:
+        """Return the run as it can be simulated. Raises ConfigError."""
+        config = tables.config
+        if config.get("sync_changes"):
+            raise ConfigError(f"{tables.folder}: its strategy was changed while it ran")
+        if tables.has_cut_offs:
+            raise ConfigError(
+                f"{tables.folder}: its workers were cut off, so their whole run times are unknown"
+            )
+        overlaps = config.get("overlap", "none") != "none"
+        keys = _KEYS + _KEYS_OF_OVERLAP * overlaps
+        data = {key: config[key] for key in keys if config.get(key) is not None}
+        notes: Sequence[str] = ()
+        if tables.is_real:
+            calibration = calibrate([tables.folder])
+            law = calibration.data(_RUN_TIMES)
+            data |= {key: law[key] for key in ("network", *_SERVICE) if key in law}
+            notes = calibration.caveats
+        if not tables.servers:
+            data = {key: value for key, value in data.items() if key not in ("servers", *_SERVICE)}
+        data["task"] = {"kind": "timing", "layers": _layers(tables)}
+        rows = _chosen(tables.own)
+        training_s = float(np.nanmax(tables.ended) - np.nanmin(tables.started))
+        stop: dict[str, Any] = {"iterations": len(rows)}
+        if tables.rounds is None and not tables.ends_with_iterations:
+            stop = {"virtual_time_s": training_s * min(1.0, len(rows) / len(tables.own))}
+        return _Replay(tables, data, rows, tables.own[rows], stop, training_s, notes)
+
+    def time_of(self, seconds: Floats, changes: Mapping[str, Any] | None = None) -> float:
+        """Return the seconds per gradient with these run times. Raises ConfigError."""
+        with tempfile.TemporaryDirectory() as folder:
+            summary = self.simulated(Path(folder), seconds, changes or {})
+        gradients = summary["gradients_applied"] or sum(summary["iterations"])
+        return float(summary["virtual_time_s"]) / max(int(gradients), 1)
+
+    def simulated(
+        self, folder: Path, seconds: Floats, changes: Mapping[str, Any], out: Path | None = None
+    ) -> Mapping[str, Any]:
+        """Simulate the run with other run times and keys, and return its summary."""
+        path, workers = folder / _RUN_TIMES, seconds.shape[1]
+        if isinstance(more := changes.get("workers"), int) and more > workers:
+            raise ConfigError(
+                f"workers={more}: only the run times of {workers} workers are recorded; calibrate "
+                "on the run, and simulate more workers with outpace compare"
+            )
+        write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), np.arange(workers)), path)
+        data, sync = self.data, changes.get("sync")
+        if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old one
+            data = Candidate("changed", "", sync).applied(data)
+        compute = {"kind": "trace", "path": str(path), "wrap": True}
+        stop = {"iterations": len(seconds)} if "iterations" in self.stop else self.stop
+        data = data | {"workers": workers, "compute": compute, "stop": stop}
+        for key, value in changes.items():
+            data = merged(data, {key: value})
+        try:
+            return running.simulate(data, out).summary
+        except ConfigError:
+            raise
+        except OutpaceError as error:
+            raise ConfigError(f"the run cannot be simulated again: {error}") from error
+
+    def without(self, delay: Floats, base: float) -> float:
+        """Return by how many seconds a gradient takes less without a delay, shape (T, N).
+
+        A message can be late by more than the worker computes. Then all workers compute longer by
+        the same time in both simulations, so that no run time is negative.
+        """
+        more_s = max(0.0, float((delay - 0.99 * self.seconds).max()))
+        seconds = self.seconds + more_s
+        before = base if not more_s else self.time_of(seconds)
+        return before - self.time_of(seconds - delay)
+
+    def gain(self, change: str, cause: str, base: float, saved: float) -> Gain:
+        """Return a gain from the seconds that a gradient takes, and takes less."""
+        time_s = self.tables.time_s
+        saved_s = min(self.training_s, time_s) * saved / base
+        return Gain(change, cause, time_s - saved_s, saved_s)
+
+
+def _gains(replay: _Replay, found: Examined, base: float) -> tuple[list[Gain], list[str]]:
+    """Return the gains of repairs, and notes about those that are unknown."""
+    explanation = found.explanation
+    delays = [delay[replay.rows] for delay in found.delays]
+    gains = []
+    for cause, delay in list(zip(explanation.causes, delays, strict=True))[:_CAUSES]:
+        words = f"{cause.name} as fast as the others"
+        gains.append(replay.gain(words, cause.name, base, replay.without(delay, base)))
+    workers = [cause for cause in explanation.causes if cause.kind == "worker"]
+    if len(workers) > 1:
+        whole = sum(delays[explanation.causes.index(cause)] for cause in workers)
+        gains.append(replay.gain(ALL_WORKERS, "", base, replay.without(np.asarray(whole), base)))
+    if (faster := explanation.faster) is not None:
+        slow = replay.seconds * (1 - 1 / faster.factor)
+        slow[:, list(faster.workers)] = 0.0
+        gains.append(replay.gain(MOST_WORKERS, "", base, replay.without(slow, base)))
+    first = next((cause for cause in workers if cause.pattern == "steady"), None)
+    if first is None or first.worker is None or replay.tables.workers <= 2:
+        return gains, []
+    try:
+        fewer = _without_worker(replay, first.worker)
+        left = np.delete(replay.seconds, first.worker, axis=1)
+        saved = base - fewer.time_of(left)
+    except ConfigError as error:
+        return gains, [f"what the run would take without {first.name} is not known: {error}"]
+    return [*gains, replay.gain(f"without {first.name}", first.name, base, saved)], []
+
+
+def _without_worker(replay: _Replay, worker: int) -> _Replay:
+    """Return the run with the network of the other workers, which are numbered anew."""
+    network = replay.data.get("network")
+    if not isinstance(network, Mapping):
+        return replay
+    if network.get("matrix") is not None:
+        raise ConfigError("network.matrix has a row for each worker")
+    left = [number for number in range(replay.tables.workers) if number != worker]
+    gone, names = worker_name(worker), {worker_name(o): worker_name(n) for n, o in enumerate(left)}
+
+    def renamed(nodes: Sequence[str]) -> list[str]:
+        return [names.get(node, node) for node in nodes if node != gone]
+
+    found = dict(network)
+    if nodes := network.get("nodes"):
+        found["nodes"] = {name: nodes[old] for old in nodes for name in renamed([old])}
+    for key, ends in (("pairs", "between"), ("delays", "nodes")):
+        if rules := network.get(key):
+            found[key] = [
+                {**rule, ends: renamed(rule[ends])} if ends in rule else rule
+                for rule in rules
+                if not (gone in rule.get(ends, ()) and (key == "pairs" or len(rule[ends]) == 1))
+            ]
+    if machines := network.get("machines"):
+        found["machines"] = machines_of_run(machines, left, replay.tables.servers)
+    return replace(replay, data={**replay.data, "network": found})
+
+
+def _with_servers(found: Examined) -> Examined:
+    """Return an explanation with the servers of a simulated run that did not log its messages.
+
+    The run is simulated again with its run times, and this time its messages are logged. Links are
+    then compared by the times of their messages alone.
+    """
+    explanation, tables = found.explanation, found.tables
+    if tables.is_real or NO_REQUESTS not in explanation.notes:
+        return found
+    try:
+        replay = _Replay.of_run(tables)
+        rows = replay.seconds[: max(_BLOCK, _MOST_REQUESTS // (tables.workers * tables.servers))]
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            replay.simulated(Path(folder), rows, {"network": {"log": True}}, run)
+            again = examined(run)
+    except OutpaceError as error:
+        notes = (*explanation.notes, f"the run cannot be simulated again: {error}")
+        return replace(found, explanation=replace(explanation, notes=notes))
+    # Of long runs only the first iterations are simulated again.
+    scale = max(1.0, explanation.iterations / again.explanation.iterations)
+    causes = list(zip(explanation.causes, found.delays, strict=True))
+    causes = [each for each in causes if each[0].kind == "worker"]
+    for cause, delay in zip(again.explanation.causes, again.delays, strict=True):
+        if cause.kind != "worker":
+            lost_s = scale * cause.lost_s
+            cause = replace(cause, lost_s=lost_s, share=lost_s / explanation.time_s)
+            causes.append((cause, np.resize(delay, tables.own.shape)))
+    causes.sort(key=lambda each: -each[0].lost_s)
+    whole = replace(
+        explanation,
+        causes=tuple(cause for cause, _ in causes),
+        compared=tuple(dict.fromkeys([*explanation.compared, *again.explanation.compared])),
+        notes=tuple(note for note in explanation.notes if note != NO_REQUESTS),
+    )
+    return Examined(whole, tables, [delay for _, delay in causes])
+
+
+def _chosen(seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the rows that are simulated: those that all workers have, or blocks of them."""
+    whole = np.flatnonzero((seconds > 0).all(axis=1))
+    if not len(whole):
+        raise ConfigError("there is no iteration that all workers have finished")
+    most = max(_BLOCK, _MOST // seconds.shape[1])
+    if len(whole) <= most:
+        return whole
+    blocks = len(whole) // _BLOCK
+    starts = np.linspace(0, blocks - 1, most // _BLOCK).round().astype(np.int64) * _BLOCK
+    return np.asarray(whole[(starts[:, None] + np.arange(_BLOCK)).ravel()])
+
+
+def _layers(tables: Tables) -> list[int]:
+    """Return the sizes of the parameter tensors of the run's model."""
+    task = tables.config.get("task")
+    if isinstance(task, Mapping) and task.get("kind") == "timing":
+        return task.get("layers") or [int(task.get("parameters") or 1_000_000)]
+    path = tables.folder / MODEL
+    try:
+        with safe_open(str(regular(path)), framework="numpy") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(
+            f"cannot read {path}, which says how large messages are: {error}"
+        ) from None
+    return [int(np.prod(shape)) for shape in shapes if 0 not in shape] or [1]
+
+
+def _words(changes: Mapping[str, Any]) -> str:
+    """Return such as `with sync.kind=ssp, sync.staleness=3`."""
+    parts = []
+    for key, value in changes.items():
+        if isinstance(value, Mapping):
+            parts += [f"{key}.{name}={part}" for name, part in value.items()]
+        else:
+            parts.append(f"{key}={value}")
+    return "with " + ", ".join(parts)

@@ -1,0 +1,376 @@
+"""Finds units that are slower than the others: workers, servers or links.
+
+The units are compared row by row: a row has the times of all units in one iteration, so that what
+slows all of them at once, such as a harder batch, cancels.
+
+**The test.** Let x_1, ..., x_N be the logarithms of the times of a row, in standard deviations from
+their median, limited to ±3 so that a pause of one unit does not hide another. If unit w is like the
+others (the times of a row are exchangeable, whatever their law), then each of them was as likely to
+be that of w, and for every number l
+
+    L = exp(l x_w) / mean_v exp(l x_v)
+
+has mean 1. So a product of L over rows from s on is a martingale, and so is a mixture over l and s.
+With weights p_s whose sum is 1,
+
+    E_t = (E_(t-1) + p_t) L_t,      averaged over l = 0.5, 1, 2.
+
+By Ville's inequality it reaches N / a at any row with a chance of at most a / N, so any of N equal
+units reaches it with a chance of at most a = FAMILY_ERROR. This is a test by betting (Shafer,
+Testing by betting, JRSS A 184, 2021); L is the likelihood ratio for normal noise with standard
+deviation 1, in which w is slower by l, given the set of times; the mixture over s is an e-detector
+(Shin, Ramdas and Rinaldo, E-detectors, NEJSDS 2, 2024). Half of the weight is on the first row.
+
+**The period.** The unit with the most evidence is named first. Let r_t be the logarithm of its time
+divided by the median of the others, and d the logarithm of its factor. The rows a to b with the
+largest
+
+    sum over t = a .. b of d (r_t - d / 2)
+
+are the slow period, the estimate of a change by maximum likelihood (Hinkley, Inference about the
+change-point in a sequence of random variables, Biometrika 57, 1970, here for both ends); d is
+estimated from them again, until they stay the same. Then these times are left out, and the test is
+repeated: slow units do not hide each other, and each burst becomes a period of its own.
+
+**Pauses.** A row tells at most log N about a unit, so a single long time needs another test: that
+it is too long for the tail of all other times, with an error of FAMILY_ERROR (see `_tail`).
+
+What the test cannot do: of two units it names the slower one, although the other may be fast. If
+half of the units or more are slow, they are the others (see `fast_units`). Times that depend on
+those before, such as by the heat of a machine, are no noise: such slow periods are named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Pattern: TypeAlias = Literal["steady", "bursts", "once"]
+
+FAMILY_ERROR: Final = 0.01  # chance that any of equal units has a slow period
+LEAST_FACTOR: Final = 1.1  # a unit that takes less than this multiple of the others is not named
+LEAST_PAUSE: Final = 2.0  # times as long as the others, below which a single time is no pause
+_LIMIT: Final = 3.0  # standard deviations
+_LEAST_DEVIATION: Final = 0.005  # of the logarithms
+_LEVELS: Final = (0.5, 1.0, 2.0)  # l
+_FEWEST_STARTS: Final = 100  # rows, over which the weight of later starts is spread at least
+_STARTS: Final = (1.1, 1.5, 3.0)  # factors with which the search for a period begins
+_MOST_TIMES: Final = 20  # that rows and factor of a period are estimated in turn
+_ONE_BREAK: Final = 5  # rows: a shorter break between two periods is no break
+_SHORT: Final = 5  # rows: in shorter periods each time is compared alone
+_MOST_PAUSES: Final = 64
+_TAIL: Final = 0.1  # share of the times that the tail is estimated from
+_FEWEST_IN_TAIL: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPeriod:
+    """Consecutive rows in which a unit was slow, compared with the others.
+
+    Args:
+        unit: Number of the worker, server or link.
+        first: First slow row.
+        last: Last slow row; None: the period lasts until the end.
+        named: Row after which the test named the unit.
+        factor: Time as a multiple of the others'.
+    """
+
+    unit: int
+    first: int
+    last: int | None
+    named: int
+    factor: float
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.first, None if self.last is None else self.last + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slow:
+    """The slow periods in a table of times, by unit and begin.
+
+    Args:
+        excess: Seconds that each unit needed longer than the others, shape (T, N).
+    """
+
+    periods: Sequence[SlowPeriod]
+    excess: Floats
+
+    def of(self, unit: int) -> list[SlowPeriod]:
+        return [period for period in self.periods if period.unit == unit]
+
+    @property
+    def units(self) -> list[int]:
+        return sorted({period.unit for period in self.periods})
+
+
+def slow_units(seconds: Floats, least_factor: float = LEAST_FACTOR) -> Slow:
+    """Return the units that are slower than the others, and by how much.
+
+    Args:
+        seconds: Shape (T, N); NaN, 0 or less: the unit has no time in that row.
+        least_factor: A unit that takes less than this multiple of the others is not named.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(np.where(seconds > 0, seconds, np.nan))
+    periods: list[SlowPeriod] = []
+    usual = logs.copy()  # NaN in the slow periods
+    if logs.shape[1] > 1:
+        while (period := _next_period(usual, math.log(least_factor))) is not None:
+            periods.append(period)
+            usual[period.rows, period.unit] = np.nan
+        periods += _pauses(usual)
+    return _measured(seconds, _merged(periods))
+
+
+def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
+    """Return the units that are faster than most others, and how many times as long those need.
+
+    None if there are no such units; they are fewer than half of all.
+
+    If most units are slow, the median is slow, and the test names nothing. The same test with the
+    reciprocals of the times names the fast units.
+
+    Args:
+        seconds: Shape (T, N); NaN where a unit has no time.
+    """
+    units = seconds.shape[1]
+    known = seconds[(seconds > 0).sum(axis=1) == units]
+    if units < 3:
+        return None
+    periods = slow_units(1 / known).periods
+    found = {each.unit for each in periods if each.last is None and each.first < len(known) / 2}
+    if not found or 2 * len(found) >= units:
+        return None
+    logs = np.log(known)
+    mine = np.median(logs[:, sorted(found)], axis=1)
+    others = np.median(np.delete(logs, sorted(found), axis=1), axis=1)
+    return tuple(sorted(found)), math.exp(_middle_mean(others - mine))
+
+
+def pattern_of(periods: Sequence[SlowPeriod]) -> Pattern:
+    """Return the pattern of the slow periods of one unit, of which there is at least one.
+
+    `steady`: one period, which lasts until the end. `once`: one that ended, such as a pause.
+    `bursts`: several.
+    """
+    if len(periods) > 1:
+        return "bursts"
+    return "steady" if periods[0].last is None else "once"
+
+
+def _next_period(usual: Floats, least: float) -> SlowPeriod | None:
+    """Return the slow period of the unit with the most evidence; None if none has enough.
+
+    Args:
+        usual: Logarithms of times that are in no slow period, shape (T, N); NaN: left out.
+        least: Logarithm of the least factor.
+    """
+    units = usual.shape[1]
+    deviation = _deviation(usual - _row_medians(usual)[:, None])
+    evidence = _evidence(usual, deviation)
+    enough = math.log(units / FAMILY_ERROR)
+    for unit in np.argsort(-evidence.max(axis=0, initial=-np.inf)).tolist():
+        if not (evidence[:, unit] >= enough).any():
+            return None
+        named = int((evidence[:, unit] >= enough).argmax())
+        residuals = usual[:, unit] - _others(usual, unit)
+        if (found := _slow_rows(residuals, least, deviation)) is None:
+            continue  # it is slower, but not by the least factor
+        first, end, factor = found
+        to_end = enough + 2 * math.log(len(usual))
+        after = -_gains(residuals, factor, deviation)[end:].sum()
+        last = None if after < to_end else end - 1
+        return SlowPeriod(unit, first, last, max(named, first), math.exp(factor))
+    return None
+
+
+def _evidence(usual: Floats, deviation: float) -> Floats:
+    """Return the logarithm of E for each row and unit, shape (T, N)."""
+    there = ~np.isnan(usual)
+    count = there.sum(axis=1, keepdims=True)
+    scores = np.clip((usual - _row_medians(usual)[:, None]) / deviation, -_LIMIT, _LIMIT)
+    rows = len(usual)
+    weights = np.full((rows, 1), math.log(0.5 / max(rows - 1, _FEWEST_STARTS)))
+    weights[:1] = math.log(0.5)
+    found = np.full(usual.shape, -np.inf)
+    for level in _LEVELS:
+        heights = np.where(there, level * scores, 0.0)
+        mean = np.where(there, np.exp(heights), 0.0).sum(axis=1, keepdims=True)
+        ratios = np.where(there, heights - np.log(np.maximum(mean, 1e-9) / np.maximum(count, 1)), 0)
+        sums = ratios.cumsum(axis=0)
+        started = np.logaddexp.accumulate(weights - (sums - ratios), axis=0)
+        np.logaddexp(found, sums + started - math.log(len(_LEVELS)), out=found)
+    return found
+
+
+def _slow_rows(residuals: Floats, least: float, deviation: float) -> tuple[int, int, float] | None:
+    """Return the first row of a slow period, the row after the last, and log factor.
+
+    None if no rows are slower than the others by the least factor.
+    """
+    best, found = 0.0, None
+    for start in _STARTS:
+        factor, rows = max(math.log(start), least), (0, 0)
+        for _ in range(_MOST_TIMES):
+            sums = np.concatenate([[0.0], np.cumsum(_gains(residuals, factor, deviation))])
+            end = int((sums - np.minimum.accumulate(sums)).argmax())
+            first = int(sums[: end + 1].argmin())
+            if (first, end) == rows or first == end:
+                break
+            rows = first, end
+            factor = _middle_mean(residuals[first:end])
+        if first < end and factor >= least and (gain := sums[end] - sums[first]) > best:
+            best, found = gain, (first, end, factor)
+    return found
+
+
+def _gains(residuals: Floats, factor: float, deviation: float) -> Floats:
+    """Return the logarithm of the likelihood ratio of each row; of one without a time, 0.
+
+    It is limited, so that one odd time neither begins nor ends a period.
+    """
+    limit = max(factor / 2, _LIMIT * deviation)
+    above = np.clip(np.nan_to_num(residuals - factor / 2), -limit, limit)
+    return np.asarray(factor * above / deviation**2)
+
+
+def _pauses(usual: Floats) -> list[SlowPeriod]:
+    """Return single times that are too long to belong to the others, each as a period.
+
+    Of the longest times, as many are named as leave the last of them too long for the tail of the
+    shorter ones, so that pauses do not hide each other (Rosner, Percentage points for a generalized
+    ESD many-outlier procedure, Technometrics 25, 1983).
+    """
+    residuals = usual - _row_medians(usual)[:, None]
+    residuals[(~np.isnan(usual)).sum(axis=1) == 2] *= 2  # their median has half of the difference
+    places = np.flatnonzero(residuals > math.log(LEAST_PAUSE))
+    places = places[np.argsort(-residuals.ravel()[places])][:_MOST_PAUSES]
+    values = np.sort(residuals[~np.isnan(residuals)])[::-1]
+    named = 0
+    for count in range(1, len(places) + 1):
+        chance = _tail(values[count:])(values[count - 1])
+        if len(values) * chance <= FAMILY_ERROR:
+            named = count
+    found = []
+    for place in places[:named].tolist():
+        row, unit = divmod(place, usual.shape[1])
+        factor = math.exp(residuals[row, unit])
+        found.append(SlowPeriod(unit, row, row, row, factor))
+    return found
+
+
+def _tail(values: Floats) -> Callable[[float], float]:
+    """Return the chance that a time is at least as long, from times in descending order.
+
+    Beyond a quantile the excess x of their logarithms is taken to follow a generalized Pareto law
+    with scale s and shape c (Pickands, Statistical inference using extreme order statistics,
+    Annals of Statistics 3, 1975):
+
+        chance = share (1 + c x / s)^(-1/c)
+
+    With c = 0 times have a Pareto tail, which is heavier than those of log-normal, gamma and
+    shifted exponential times; with c > 0 their logarithms have one, as those of Student's t. c and
+    s are estimated from the k largest by probability-weighted moments (Hosking and Wallis,
+    Parameter and quantile estimation for the generalized Pareto distribution, Technometrics 29,
+    1987). 1.5 standard errors of c are added, and 1/k for the error of s.
+    """
+    count = max(int(_TAIL * len(values)), _FEWEST_IN_TAIL)
+    if 4 * count > len(values):
+        return lambda value: 1.0
+    quantile = float(values[count])
+    excess = values[:count][::-1] - quantile
+    scale = max(float(excess.mean()), 1e-6)
+    above = 1 - (np.arange(count) + 0.65) / count
+    half = max(scale - 2 * float((above * excess).mean()), 1e-9)  # of the scale where c = 0
+    error = 1.15 / math.sqrt(count)
+    shape = max(2 - scale / half + 1.5 * error, 0.0) + 1 / count
+
+    def chance(value: float) -> float:
+        beyond = max(value - quantile, 0.0)
+        return count / len(values) * math.exp(-math.log1p(shape * beyond / scale) / shape)
+
+    return chance
+
+
+def _merged(periods: Sequence[SlowPeriod]) -> list[SlowPeriod]:
+    """Return the periods by unit and begin; those of a unit that touch are made one."""
+    found: list[SlowPeriod] = []
+    for period in sorted(periods, key=lambda each: (each.unit, each.first)):
+        before = found[-1] if found else None
+        if (
+            before is None
+            or before.unit != period.unit
+            or (before.last is not None and period.first > before.last + _ONE_BREAK)
+        ):
+            found.append(period)
+        elif before.last is not None:
+            last = None if period.last is None else max(before.last, period.last)
+            named = min(before.named, period.named)
+            found[-1] = SlowPeriod(period.unit, before.first, last, named, before.factor)
+    return found
+
+
+def _measured(seconds: Floats, periods: Sequence[SlowPeriod]) -> Slow:
+    """Return the periods with factors from all their rows, and the excess of each unit."""
+    times = np.where(seconds > 0, seconds, np.nan)
+    usual, excess = times.copy(), np.zeros(seconds.shape)
+    for period in periods:
+        usual[period.rows, period.unit] = np.nan
+    reference = np.exp(_row_medians(np.log(usual)))
+    measured = []
+    for period in periods:
+        mine, others = times[period.rows, period.unit], reference[period.rows]
+        ratios = (mine / others)[~np.isnan(mine / others)]
+        factor, more = period.factor, np.zeros(len(mine))
+        if len(ratios) >= _SHORT:
+            factor = math.exp(_middle_mean(np.log(ratios)))
+            more = mine * (1 - 1 / max(factor, 1.0))
+        elif len(ratios):
+            factor, more = float(np.median(ratios)), mine - others
+        excess[period.rows, period.unit] = np.maximum(np.nan_to_num(more), 0.0)
+        measured.append(SlowPeriod(period.unit, period.first, period.last, period.named, factor))
+    return Slow(measured, excess)
+
+
+def _row_medians(values: Floats) -> Floats:
+    """Return the median of each row without NaN, shape (T,); NaN if all are."""
+    ordered = np.sort(values, axis=1)  # NaN last
+    count = (~np.isnan(ordered)).sum(axis=1)
+    rows = np.arange(len(values))
+    low = ordered[rows, np.maximum((count - 1) // 2, 0)]
+    return np.asarray((low + ordered[rows, np.minimum(count // 2, values.shape[1] - 1)]) / 2)
+
+
+def _others(usual: Floats, unit: int) -> Floats:
+    """Return the median of the other units, shape (T,); of two the larger, as one may be fast."""
+    others = np.delete(usual, unit, axis=1)
+    two = (~np.isnan(others)).sum(axis=1) == 2
+    return np.where(two, np.fmax.reduce(others, axis=1), _row_medians(others))
+
+
+def _middle_mean(values: Floats) -> float:
+    """Return the mean of the middle half of the values; 0 if there is none."""
+    ordered = np.sort(values[~np.isnan(values)])
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else 0.0
+
+
+def _deviation(residuals: Floats) -> float:
+    """Return the standard deviation of the noise, from the differences between two rows.
+
+    The median of a normal number's absolute value is 0.6745, and a difference has the standard
+    deviation √2. Lasting differences between units do not count.
+    """
+    steps = np.abs(np.diff(residuals, axis=0))
+    steps = steps[~np.isnan(steps)]
+    found = float(np.median(steps)) / (0.6745 * math.sqrt(2)) if len(steps) else 0.0
+    return max(found, _LEAST_DEVIATION)
