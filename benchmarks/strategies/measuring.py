@@ -14,7 +14,7 @@ from benchmarks.strategies.suite import Cell
 
 from outpace.config.reading import experiment_from
 from outpace.errors import RunError
-from outpace.experiment.advising.question.candidates import Candidate
+from outpace.experiment.advising.candidates import Candidate
 from outpace.experiment.trials import Ended, Order, Point
 from outpace.support.estimates import TimeTo
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from benchmarks.strategies.rates import Tried, Tuned
 from benchmarks.strategies.suite import HERE, Cell
 
-from outpace.experiment.advising.question.candidates import BSP, Candidate
+from outpace.experiment.advising.candidates import BSP, Candidate
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time, ratio_of
 from outpace.support.replacing import replace_file
 

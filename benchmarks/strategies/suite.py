@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.errors import ConfigError
-from outpace.experiment.advising.question.candidates import Candidate, candidates
+from outpace.experiment.advising.candidates import Candidate, candidates
 from outpace.predict.recorded.bytedance import read_bytedance
 from outpace.predict.recorded.files import write
 from outpace.support.yaml_files import merged, read_yaml
@@ -94,8 +94,7 @@ class Cell:
 
     def strategies(self) -> list[Candidate]:
         """Return all strategies, BSP first."""
-        every = candidates(self.data["workers"])
-        found = [each.with_patience(self.patience_s) for each in every]
+        found = candidates(self.data["workers"], self.patience_s)
         return [each for each in found if not self.only or each.name in self.only]
 
     def configuration(

@@ -10,7 +10,7 @@ from benchmarks.strategies.outcome import Measured, Outcome
 from benchmarks.strategies.regret import Regret, judged
 from benchmarks.strategies.suite import CLUSTERS, HERE
 
-from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.candidates import BSP
 from outpace.support.estimates import Estimate
 
 README: Final = HERE.parent / "README.md"

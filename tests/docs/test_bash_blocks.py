@@ -21,13 +21,16 @@ from tests.support.profiles import gloo
 
 import outpace
 from outpace.config.cluster_files import with_cluster
-from outpace.experiment.advising.question.problem import problem_of
+from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
 from outpace.experiment.sweeping.candidate import Candidate
 from outpace.experiment.sweeping.checking import first_valid
 from outpace.experiment.sweeping.objective import Objective
 from outpace.experiment.sweeping.space import applied
 from outpace.record.folder import read_summary
+from outpace.report.advice.result import AdviceResult, CandidateResult, Effort
+from outpace.support.estimates import NOTHING
+from outpace.support.targets import Target
 
 EXPERIMENT = """
 task: {kind: digits-mlp}
@@ -92,38 +95,21 @@ def instead(monkeypatch, tmp_path, small_run):
             out,
         )
 
-    def advising(source, folder, *, goal, cluster, lr_argument, only, **_):
+    def advising(source, folder, *, target_accuracy, target_loss, cluster, lr_argument, only, **_):
         if cluster is not None:
             source = source._replace(data=with_cluster(source.data, cluster))
-        problem = problem_of(source, goal, lr_argument, only)
+        target = Target(target_accuracy, target_loss)
+        problem = problem_of(source, target, lr_argument, only)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "recommended.yaml").write_text(EXPERIMENT)
+        bsp = CandidateResult("BSP", "", {}, True, NOTHING, None, False, 1, 0, 1)
+        data, effort = problem.data, Effort(1, 1.0, 1.0, 1.0)
         return outpace.Advice(
-            {
-                "ahead": "",
-                "candidates": [],
-                "command": "",
-                "evaluate_replaced": False,
-                "evaluated_every_s": None,
-                "learning_rate": problem.rate,
-                "likely": None,
-                "more_s": None,
-                "name": "BSP",
-                "not_tried": 0,
-                "one_run": dict.fromkeys(("both", "seeds", "prediction")),
-                "probability_best": {},
-                "recommendation": problem.data,
-                "searched_every_s": None,
-                "seeds": [],
-                "sensitivity": [],
-                "status": "complete",
-                "target": {"accuracy": 0.9},
-                "time_goes": {},
-            }
+            AdviceResult("", "complete", target, "", 1, "bsp", "BSP", data, (bsp,), effort)
         )
 
     for target, function in {
-        "outpace.experiment.advising.advise.advised": advising,
+        "outpace.experiment.advising.advise.advise": advising,
         "outpace.experiment.sweeping.sweep.sweep_source": sweeping,
         "outpace.experiment.running.simulate": one,
         "outpace.experiment.running.run": one,

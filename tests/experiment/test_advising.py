@@ -9,20 +9,23 @@ import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
 from outpace.experiment.advising import advise, recording, verifying
-from outpace.experiment.advising.judging.found import Found
-from outpace.experiment.advising.judging.known import prediction_error
-from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial
-from outpace.experiment.advising.question.problem import problem_of
-from outpace.experiment.advising.question.scenarios import (
+from outpace.experiment.advising.budget import Budget
+from outpace.experiment.advising.calibration_error import prediction_error
+from outpace.experiment.advising.changed import (
     scenarios,
     slower_network,
     worse_stragglers,
 )
-from outpace.experiment.advising.searching.search import Search, Space
+from outpace.experiment.advising.curves import Bound, Curve, Trial
+from outpace.experiment.advising.outcome import Outcome
+from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.results import advice_of
+from outpace.experiment.advising.search import Search, Space
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
 from outpace.real.process.ray import tasks
+from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
 CONFIG = {
@@ -66,8 +69,7 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     assert 1 < data["speedup_over_bsp"]["low"] <= data["speedup_over_bsp"]["mean"]
     assert data["speedup_over_all_reduce"]["low"] > 1
     assert data["status"] == "complete"
-    assert (data["likely"], data["not_tried"], data["more_s"]) == (None, 0, None)
-    assert not (advice.folder / "likely.yaml").exists()
+    assert (data["ahead"], data["not_tried"], data["more_s"]) == (None, 0, None)
     assert data["seeds"] == [0, 1, 2]
     names = [each["name"] for each in data["candidates"]]
     assert names[:2] == ["BSP", "all-reduce"]
@@ -107,15 +109,16 @@ def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
 
 
 def test_a_real_run_that_fails_is_a_result_of_the_verification(monkeypatch):
-    problem = problem_of(source_of(CONFIG, None, {}), Goal(loss=0.05))
+    problem = problem_of(source_of(CONFIG, None, {}), Target(loss=0.05))
 
     def failing(experiment):
         raise outpace.RunError("worker 1 ended\nmore")
 
     monkeypatch.setattr(verifying, "run", failing)
-    found = Found(Search(Space(("BSP",), ("BSP",), 0.1, (0,), 20.0, problem.goal)), 20.0)
-    (bsp,) = verifying.verified(problem, found, {"candidates": []}, lambda _: None)
-    assert (bsp["measured"], bsp["error"]) == ("failed: worker 1 ended", None)
+    names = tuple(each.name for each in problem.candidates)
+    found = Outcome(Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05)), 20.0)
+    (bsp,) = verifying.verified(problem, found, advice_of(problem, found), lambda _: None)
+    assert (bsp.measured, bsp.error) == ("failed: worker 1 ended", None)
 
 
 def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):
@@ -131,11 +134,12 @@ def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):
 def test_the_recommended_configuration_stops_at_the_target_of_the_advice():
     task = {"kind": "digits-mlp"}
     config = {**CONFIG, "task": task, "stop": {"iterations": 50, "target_accuracy": 0.9}}
-    found = problem_of(source_of(config, None, {}), Goal(accuracy=0.8)).recommendation(
-        "BSP", 0.1, None
-    )
-    assert found["stop"] == {"iterations": 50, "target_accuracy": 0.8}
-    assert found["target"] == {"accuracy": 0.8}
+    for target, stop in (
+        (Target(accuracy=0.8), {"iterations": 50, "target_accuracy": 0.8}),
+        (Target(loss=0.3), {"iterations": 50}),
+    ):
+        problem = problem_of(source_of(config, None, {}), target)
+        assert problem.recommendation("BSP", 0.1, None)["stop"] == stop
 
 
 def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd, monkeypatch):
@@ -154,14 +158,13 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert (data["status"], data["strategy"]) == ("interrupted", "bsp")
     assert data["target"] == {"loss": 0.05}  # of the file
     assert data["speedup_over_bsp"] == {"mean": None, "low": None, "high": None}
-    assert data["likely"]["strategy"] == "asp"  # it waits for nobody
-    assert data["likely"]["speedup_over_bsp"] > 1
+    assert data["ahead"]["name"].startswith("ASP")  # it waits for nobody
+    assert data["ahead"]["speedup_over_bsp"] > 1
     assert data["more_s"] > 0
-    assert read_yaml(out / "likely.yaml") == data["likely"]["recommendation"]
     assert "interrupted" in (out / "recommended.yaml").read_text()
     said = capfd.readouterr()
-    assert "Probably ASP" in said.out
-    assert "seeds of the search, not sure" in said.out
+    assert "So far ASP" in said.out
+    assert "of the search, not sure" in said.out
     assert "the interval configured under evaluate is not used" in said.out
     assert "search: 4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
@@ -174,7 +177,7 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     with pytest.raises(SystemExit) as ended:
         main(["report", str(out)])
     assert not ended.value.code
-    assert "Probably ASP" in (out / "report.html").read_text()
+    assert "So far ASP" in (out / "report.html").read_text()
     capfd.readouterr()
 
     def begin(study):
@@ -245,7 +248,7 @@ def test_changed_clusters():
         "latency_s": 2.0,
         "nodes": {"a": {"bandwidth_bytes_per_s": 2.0}},
     }
-    found = scenarios(problem_of(source_of(CONFIG, None, {}), Goal(loss=0.1)))
+    found = scenarios(problem_of(source_of(CONFIG, None, {}), Target(loss=0.1)))
     assert [each.problem.workers for each in found] == [4, 4, 8]
     assert found[2].problem.data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
 
@@ -384,21 +387,21 @@ def test_the_learning_rate_of_a_script_is_that_of_its_argument(given, tmp_path):
     task = {"kind": "script", "path": str(script), "arguments": ["--steps", "5", *given]}
     config = {key: value for key, value in CONFIG.items() if key not in ("optimizer", "stop")}
     source = source_of({**config, "task": task}, None, {})
-    problem = problem_of(source, Goal(loss=0.5), "--lr", ["asp"])
+    problem = problem_of(source, Target(loss=0.5), "--lr", ["asp"])
     assert problem.rate == 0.1
     trial = Trial("ASP", 0.4, 3, Bound(20.0, -0.5))
     given_now = ["--lr", "0.4"] if len(given) == 2 else ["--lr=0.4"]
     expected = ["--steps", "5", *given_now]
     assert list(problem.experiment(trial, None).task.arguments) == expected
     assert problem.recommendation("ASP", 0.4, None)["task"]["arguments"] == expected
-    assert problem_of(source, Goal(loss=0.5), None, ["asp"]).rate is None
+    assert problem_of(source, Target(loss=0.5), None, ["asp"]).rate is None
     with pytest.raises(
         outpace.ConfigError, match="do not set it: add it after --, as in -- --rate"
     ):
-        problem_of(source, Goal(loss=0.5), "--rate")
+        problem_of(source, Target(loss=0.5), "--rate")
     wrong = source._replace(data={**source.data, "task": {**task, "arguments": ["--lr", "x"]}})
     with pytest.raises(outpace.ConfigError, match="'x' is not a positive number"):
-        problem_of(wrong, Goal(loss=0.5), "--lr")
+        problem_of(wrong, Target(loss=0.5), "--lr")
 
 
 def test_the_error_of_the_calibration_is_applied_to_scripts(tmp_path):
@@ -412,19 +415,16 @@ def test_the_error_of_the_calibration_is_applied_to_scripts(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('it must not be run')\n")
     data = {"task": {"kind": "script", "path": str(script)}, "workers": 2, "include": str(cluster)}
-    problem = problem_of(source_of(data, None, {}), Goal(loss=0.1), only=["asp"])
-    names = tuple(each.name for each in problem.candidates)
-    space = Space(names, ("BSP",), None, (0,), 10.0, problem.goal, names)
+    problem = problem_of(source_of(data, None, {}), Target(loss=0.1), only=["asp"])
     totals = {"iterations": 20.0, "parameters": 1000.0}
     ends = {"BSP": 1.0, "ASP": 0.9}
-    fresh = {name: [Curve.of([end_s], [0.0], totals=totals)] * 2 for name, end_s in ends.items()}
-    found = Found(Search(space), 10.0, fresh=fresh, seeds=(0, 1))
+    fresh = {n: (1.0, [Curve.of([end_s], [0.0], totals=totals)] * 2) for n, end_s in ends.items()}
     with Pool(1) as pool:
-        known = prediction_error(problem, found, pool)
+        known = prediction_error(problem, fresh, pool, Budget())
     assert known.reason == ""
     # A root mean square of 12 normal draws is within 0.54 and 1.5 times its law's in 99.8 %.
     assert 0.027 < known.of_time["ASP"] < 0.075
     assert known.of_speedup < 0.01
     without = problem.source._replace(data={**data, "include": None, "compute": {"mean_s": 0.1}})
-    unknown = prediction_error(dataclasses.replace(problem, source=without), found, pool)
+    unknown = prediction_error(dataclasses.replace(problem, source=without), fresh, pool, Budget())
     assert unknown.reason == "no cluster file states errors"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outpace.experiment.advising.question.candidates import (
+from outpace.experiment.advising.candidates import (
     ALL_REDUCE,
     BSP,
     OWN,
@@ -48,7 +48,7 @@ def test_one_worker_has_no_strategies_without_servers_and_no_quorums():
 def test_all_candidates_fit_a_configuration_with_servers_and_late_messages():
     delays = [{"message": "reply", "probability": 0.1, "seconds": 1.0}]
     found, refused = usable(
-        4, {**CONFIG, "network": {**CONFIG["network"], "delays": delays}}, "x.yaml"
+        {**CONFIG, "network": {**CONFIG["network"], "delays": delays}}, "x.yaml"
     )
     assert refused == {}
     assert [each.name for each in found] == [each.name for each in candidates(4)]
@@ -61,7 +61,7 @@ def test_without_servers_a_candidate_has_the_failures_of_workers_alone():
     schedule = [{"at_s": 1.0, "server": 1}, {"at_s": 2.0, "worker": 1}]
     laws = {"workers": {"mtbf_s": 60.0}, "servers": {"mtbf_s": 600.0}}
     data = {**CONFIG, "checkpoint": {"every_s": 5.0}, "faults": {**laws, "schedule": schedule}}
-    found, refused = usable(4, data, "x.yaml")
+    found, refused = usable(data, "x.yaml")
     assert "ssgd" in [each.sync["kind"] for each in found]
     assert not [name for name, why in refused.items() if "faults" in why]
     all_reduce = found[1].experiment(data, "x.yaml")
@@ -72,17 +72,17 @@ def test_without_servers_a_candidate_has_the_failures_of_workers_alone():
 
 
 def test_a_candidate_that_cannot_be_run_is_left_out_with_the_reason():
-    found, refused = usable(4, {**CONFIG, "servers": 1}, "x.yaml")
+    found, refused = usable({**CONFIG, "servers": 1}, "x.yaml")
     assert refused == {"partial push and pull": "a partial pull needs at least 2 servers"}
     assert "partial push" in [each.name for each in found]
 
 
 def test_the_strategy_of_the_configuration_is_a_candidate():
     own = {"kind": "ssp", "staleness": 5}
-    found, _ = usable(4, {**CONFIG, "sync": own, "skip": {"pull": {"every": 4}}}, "x.yaml")
+    found, _ = usable({**CONFIG, "sync": own, "skip": {"pull": {"every": 4}}}, "x.yaml")
     assert found[-1].name == OWN
     assert (found[-1].sync, found[-1].beside) == (own, {"skip": {"pull": {"every": 4}}})
-    found, _ = usable(4, {**CONFIG, "sync": {"kind": "ssp", "staleness": 4}}, "x.yaml")
+    found, _ = usable({**CONFIG, "sync": {"kind": "ssp", "staleness": 4}}, "x.yaml")
     assert OWN not in [each.name for each in found]
 
 

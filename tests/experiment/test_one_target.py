@@ -1,11 +1,13 @@
 """`stop`, comparisons and advice decide alike when a run reaches its target."""
 
 import outpace
-from outpace.experiment.advising.question.curves import Bound, Goal, Trial
-from outpace.experiment.advising.question.problem import problem_of
-from outpace.experiment.advising.searching.runner import PoolRunner
+from outpace.experiment.advising.budget import Budget
+from outpace.experiment.advising.curves import Bound, Trial
+from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.runner import PoolRunner
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
+from outpace.support.targets import Target
 
 # Worker 1 is faster, so it logs first, and what it logs reaches the target at once.
 SCRIPT = """
@@ -34,7 +36,7 @@ def advised(config, goal, seeds=SEEDS, every_s=None):
     bound = Bound(horizon_s=5.0, level=goal.level)
     trials = [Trial(name, problem.rate or 1.0, seed, bound) for name in KINDS for seed in seeds]
     with Pool(1) as pool:
-        runner = PoolRunner(problem, pool)
+        runner = PoolRunner(problem, pool, Budget())
         runner.every_s = lambda _: every_s
         curves = dict(runner.run(trials))
     return {(t.candidate, t.seed): curve.time_to(goal.level) for t, curve in curves.items()}
@@ -51,7 +53,7 @@ def test_advice_and_comparison_agree_on_a_script_that_logs_on_every_worker(tmp_p
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     config = {**CLUSTER, "task": {"kind": "script", "path": str(path)}, "target": {"accuracy": 0.6}}
-    found = advised(config, Goal(accuracy=0.6), seeds=(0,))  # each trial stops at the target
+    found = advised(config, Target(accuracy=0.6), seeds=(0,))  # each trial stops at the target
     assert {key: each.time_s for key, each in found.items()} == compared(config, seeds=1)
     assert all(each.reached for each in found.values())
 
@@ -59,7 +61,7 @@ def test_advice_and_comparison_agree_on_a_script_that_logs_on_every_worker(tmp_p
 def test_advice_and_comparison_agree_on_a_task():
     task = {"kind": "quadratic", "eigenvalues": [1.0, 0.3], "noise": 0.02}
     config = {**CLUSTER, "task": task, "optimizer": {"lr": 0.1}, "stop": {"virtual_time_s": 5.0}}
-    found = advised(config, Goal(loss=0.3), every_s=0.25)
+    found = advised(config, Target(loss=0.3), every_s=0.25)
     config |= {"target": {"loss": 0.3}, "evaluate": {"every_s": 0.25}}
     assert {key: each.time_s for key, each in found.items()} == compared(config)
     assert all(each.reached for each in found.values())

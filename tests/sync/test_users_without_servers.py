@@ -10,7 +10,7 @@ import outpace
 from outpace.config.reading import experiment_from
 from outpace.engine.servers import is_exact
 from outpace.errors import ConfigError, OutpaceWarning
-from outpace.experiment.advising.question.candidates import OWN, candidates, usable
+from outpace.experiment.advising.candidates import OWN, candidates, usable
 from outpace.experiment.comparison import variants_from
 from outpace.record import folder as files
 from outpace.report.explaining.tables import read_tables
@@ -116,7 +116,7 @@ def test_a_cluster_file_of_all_reduces_fits_who_sends_no_other_messages(tmp_path
 
 
 def test_advice_takes_it_for_what_it_is(tmp_path, sync):
-    found, refused = usable(4, {**CONFIG, "sync": sync()}, "run.yaml", tmp_path)
+    found, refused = usable({**CONFIG, "sync": sync()}, "run.yaml", tmp_path)
     own = found[-1]
     assert own.name == OWN
     assert not own.has_servers

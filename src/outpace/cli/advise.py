@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -36,7 +36,8 @@ from outpace.support.regular_files import read_text
 from outpace.support.streams import OutputClosed
 
 if TYPE_CHECKING:
-    from outpace.experiment.advising.progress import State
+    from outpace.experiment.advising.budget import State
+    from outpace.report.advice.result import AdviceResult
 
 _INTERRUPTED: Final = 130
 _BAR: Final = 20  # characters, so that the line fits into 80
@@ -76,6 +77,13 @@ def advise(
             help="Choose from these kinds of strategies, as in asp,ssp,hpsgd. Default: all.",
         ),
     ] = None,
+    min_gain: Annotated[
+        float,
+        typer.Option(
+            "--min-gain",
+            help="Recommend another strategy than BSP if it is faster by this share at least.",
+        ),
+    ] = 0.05,
     verify: Annotated[
         bool,
         typer.Option("--verify", help="Then run the best three for real, for a minute each."),
@@ -92,16 +100,15 @@ def advise(
     for 32 real steps first, unless there is a cluster file; its own arguments come after --.
     """
     budget_s = None if budget is None else seconds_of(budget)
-    from outpace.experiment.advising.advise import advised
-    from outpace.experiment.advising.question.targets import goal_of
+    from outpace.experiment.advising import advise as advising
     from outpace.experiment.sources import Source
     from outpace.record.folder import ADVICE
+    from outpace.report.advice.result import advice_from
     from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("advise", config, context.obj, given)
-    data = with_overrides(data, given)
-    goal = goal_of(target_accuracy, target_loss, data.get("target"))
+    source = Source(with_overrides(data, given), str(config), base, None)
     output, away = Output(quiet, as_json), where(on, address, cpus)
     started_s = time.monotonic()
     with folder_for(out, config) as folder:
@@ -110,17 +117,18 @@ def advise(
             with output.of_run():
                 fork_server_of_trials(None, away)
                 with _progress(not quiet) as show:
-                    advice = advised(
-                        Source(data, str(config), base, None),
+                    advice = advising.advise(
+                        source,
                         folder,
-                        goal=goal,
+                        target_accuracy=target_accuracy,
+                        target_loss=target_loss,
                         budget_s=budget_s,
                         seeds=seeds,
                         cluster=cluster,
                         lr_argument=lr_argument,
                         only=None if only is None else [each.strip() for each in only.split(",")],
+                        min_gain=min_gain,
                         verify=verify,
-                        processes=None,
                         on=away,
                         say=output.log,
                         show=show,
@@ -131,39 +139,34 @@ def advise(
             if _changed_at(folder / ADVICE) == before:
                 say("interrupted", ["no run has reached the target yet, so there is no answer"])
             else:
-                _print(json.loads(read_text(folder / ADVICE)), output)
+                _print(advice_from(json.loads(read_text(folder / ADVICE))), output)
                 output.where(folder)
                 say("interrupted", [f"this is the answer so far; it is in {folder}"])
             raise typer.Exit(_INTERRUPTED) from None
-        _print(dict(advice.data), output)
+        _print(advice.result, output)
         output.note(f"this took {time.monotonic() - started_s:.0f} s")
         output.where(folder)
 
 
-def _print(found: dict[str, Any], output: Output) -> None:
+def _print(advice: AdviceResult, output: Output) -> None:
     """Print the advice: a table, sentences and the configuration, or JSON."""
     from outpace.report.advice.words import rows, sentences
     from outpace.support.yaml_files import write_yaml
 
     def show() -> None:
-        print_rows(rows(found))
+        print_rows(rows(advice))
         echo("")
-        for sentence in sentences(found):
+        for sentence in sentences(advice):
             echo(sentence)
-        echo("")
-        echo(write_yaml(found["recommendation"]).rstrip())
-        echo("")
-        echo(f"to run it: {found['command']}")
+        echo(f"\n{write_yaml(advice.recommendation).rstrip()}\n")
+        echo(f"to run it: {advice.command}")
 
-    output.result(json.loads(json.dumps(found)), show)
+    output.result(advice.plain(), show)
 
 
 def _changed_at(path: Path) -> int | None:
     """Return when a file was last written; None if there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from outpace.errors import ConfigError
 from outpace.record.folder import ADVICE, BEST, SWEEP
 from outpace.record.reading import one_line
 from outpace.report.advice.page import write_advice_page
+from outpace.report.advice.result import advice_from
 from outpace.report.sweeps.page import write_sweep_page
 from outpace.support.regular_files import read_text
 
@@ -29,7 +30,7 @@ def write_study_page(folder: Path, path: Path) -> None:
         best = folder / BEST
         _write(folder / SWEEP, lambda found: write_sweep_page(found, path, best))
     else:
-        _write(folder / ADVICE, lambda found: write_advice_page(found, path))
+        _write(folder / ADVICE, lambda found: write_advice_page(advice_from(found), path))
 
 
 def _write(study: Path, write: Callable[[Mapping[str, Any]], None]) -> None:

@@ -1,69 +1,110 @@
-"""The runs of the finalists on changed clusters."""
+"""Changes of the cluster under which advice is looked at again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from outpace.experiment.advising.judging.found import Found, time_to
-from outpace.experiment.advising.limits import LONGEST
-from outpace.experiment.advising.question.candidates import BSP
-from outpace.experiment.advising.question.curves import Bound, Trial
-from outpace.experiment.advising.question.scenarios import Scenario
-from outpace.experiment.advising.searching.runner import PoolRunner
-from outpace.experiment.trials import Pool
-
-SEEDS: Final = 3  # of each changed cluster, at most
-CLUSTERS: Final = 3
+from outpace.config.cluster_files import DRAW, INCLUDE, included
+from outpace.errors import ConfigError
+from outpace.experiment.advising.problem import Problem
 
 
-def changed_runs(seeds: int, names: int) -> int:
-    """Return how many runs the changed clusters need, with this many fresh strategies."""
-    return CLUSTERS * min(SEEDS, seeds) * max(0, names - 1)
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A changed cluster.
 
-
-def on_changed_cluster(
-    scenario: Scenario,
-    found: Found,
-    pool: Pool,
-    like: PoolRunner,
-    seeds: int,
-    ticked: Callable[[int], None],
-) -> bool:
-    """Run the finalists and BSP on a changed cluster, and note their times.
-
-    Args:
-        like: the runner of the study, whose deadline and evaluations hold here, too.
-        seeds: the number of fresh seeds.
-        ticked: called with the number of runs that have ended.
-
-    Returns:
-        False if there was not enough time; then nothing is noted.
+    Attributes:
+        name: in words.
+        problem: None if the configuration cannot be changed in this way.
+        reason: why it cannot.
     """
-    if scenario.problem is None or not found.fresh:
-        found.changed.append((scenario, {}))
-        return True
-    search, problem = found.search, scenario.problem
-    names = [name for name in found.fresh if name == BSP or name in search.finalists()]
-    names = [n for n in names if any(each.name == n for each in problem.candidates)]
-    level = problem.goal.level
-    bound = Bound(LONGEST * found.horizon_fresh_s, level)
-    trials = [
-        Trial(name, search.best_rate(name), problem.seed + place, bound)
-        for place in range(min(SEEDS, seeds))
-        for name in names
+
+    name: str
+    problem: Problem | None
+    reason: str = ""
+
+
+def scenarios(problem: Problem) -> list[Scenario]:
+    """Return the changed clusters: worse stragglers, a slower network, more workers."""
+    return [
+        _changed("stragglers twice as bad", problem, worse_stragglers, "compute"),
+        _changed("network half as fast", problem, slower_network, "network"),
+        _more_workers(problem),
     ]
-    runner = PoolRunner(problem, pool, like.deadline_s)
-    runner.every_s = like.every_s
-    runner.ticked = lambda: ticked(runner.done)
-    curves = dict(runner.run(trials))
-    like.cost_s += runner.cost_s
-    found.cost_of_finalists_s += sum(c.cost_s for t, c in curves.items() if t.candidate != BSP)
-    if len(curves) < len(trials):
-        return False
-    times = {
-        name: [time_to(curves[t], level, bound.horizon_s) for t in trials if t.candidate == name]
-        for name in names
-    }
-    found.changed.append((scenario, times))
-    return True
+
+
+def worse_stragglers(law: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a law of run times with twice the spread and twice the slowdowns.
+
+    `cv` and `worker_cv` are doubled; a factor f becomes 1 + 2 (f - 1), at least 0.1. None if the
+    law has neither.
+    """
+    found: dict[str, Any] = dict(law)
+    for key in ("cv", "worker_cv"):
+        if isinstance(law.get(key), int | float):
+            found[key] = 2 * law[key]
+    if law.get("factors"):
+        found["factors"] = [_twice(factor) for factor in law["factors"]]
+    for key in ("slow", "regimes"):
+        if law.get(key):
+            found[key] = [
+                {**each, "factor": _twice(each["factor"])} if "factor" in each else each
+                for each in law[key]
+            ]
+    return None if found == dict(law) else found
+
+
+def slower_network(law: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a network with twice the latencies and half the bandwidths."""
+    found: dict[str, Any] = {}
+    for key, value in law.items():
+        if key == "latency_s" and isinstance(value, int | float):
+            found[key] = 2 * value
+        elif key == "bandwidth_bytes_per_s" and isinstance(value, int | float):
+            found[key] = value / 2
+        elif isinstance(value, Mapping):
+            found[key] = slower_network(value)
+        elif isinstance(value, list):
+            found[key] = [slower_network(v) if isinstance(v, Mapping) else v for v in value]
+        else:
+            found[key] = value
+    return found
+
+
+def _twice(factor: float) -> float:
+    return max(0.1, 1 + 2 * (factor - 1))
+
+
+def _changed(name: str, problem: Problem, change: Any, key: str) -> Scenario:
+    """Return the problem with one key of its cluster changed."""
+    source = problem.source
+    own, _ = included(source.data, source.name, source.folder or Path.cwd())
+    law = own.get(key)
+    if not isinstance(law, Mapping):
+        return Scenario(name, None, f"the configuration has no {key}")
+    law = change(law)
+    if law is None:
+        return Scenario(name, None, f"{key} has nothing that could be changed in this way")
+    # Written into the configuration, whose own keys win over those of a cluster file.
+    data = {k: v for k, v in own.items() if k not in (INCLUDE, DRAW)}
+    return _made(name, problem, {**data, key: law})
+
+
+def _more_workers(problem: Problem) -> Scenario:
+    name = "twice the workers"
+    data = dict(problem.data)
+    data["workers"] = 2 * problem.workers
+    compute = data.get("compute")
+    if isinstance(compute, Mapping) and compute.get("factors"):
+        data["compute"] = {**compute, "factors": [*compute["factors"], *compute["factors"]]}
+    return _made(name, problem, data)
+
+
+def _made(name: str, problem: Problem, data: dict[str, Any]) -> Scenario:
+    try:
+        return Scenario(name, problem.changed(data))
+    except ConfigError as error:
+        return Scenario(name, None, str(error).splitlines()[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -28,19 +27,16 @@ _FILE: Final = "recording.json"  # what was recorded: the configuration
 _OF_CLUSTER: Final = "cluster.*"  # the file, its page, and the run times that it replays
 
 
-def recorded_cluster(source: Source, folder: Path | None, say: Callable[[str], None]) -> Source:
+def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -> Source:
     """Return the configuration with a cluster file, from STEPS real iterations of BSP.
 
-    The run and the file are kept in `folder`; without one they are in a temporary folder. If the
-    folder has a recording of the same configuration, it is taken. What was written is removed if
-    the run or the calibration fails.
+    The run and the file are kept in `folder`. If it has a recording of the same configuration, that
+    is taken. What was written is removed if the run or the calibration fails.
 
     Raises:
         ConfigError, RunError: if the run or the calibration fails, or the folder has a recording of
             another configuration.
     """
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="outpace-advice-"))
     data = {
         key: value
         for key, value in source.data.items()

@@ -1,221 +1,257 @@
-"""The advice that follows from a study, as plain data: the content of advice.json."""
+"""The advice that follows from a study."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Final
 
-from outpace.experiment.advising.judging.found import Found, provisional
-from outpace.experiment.advising.judging.known import PredictionError, recorded_busy
-from outpace.experiment.advising.judging.leaving import after_target
-from outpace.experiment.advising.judging.likely import likely
-from outpace.experiment.advising.judging.promise import mean_gap_s, one_pair, one_run
-from outpace.experiment.advising.judging.statistics import (
+from outpace.config.cluster_files import INCLUDE
+from outpace.errors import ConfigError
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
+from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.outcome import Outcome
+from outpace.experiment.advising.problem import PERIODS, Problem
+from outpace.experiment.advising.promise import Crossing, mean_gap_s, one_pair, one_run
+from outpace.experiment.advising.statistics import (
+    MIN_GAIN,
     Choice,
     chosen,
     probability_of_best,
     speedup,
 )
-from outpace.experiment.advising.question.candidates import ALL_REDUCE, BSP
-from outpace.experiment.advising.question.curves import Curve
-from outpace.experiment.advising.question.problem import PERIODS, Problem
-from outpace.experiment.advising.searching.search import Search
 from outpace.experiment.advising.study import WHOLE
+from outpace.report.advice.result import (
+    AdviceResult,
+    AfterTarget,
+    CandidateResult,
+    Cause,
+    ChangedCluster,
+    Effort,
+    OneRun,
+)
+from outpace.report.explaining import explained
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
+from outpace.support.targets import Target
 from outpace.support.version import __version__
 
-_KINDS: Final = ("compute", "communicate", "wait")
+_PHASES: Final = ("compute", "communicate", "wait")
+_LEFT: Final = 1.1  # times the loss of the target, or the share of errors that it allows
+_MOST_CAUSES: Final = 3
+_LEAST_SHARE: Final = 0.01  # of a run: causes that cost less are not named
+_SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, takes seconds
+_SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
 
 
 def advice_of(
-    problem: Problem,
-    found: Found,
-    *,
-    error: PredictionError | None = None,
-    command: str = "",
-) -> dict[str, Any]:
-    """Return the advice as plain data.
+    problem: Problem, found: Outcome, min_gain: float = MIN_GAIN, command: str = ""
+) -> AdviceResult:
+    """Return the advice.
 
     Args:
-        error: of what is predicted, by the calibration; None: unknown.
+        min_gain: see `statistics.chosen`.
         command: the command that runs the recommendation.
     """
-    search, level = found.search, problem.goal.level
-    times = found.times(level)
-    error = error or PredictionError()
-    choice = _choice(times, error.of_speedup)
-    name = choice.name
+    search, times, error = found.search, found.times, found.error
+    choice = _choice(times, error.of_speedup, min_gain)
+    name, tuned = choice.name, problem.rate is not None
     rate = search.best_rate(name)
-    tuned = problem.rate is not None
-    others = [each for each in times if each != name]
-    to_all_reduce = (
-        speedup(times[name], times[ALL_REDUCE], max(1, len(others)), error.of_speedup)
-        if ALL_REDUCE in times and name != ALL_REDUCE
-        else NOTHING
+    own, bsp = (
+        [Crossing.of(curve, found.level) for curve in found.fresh.get(each, ())]
+        for each in (name, BSP)
     )
-    if name == ALL_REDUCE:
-        to_all_reduce = Estimate(1.0, 1.0, 1.0)
-    probability = probability_of_best(times) if times else {}
-    own = found.crossings(name, level)
-    sync = dict(problem.candidate(name).sync)
-    leader = likely(problem, found, times, choice)
-    told = dict.fromkeys((BSP, ALL_REDUCE, name, name if leader is None else leader["name"]))
-    return {
-        "outpace": __version__,
-        "status": found.ended,
-        "target": {k: v for k, v in asdict(problem.goal).items() if v is not None},
-        "configuration": problem.source.name,
-        "workers": problem.workers,
-        "strategy": sync["kind"],
-        "name": name,
-        "recommendation": problem.recommendation(name, rate, found.every_s),
-        "learning_rate": rate if tuned else None,
-        "command": command,
-        "speedup_over_bsp": asdict(choice.speedup),
-        "speedup_over_all_reduce": asdict(to_all_reduce),
-        "distinguishable": choice.distinguishable,
-        "best": choice.best,
-        "likely": leader,
-        "untuned": tuned and all(len(search.known[n].rates) < 2 for n in search.space.others),
-        "not_tried": sum(not known.trials for known in search.known.values()),
-        "more_s": None if found.ended == "complete" else found.more_s,
-        "ahead": provisional(search) if search.best_curve is not None else "",
-        "probability_best": probability,
-        "seeds": list(found.seeds),
-        "candidates": [
-            _candidate(problem, found, each.name, times, choice, tuned)
-            for each in problem.candidates
-        ],
-        "left_out": dict(problem.left_out),
-        "one_run": {
-            **asdict(one_run(own, error.of_time.get(name))),
-            "no_error": error.reason,
-            "speedup_over_bsp": asdict(
-                one_pair(own if name != BSP else [], found.crossings(BSP, level), error.of_speedup)
-            ),
-            "evaluated_every_s": mean_gap_s(own),
-        },
-        "recorded_busy": recorded_busy(problem),
-        "time_goes": {each: _shares(found.fresh[each]) for each in told if each in times},
-        "front": {"time_s": found.whole_s, "points": _front(found, times, level)},
-        "sensitivity": [
-            {
-                "change": scenario.name,
-                "reason": scenario.reason,
-                **(_scenario(changed) if changed else {}),
-            }
+    promise = one_run(own, error.of_time.get(name))
+    leader = found.leader
+    shown = dict.fromkeys((BSP, ALL_REDUCE, name, *([leader.name] if leader else [])))
+    named = dict.fromkeys((BSP, name))
+    return AdviceResult(
+        outpace=__version__,
+        status=found.ended,
+        target=problem.target,
+        configuration=problem.source.name,
+        workers=problem.workers,
+        strategy=problem.candidate(name).sync["kind"],
+        name=name,
+        recommendation=problem.recommendation(name, rate, found.every_s),
+        candidates=tuple(
+            _candidate(problem, found, each.name, times, choice) for each in problem.candidates
+        ),
+        effort=Effort(
+            sum(len(known.trials) for known in search.known.values()),
+            round(found.one_run_s, 3),
+            round(found.elapsed_s, 3),
+            round(found.cost_s, 3),
+        ),
+        command=command,
+        learning_rate=rate if tuned else None,
+        speedup_over_bsp=choice.speedup,
+        speedup_over_all_reduce=_over_all_reduce(times, name, error.of_speedup),
+        distinguishable=choice.distinguishable,
+        min_gain=min_gain,
+        best=choice.best,
+        ahead=leader if found.ended != "complete" and not choice.distinguishable else None,
+        untuned=tuned and all(len(search.known[n].rates) < 2 for n in search.space.others),
+        not_tried=sum(not known.trials for known in search.known.values()),
+        more_s=None if found.ended == "complete" else found.more_s,
+        probability_best=probability_of_best(times),
+        seeds=found.seeds,
+        left_out=problem.left_out,
+        one_run=OneRun(
+            promise.seeds,
+            promise.prediction,
+            promise.both,
+            promise.error,
+            error.reason,
+            one_pair(own if name != BSP else [], bsp, error.of_speedup),
+            mean_gap_s(own),
+        ),
+        first_log=sum(
+            bool(curve.times_s) and curve.first_s(found.level) == curve.times_s[0]
+            for each in named
+            for curve in found.fresh.get(each, ())
+        ),
+        short=_short(problem, found),
+        notes=tuple(problem.cluster_notes()),
+        time_goes={each: _shares(found.fresh[each]) for each in shown if each in times},
+        whole_s=found.whole_s,
+        whole_runs=min(WHOLE, len(found.seeds)) if found.whole_s else 0,
+        sensitivity=tuple(
+            ChangedCluster(scenario.name, scenario.reason, *_first(changed))
             for scenario, changed in found.changed
-        ],
-        "evaluated_every_s": found.every_s,
-        "searched_every_s": found.searched_every_s,
-        "evaluate_replaced": not problem.is_script
+        ),
+        evaluated_every_s=found.every_s,
+        searched_every_s=found.searched_every_s,
+        evaluate_replaced=not problem.is_script
         and any((problem.data.get("evaluate") or {}).get(key) for key in PERIODS),
-        "effort": {
-            "trials": sum(len(known.trials) for known in search.known.values()),
-            "one_run_s": round(found.one_run_s, 3),
-            "elapsed_s": round(found.elapsed_s, 3),
-            "processor_s": round(found.cost_s, 3),
-            "processor_s_of_finalists": round(found.cost_of_finalists_s, 3),
-            "finalists": [each for each in times if each not in search.space.references],
-        },
-    }
+        causes=_causes(found),
+    )
 
 
-def _choice(times: Mapping[str, Sequence[TimeTo]], error: float | None) -> Choice:
+def after_target(curves: Sequence[Curve], target: Target) -> AfterTarget:
+    """Return how many runs continued after the target, and how many of them left it again.
+
+    A run has left it if its last evaluation is worse by more than a tenth: of the loss, or of the
+    share of errors. Runs that ended at the target do not count.
+    """
+    level = target.level
+    continued = [
+        curve.last
+        for curve in curves
+        if (at := curve.first_s(level)) is not None and curve.end_s > at
+    ]
+    if target.accuracy is not None:
+        bound = min(1 - _LEFT * (1 - target.accuracy), target.accuracy)
+    else:
+        bound = min(_LEFT * level, level)  # a negative loss has no share: any loss above it counts
+    left = [score for score in continued if score < bound]
+    return AfterTarget(len(continued), len(left), abs(min(left)) if left else None)
+
+
+def _choice(times: Mapping[str, Sequence[TimeTo]], error: float | None, min_gain: float) -> Choice:
     """Return what the fresh seeds say; BSP, of which nothing is known, with fewer than two.
 
     error: of predicted factors over BSP; that of the first strategy stands for all.
     """
     if BSP not in times or len(times[BSP]) < 2:
         return Choice(BSP, NOTHING, False, BSP, {})
-    return chosen(times, BSP, error)
+    return chosen(times, BSP, error, min_gain)
+
+
+def _over_all_reduce(
+    times: Mapping[str, Sequence[TimeTo]], name: str, error: float | None
+) -> Estimate:
+    if name == ALL_REDUCE:
+        return Estimate(1.0, 1.0, 1.0)
+    if name not in times or ALL_REDUCE not in times:
+        return NOTHING
+    return speedup(times[name], times[ALL_REDUCE], max(1, len(times) - 1), error)
 
 
 def _candidate(
     problem: Problem,
-    found: Found,
+    found: Outcome,
     name: str,
     times: Mapping[str, Sequence[TimeTo]],
     choice: Choice,
-    tuned: bool,
-) -> dict[str, Any]:
+) -> CandidateResult:
     """Return what is known of a candidate: on fresh seeds if it was run on them."""
-    search, each = found.search, problem.candidate(name)
-    is_fresh = name in times
+    search, candidate = found.search, problem.candidate(name)
     rate = search.best_rate(name)
+    is_fresh = name in times
     curves = found.fresh[name] if is_fresh else search.known[name].of_rate(rate)
-    own = times[name] if is_fresh else _searched(search, curves, found.horizon_s)
-    errors = [curve.error for curve in curves if curve.error]
-    missed = sum(not time.reached for time in own)
-    return {
-        "name": name,
-        "family": each.family,
-        "sync": {**each.sync},
-        **({"beside": dict(each.beside)} if each.beside else {}),
-        "reached": bool(own) and missed == 0,
-        "time_to_target_s": asdict(mean_time(own) if own else NOTHING),
-        "learning_rate": rate if tuned and search.known[name].trials else None,
-        "lowered_from": search.lowered.get(name),
-        "fresh": is_fresh,
-        "runs": len(own),
-        "missed": missed,
-        "trials": len(search.known[name].trials),
-        "speedup_over_bsp": asdict(choice.speedups.get(name, NOTHING)),
-        "after_target": after_target(curves if is_fresh else (), problem.goal),
-        "error": errors[0] if errors else None,
-    }
+    if is_fresh:
+        own = list(times[name])
+    else:  # a run that was stopped has a lower bound
+        ran = [curve.time_to(found.level) for curve in curves]
+        own = [each if each.time_s > 0 else TimeTo(found.horizon_s, False) for each in ran]
+    missed = sum(not each.reached for each in own)
+    after = after_target(curves if is_fresh else (), problem.target)
+    if is_fresh and found.whole_s:
+        sign = 1 if problem.target.accuracy is not None else -1
+        finals = [sign * curve.last for curve in curves[:WHOLE] if math.isfinite(curve.last)]
+        after = dataclasses.replace(after, final=mean_of(finals))
+    tried = bool(search.known[name].trials)
+    return CandidateResult(
+        name=name,
+        family=candidate.family,
+        sync=dict(candidate.sync),
+        reached=bool(own) and missed == 0,
+        time_to_target_s=mean_time(own) if own else NOTHING,
+        learning_rate=rate if problem.rate is not None and tried else None,
+        fresh=is_fresh,
+        runs=len(own),
+        missed=missed,
+        trials=len(search.known[name].trials),
+        beside=dict(candidate.beside),
+        lowered_from=search.lowered.get(name),
+        speedup_over_bsp=choice.speedups.get(name, NOTHING),
+        after_target=after,
+        error=next((curve.error for curve in curves if curve.error), None),
+    )
 
 
-def _searched(search: Search, curves: Sequence[Curve], horizon_s: float) -> list[TimeTo]:
-    """Return times of the search; a run that was stopped has a lower bound."""
-    found = [curve.time_to(search.space.goal.level) for curve in curves]
-    return [each if each.time_s > 0 else TimeTo(horizon_s, False) for each in found]
+def _short(problem: Problem, found: Outcome) -> tuple[float, float] | None:
+    """Return the seconds of a run and of a step of BSP if they are too short to judge by.
+
+    Only where the times are those of real machines: a law that the user makes up is exact.
+    """
+    curves = found.fresh.get(BSP)
+    if not curves or not problem.data.get(INCLUDE):
+        return None
+    run_s = math.fsum(each.time_s for each in found.times[BSP]) / len(curves)
+    steps = math.fsum(curve.totals.get("iterations", 0.0) for curve in curves)
+    step_s = math.fsum(curve.end_s for curve in curves) / max(1.0, steps)
+    return None if run_s >= _SHORT_RUN_S and step_s >= _SHORT_STEP_S else (run_s, step_s)
 
 
 def _shares(curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the shares of a worker's time by what it did, and its waits in seconds per run."""
-    sums = {kind: sum(curve.totals.get(kind, 0.0) for curve in curves) for kind in _KINDS}
+    """Return the shares of a worker's time by what it did."""
+    sums = {phase: sum(curve.totals.get(phase, 0.0) for curve in curves) for phase in _PHASES}
     whole = math.fsum(sums.values())
-    if whole <= 0:
-        return {}
-    return {kind: value / whole for kind, value in sums.items()}
+    return {phase: value / whole for phase, value in sums.items()} if whole > 0 else {}
 
 
-def _front(
-    found: Found, times: Mapping[str, Sequence[TimeTo]], level: float
-) -> list[dict[str, Any]]:
-    """Return time to the target and final score of each strategy on the fresh seeds."""
-    goal = found.search.space.goal
-    points: list[dict[str, Any]] = []
-    if not found.whole_s:  # no run continued after the target
-        return points
-    for name, curves in found.fresh.items():
-        finals = [c.last for c in curves[:WHOLE] if math.isfinite(c.last)]
-        sign = 1 if goal.accuracy is not None else -1
-        points.append(
-            {
-                "name": name,
-                "time_s": asdict(mean_time(times[name])),
-                "final": asdict(mean_of([sign * value for value in finals])),
-            }
-        )
-    return points
-
-
-def _scenario(times: Mapping[str, Sequence[TimeTo]]) -> dict[str, Any]:
+def _first(
+    times: Mapping[str, Sequence[TimeTo]],
+) -> tuple[str | None, Mapping[str, Estimate]]:
     """Return which strategy is first on a changed cluster, and the factors over BSP."""
-    factors = {
-        name: speedup(own, times[BSP], len(times) - 1) for name, own in times.items() if name != BSP
-    }
-    usable = [n for n, f in factors.items() if f.mean is not None and f.low is not None]
-    best = max(usable, key=lambda n: factors[n].mean or 0.0, default=BSP)
-    if (factors[best].mean or 0.0) <= 1 if best != BSP else False:
-        best = BSP
-    return {
-        "best": best,
-        "time_to_target_s": {name: asdict(mean_time(own)) for name, own in times.items()},
-        "speedup_over_bsp": {name: asdict(each) for name, each in factors.items()},
-        "seeds": len(times[BSP]),
-    }
+    if not times:
+        return None, {}
+    choice = chosen(times, BSP)
+    return choice.best, choice.speedups
+
+
+def _causes(found: Outcome) -> tuple[Cause, ...]:
+    """Return what slows BSP, from its run on the first fresh seed."""
+    if found.folder is None:
+        return ()
+    try:
+        causes = explained(found.folder).causes
+    except ConfigError:
+        return ()
+    return tuple(
+        Cause(each.name, each.pattern, each.factor, each.lost_s, each.share)
+        for each in causes[:_MOST_CAUSES]
+        if each.share >= _LEAST_SHARE
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from outpace.report.advice.promise import estimate
-from outpace.report.advice.words import BSP, gain, in_order, rows, sentences, target_words
+from outpace.report.advice.result import BSP, AdviceResult, CandidateResult
+from outpace.report.advice.words import gain, rows, sentences, target_words
 from outpace.report.figures.figure import (
     PHASES,
     Figure,
+    Plot,
     axis,
     axis_from_0,
     bars,
@@ -20,124 +21,116 @@ from outpace.report.figures.figure import (
     view,
 )
 from outpace.report.frame import write_page
-from outpace.report.parts import Bullets, Cell, Code, Section, Table, Tiles, Words, warning
+from outpace.report.parts import Bullets, Cell, Code, Row, Section, Table, Tiles, Words, warning
 from outpace.report.words import SPACE, escaped, factor, percent, plural, seconds
 from outpace.support.yaml_files import write_yaml
 
 
-def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
+def write_advice_page(advice: AdviceResult, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    sections = [_recommendation(advice)]
-    if _fresh(advice):
-        sections.append(_times(advice))
-    if any(advice["time_goes"].values()):
-        sections.append(_where_time_goes(advice))
-    if advice["front"]["points"]:
-        sections.append(_front(advice))
-    changed = advice["sensitivity"]
-    if any("best" in each for each in changed) or (changed and advice["status"] == "complete"):
-        sections.append(_changes(advice))
-    if advice.get("verified"):
-        sections.append(_verified(advice))
-    sections.append(_table(advice))
-    if advice["left_out"]:
-        left = [f"{name}: {why}" for name, why in advice["left_out"].items()]
-        lead = "These strategies cannot be run with this configuration."
-        sections.append(Section("left-out", "Left out", [Bullets(left)], lead))
-    sections.append(_method(advice))
-    name = Path(str(advice["configuration"])).name
+    sections = [
+        _recommendation(advice),
+        _times(advice),
+        _where_time_goes(advice),
+        _quality(advice),
+        _changes(advice),
+        _verified(advice),
+        _candidates(advice),
+        _left_out(advice),
+        _method(advice),
+    ]
+    name = Path(advice.configuration).name
     write_page(
         path,
         title=f"Outpace: advice for {name}",
         heading=f"Advice: {name}",
-        what=f"{plural(advice['workers'], 'worker')}, {target_words(advice)}, "
-        f"{plural(len(advice['candidates']), 'candidate')}, in virtual time",
+        what=f"{plural(advice.workers, 'worker')}, {target_words(advice)}, "
+        f"{plural(len(advice.candidates), 'candidate')}, in virtual time",
         findings=sentences(advice),
-        sections=sections,
-        notices=[warning(text) for text in advice.get("warnings", ())],
+        sections=[section for section in sections if section is not None],
+        notices=[warning(text) for text in advice.warnings],
     )
 
 
-def _recommendation(advice: Mapping[str, Any]) -> Section:
-    text = write_yaml(advice["recommendation"])
-    likely = advice.get("likely")
-    numbers = {"strategy": str(advice["name"])}
-    if likely is not None:
-        numbers["probably best"] = str(likely["name"])
-    over = estimate(advice["speedup_over_bsp"])
+def _recommendation(advice: AdviceResult) -> Section:
+    numbers = {"strategy": advice.name}
+    if advice.ahead is not None:
+        numbers["ahead, not sure"] = advice.ahead.name
+    over, to_all = advice.speedup_over_bsp, advice.speedup_over_all_reduce
     if over.mean is None:
         numbers["as fast as BSP"] = "not known"
-    elif advice["name"] != BSP:
+    elif advice.name != BSP:
         numbers["as fast as BSP"] = gain(over)
-    to_all = estimate(advice["speedup_over_all_reduce"])
     if to_all.mean is not None:
         numbers["as fast as all-reduce"] = gain(to_all)
-    probability = advice["probability_best"].get(advice["name"])
-    if probability is not None:
-        numbers["probability of being the fastest"] = percent(probability, 0)
-    both = estimate(advice["one_run"]["both"])
+    known = {n: p for n, p in advice.probability_best.items() if p is not None}
+    if advice.name in known:
+        fastest = max(known, key=lambda name: known[name])
+        also = "" if fastest == advice.name else f"; {fastest} {percent(known[fastest], 0)}"
+        numbers["probability of being the fastest"] = f"{percent(known[advice.name], 0)}{also}"
+    both, pair = advice.one_run.both, advice.one_run.speedup_over_bsp.both
     if both.low is not None and both.high is not None:
         numbers["one run (90 %)"] = f"{seconds(both.low)} to {seconds(both.high)}"
-    pair = estimate((advice["one_run"].get("speedup_over_bsp") or {}).get("both"))
     if pair.low is not None and pair.high is not None:
         low, high = factor(pair.low), factor(pair.high)
         numbers["one run beside one of BSP (90 %)"] = f"{low} to {high} times as fast"
-    command = [Code(advice["command"])] if advice["command"] else []
-    return Section("recommendation", "Recommendation", [Tiles(numbers), *command, Code(text)])
+    command = [Code(advice.command)] if advice.command else []
+    shown = Code(write_yaml(advice.recommendation))
+    return Section("recommendation", "Recommendation", [Tiles(numbers), *command, shown])
 
 
-def _fresh(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in in_order(advice) if each["fresh"]]
+def _mark(advice: AdviceResult, each: CandidateResult, y: float | str) -> Any:
+    """Return the mark of a strategy at its time to the target.
+
+    An arrow instead of a dot: runs missed the target, so the time is a lower bound.
+    """
+    place = [other.name for other in advice.fresh].index(each.name)
+    symbol = "triangle-right" if each.missed else "circle"
+    x = rounded([each.time_to_target_s.mean])
+    return dots(escaped(each.name), x, [y], None, size=11, color=colour(place), symbol=symbol)
 
 
-def _colour(advice: Mapping[str, Any], name: str) -> str:
-    """Return the colour of a strategy, the same in all figures."""
-    return colour([each["name"] for each in _fresh(advice)].index(name))
+def _time_axis(advice: AdviceResult) -> Plot:
+    """Return the axis of times, with a title that is short enough for a narrow window."""
+    name = "loss" if advice.target.accuracy is None else "accuracy"
+    return axis_from_0(f"virtual time to {name} {advice.target.value:g} (s)")
 
 
-def _time_title(advice: Mapping[str, Any]) -> str:
-    """Return the title of an axis of times, short enough for a narrow window."""
-    target = advice["target"]
-    (name,) = target
-    return f"virtual time to {name} {target[name]:g} (s)"
-
-
-def _times(advice: Mapping[str, Any]) -> Section:
+def _times(advice: AdviceResult) -> Section | None:
     """Return the times to the target with their intervals."""
-    found = _fresh(advice)
+    found = [each for each in advice.fresh if each.time_to_target_s.mean is not None]
+    if not found:
+        return None
     traces = []
     for each in found:
-        time = estimate(each["time_to_target_s"])
-        if time.mean is None:
-            continue
-        low = 0.0 if time.low is None else time.mean - time.low
-        high = 0.0 if time.high is None else time.high - time.mean
-        name, ink = escaped(each["name"]), _colour(advice, each["name"])
+        time = each.time_to_target_s
+        low, high = (
+            0.0 if time.mean is None or end is None else abs(end - time.mean)
+            for end in (time.low, time.high)
+        )
         ends = {"symmetric": False, "array": rounded([high]), "arrayminus": rounded([low])}
-        mark = dots(name, rounded([time.mean]), [name], None, size=11, color=ink)
+        mark = _mark(advice, each, escaped(each.name))
         traces.append(mark.update(error_x=ends, showlegend=False))
     layout = {
-        "xaxis": axis_from_0(_time_title(advice)),
+        "xaxis": _time_axis(advice),
         "yaxis": axis("", autorange="reversed"),
         "hovermode": "closest",
     }
-    figure = Figure(
-        "figure-times",
-        "Time to the target of the finalists",
-        {(): view(traces, layout)} if traces else {},
-        height=120 + 45 * len(found),
-    )
-    return Section(
-        "times",
-        "Time to the target",
-        [figure],
+    alt = "Time to the target of the finalists"
+    height = 120 + 45 * len(found)
+    lead = (
         "Finalists, BSP and all-reduce on fresh seeds, which had no part in the search: mean and "
-        "95 % interval of the mean. All strategies have the same seeds.",
+        "95 % interval of the mean. All strategies have the same seeds. An arrow: runs missed the "
+        "target, so the time is a lower bound."
     )
+    figure = Figure("figure-times", alt, {(): view(traces, layout)}, height=height)
+    return Section("times", "Time to the target", [figure], lead)
 
 
-def _where_time_goes(advice: Mapping[str, Any]) -> Section:
-    goes = {name: shares for name, shares in advice["time_goes"].items() if shares}
+def _where_time_goes(advice: AdviceResult) -> Section | None:
+    goes = {name: shares for name, shares in advice.time_goes.items() if shares}
+    if not goes:
+        return None
     traces = [
         bars(
             phase,
@@ -154,93 +147,88 @@ def _where_time_goes(advice: Mapping[str, Any]) -> Section:
         "yaxis": axis("share of a worker's time (%)", range=[0, 100]),
         "hovermode": "closest",
     }
-    return Section(
-        "why",
-        "Where the time goes",
-        [Figure("figure-why", "Shares of a worker's time", {(): view(traces, layout)})],
-        "Mean over workers and fresh seeds. Waiting under BSP is what stragglers cost.",
-    )
+    figure = Figure("figure-why", "Shares of a worker's time", {(): view(traces, layout)})
+    lead = "Mean over workers and fresh seeds. Waiting under BSP is what stragglers cost."
+    return Section("why", "Where the time goes", [figure], lead)
 
 
-def _front(advice: Mapping[str, Any]) -> Section:
-    is_accuracy = "accuracy" in advice["target"]
-    traces = []
-    for point in advice["front"]["points"]:
-        time, final = estimate(point["time_s"]), estimate(point["final"])
-        if time.mean is None or final.mean is None:
-            continue
-        x, y = rounded([time.mean]), rounded([final.mean])
-        look = {"size": 11, "color": _colour(advice, point["name"])}
-        traces.append(dots(escaped(point["name"]), x, y, None, **look))
+def _quality(advice: AdviceResult) -> Section | None:
+    """Return the time to the target against the quality of runs that continued after it."""
+    found = [each for each in advice.fresh if each.after_target.final.mean is not None]
+    if not found:
+        return None
+    traces = [_mark(advice, each, rounded([each.after_target.final.mean])[0]) for each in found]
+    what = "training loss" if advice.target.accuracy is None else "accuracy"
     layout = {
-        "xaxis": axis_from_0(_time_title(advice)),
-        "yaxis": axis(
-            "accuracy later" if is_accuracy else "training loss later", rangemode="nonnegative"
-        ),
+        "xaxis": _time_axis(advice),
+        "yaxis": axis(f"{what} later", rangemode="nonnegative"),
         "hovermode": "closest",
     }
-    later = seconds(advice["front"]["time_s"])
-    which = "mean of the first two seeds" if len(advice["seeds"]) > 1 else "on one seed"
-    return Section(
-        "front",
-        "Time to the target against the final quality",
-        [Figure("figure-front", "Time against quality", {(): view(traces, layout)})],
-        f"The quality after {later} of virtual time, {which}: a strategy may be first at the "
-        "target and behind later.",
+    figure = Figure("figure-front", "Time against quality", {(): view(traces, layout)})
+    lead = (
+        f"The quality after {seconds(advice.whole_s)} of virtual time, mean of "
+        f"{plural(advice.whole_runs, 'seed')}: a strategy may be first at the target and behind "
+        "later."
     )
+    return Section("front", "Time to the target against the final quality", [figure], lead)
 
 
-def _changes(advice: Mapping[str, Any]) -> Section:
+def _changes(advice: AdviceResult) -> Section | None:
     """Return what would change the advice."""
-    lines = []
-    for each in advice["sensitivity"]:
-        if "best" not in each:
-            lines.append([each["change"], "-", each["reason"] or "no time left"])
-            continue
-        factors = [
-            f"{name} {gain(estimate(found))}" for name, found in each["speedup_over_bsp"].items()
-        ]
-        lines.append([each["change"], each["best"], Cell("\n".join(factors), look="lines")])
-    return Section(
+    found = advice.sensitivity
+    if not found or (advice.status != "complete" and all(each.best is None for each in found)):
+        return None
+    lines: list[Row] = []
+    for each in found:
+        factors = "\n".join(f"{name} {gain(f)}" for name, f in each.speedup_over_bsp.items())
+        why = Cell(factors, look="lines") if each.best else each.reason or "no time left"
+        lines.append([each.change, each.best or "-", why])
+    return _table_section(
         "changes",
         "What would change the advice",
-        [Table("changes-table", ["change", "first", "as fast as BSP"], lines)],
+        ["change", "first", "as fast as BSP"],
+        lines,
         "The finalists and BSP on a changed cluster, on the first three fresh seeds, with the "
         "learning rates of the unchanged one.",
     )
 
 
-def _verified(advice: Mapping[str, Any]) -> Section:
-    lines = [
-        [str(each[key]) for key in ("name", "predicted", "measured")] for each in advice["verified"]
-    ]
-    return Section(
-        "verified",
-        "On real processes",
-        [Table("verified-table", ["strategy", "predicted", "for real"], lines)],
-        "Runs on this machine, and what virtual time predicted for them.",
-    )
+def _verified(advice: AdviceResult) -> Section | None:
+    if not advice.verified:
+        return None
+    lines = [[v.name, v.predicted, v.measured] for v in advice.verified]
+    lead = "Runs on this machine, and what virtual time predicted for them."
+    head = ["strategy", "predicted", "for real"]
+    return _table_section("verified", "On real processes", head, lines, lead)
 
 
-def _table(advice: Mapping[str, Any]) -> Section:
+def _candidates(advice: AdviceResult) -> Section:
     head, *cells = rows(advice)
-    return Section(
-        "candidates",
-        "All candidates",
-        [Table("candidates-table", head, cells)],
+    lead = (
         "A run that was stopped because it could not win, or missed the target, counts with the "
         'time that it ran: a lower bound. A time marked "search only" is of the best of several '
-        "learning rates, on the seeds on which it was the best, so it is rather too good.",
+        "learning rates, on the seeds on which it was the best, so it is rather too good."
     )
+    return _table_section("candidates", "All candidates", head, cells, lead)
 
 
-def _method(advice: Mapping[str, Any]) -> Section:
-    effort = advice["effort"]
-    share = effort["processor_s_of_finalists"] / max(1e-9, effort["processor_s"])
-    own = f", of which {percent(share, 0)} for the finalists" if effort["finalists"] else ""
+def _table_section(name: str, heading: str, head: Row, lines: Sequence[Row], lead: str) -> Section:
+    return Section(name, heading, [Table(f"{name}-table", head, lines)], lead)
+
+
+def _left_out(advice: AdviceResult) -> Section | None:
+    if not advice.left_out:
+        return None
+    left = Bullets([f"{name}: {why}" for name, why in advice.left_out.items()])
+    lead = "These strategies cannot be run with this configuration."
+    return Section("left-out", "Left out", [left], lead)
+
+
+def _method(advice: AdviceResult) -> Section:
+    effort = advice.effort
     text = (
-        f"{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}{SPACE}s "
-        f"of processor time in {effort['elapsed_s']:.0f}{SPACE}s{own}."
+        f"{plural(effort.trials, 'trial')} of the search, {effort.processor_s:.0f}{SPACE}s of "
+        f"processor time in {effort.elapsed_s:.0f}{SPACE}s."
     )
     why = (
         "Learning rates and finalists are chosen on other seeds than those of the report. The "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from outpace.support.estimates import TimeTo
+from outpace.support.targets import Target
 
 # A trial is stopped at this many times the time that the best one needed for the target.
 MARGIN: Final = 1.3
@@ -22,36 +23,12 @@ _HOPELESS: Final = 6.0
 _FIRST: Final = 0.5  # share of the best time from which on that is judged
 _FEW: Final = 5  # evaluations: fewer do not show that a run diverges
 
-Ended = Literal["reached", "stopped", "end", "failed"]
+Ending = Literal["reached", "stopped", "end", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The target: exactly one of accuracy and training loss."""
-
-    accuracy: float | None = None
-    loss: float | None = None
-
-    @property
-    def level(self) -> float:
-        """The score that reaches the target."""
-        if self.accuracy is not None:
-            return self.accuracy
-        assert self.loss is not None
-        return -self.loss
-
-    def score(self, accuracy: float | None, loss: float | None) -> float | None:
-        """Return the score of an evaluation; None if it has none, or is not finite."""
-        value = accuracy if self.accuracy is not None else None if loss is None else -loss
-        return value if value is not None and math.isfinite(value) else None
-
-    def words(self, score: float) -> str:
-        """Return a score as a person reads it, such as `accuracy 0.95`."""
-        return f"accuracy {score:.4g}" if self.accuracy is not None else f"loss {-score:.4g}"
-
-    @property
-    def in_words(self) -> str:
-        return self.words(self.level)
+def in_words(target: Target, score: float) -> str:
+    """Return a score as a person reads it, such as `accuracy 0.95`."""
+    return f"accuracy {score:.4g}" if target.accuracy is not None else f"loss {-score:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +48,7 @@ class Curve:
 
     times_s: tuple[float, ...]
     scores: tuple[float, ...]
-    ended: Ended = "end"
+    ended: Ending = "end"
     error: str | None = None
     cost_s: float = 0.0
     last: float = -math.inf
@@ -81,7 +58,7 @@ class Curve:
     def of(
         times_s: Sequence[float],
         scores: Sequence[float],
-        ended: Ended = "end",
+        ended: Ending = "end",
         error: str | None = None,
         cost_s: float = 0.0,
         totals: Mapping[str, float] | None = None,

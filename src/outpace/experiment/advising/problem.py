@@ -9,21 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.config.cluster_files import INCLUDE
+from outpace.config.cluster_files import BUSY, CALIBRATED, INCLUDE
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError, did_you_mean
-from outpace.experiment.advising.question.candidates import (
-    ALL_REDUCE,
-    BSP,
-    Candidate,
-    candidates,
-    usable,
-)
-from outpace.experiment.advising.question.curves import Goal, Trial
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, Candidate, candidates, usable
+from outpace.experiment.advising.curves import Trial
 from outpace.experiment.intervals import interval_of
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source
+from outpace.support.targets import Target
+from outpace.support.yaml_files import read_yaml
 
 PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
 
@@ -38,15 +34,17 @@ class Problem:
         left_out: why it cannot be run with others, by their names.
         rate: the configured learning rate; None: trials cannot have another one.
         rate_argument: the argument of the script that sets the learning rate.
+        patience_s: how long a partial push waits after its quorum; None: not known yet.
     """
 
     source: Source
-    goal: Goal
+    target: Target
     candidates: tuple[Candidate, ...]
     left_out: Mapping[str, str]
     rate: float | None
     rate_argument: str | None
     seed: int
+    patience_s: float | None = None
 
     @property
     def data(self) -> dict[str, Any]:
@@ -58,22 +56,41 @@ class Problem:
 
     @property
     def is_script(self) -> bool:
-        return bool(_kind(self.data.get("task")) == "script")
+        task = self.data.get("task")
+        return isinstance(task, Mapping) and task.get("kind") == "script"
 
-    def with_patience(self, timeout_s: float) -> Problem:
+    @property
+    def cluster_files(self) -> list[Path]:
+        names = self.data.get(INCLUDE) or []
+        folder = self.source.folder or Path.cwd()
+        listed = names if isinstance(names, list) else [names]
+        return [(folder / Path(name).expanduser()).resolve() for name in listed]
+
+    def with_patience(self, patience_s: float) -> Problem:
         """Return the problem whose partial pushes wait so long after their quorum, in seconds."""
-        found = tuple(each.with_patience(timeout_s) for each in self.candidates)
-        return dataclasses.replace(self, candidates=found)
+        return dataclasses.replace(self, patience_s=patience_s).changed(self.data)
+
+    def changed(self, data: dict[str, Any]) -> Problem:
+        """Return the problem with another configuration, such as more workers."""
+        source = self.source._replace(data=data)
+        found, left_out = usable(data, source.name, source.folder, self.patience_s)
+        names = {each.name for each in self.candidates}
+        kept = tuple(each for each in found if each.name in names)
+        return dataclasses.replace(self, source=source, candidates=kept, left_out=left_out)
 
     def candidate(self, name: str) -> Candidate:
         return next(each for each in self.candidates if each.name == name)
 
-    def configured(self, name: str, rate: float, seed: int | None = None) -> dict[str, Any]:
-        """Return the configuration with this strategy, learning rate and seed."""
+    def configured(self, name: str, rate: float) -> dict[str, Any]:
+        """Return the configuration with this strategy and learning rate."""
         data = self.candidate(name).applied(self.data)
-        if seed is not None:
-            data["seed"] = seed
-        return self._with_rate(data, rate)
+        if self.rate is None:
+            return data
+        if self.rate_argument is None:
+            return {**data, "optimizer": {**(data.get("optimizer") or {}), "lr": rate}}
+        task = dict(data["task"])
+        arguments = _with_argument(task.get("arguments", []), self.rate_argument, rate)
+        return {**data, "task": {**task, "arguments": arguments}}
 
     def experiment(self, trial: Trial, every_s: float | None) -> Experiment:
         """Return the experiment of a trial.
@@ -81,17 +98,17 @@ class Problem:
         Args:
             every_s: virtual time from one evaluation to the next; None: as configured.
         """
-        data = self.configured(trial.candidate, trial.rate, trial.seed)
+        data = {**self.configured(trial.candidate, trial.rate), "seed": trial.seed}
         stop = dict(data.get("stop") or {})
         if math.isfinite(trial.bound.horizon_s):
             stop = {"virtual_time_s": trial.bound.horizon_s}
         stop.pop("target_accuracy", None)
-        if self.goal.accuracy is not None and not trial.until_s:
-            stop["target_accuracy"] = self.goal.accuracy
+        if self.target.accuracy is not None and not trial.until_s:
+            stop["target_accuracy"] = self.target.accuracy
         if stop or not self.is_script:
             data["stop"] = stop
         if not self.is_script:
-            data["evaluate"] = self._evaluate(data.get("evaluate"), stop, every_s)
+            data["evaluate"] = _evaluate(data.get("evaluate") or {}, stop, every_s)
         name = f"{self.source.name}, with {trial.candidate}"
         return self.source.with_given(experiment_from(data, name, self.source.folder))
 
@@ -101,45 +118,29 @@ class Problem:
         If the source stops at a target accuracy, it stops at that of the advice instead.
         """
         data = self.configured(name, rate)
-        stop, accuracy = dict(data.get("stop") or {}), self.goal.accuracy
-        if accuracy is not None and "target_accuracy" in stop:
-            data["stop"] = {**stop, "target_accuracy": accuracy}
+        stop = dict(data.get("stop") or {})
+        if stop.pop("target_accuracy", None) is not None:
+            if self.target.accuracy is not None:
+                stop["target_accuracy"] = self.target.accuracy
+            data["stop"] = stop
         if every_s is not None and not data.get("evaluate"):
             data["evaluate"] = {"every_s": every_s}
         whole = to_plain(experiment_from(data, self.source.name, self.source.folder))
         short = {key: _short(whole[key], data[key]) for key in data if key in whole}
-        if INCLUDE in data:
-            names = data[INCLUDE] if isinstance(data[INCLUDE], list) else [data[INCLUDE]]
-            folder = self.source.folder or Path.cwd()
-            paths = [str((folder / Path(each).expanduser()).resolve()) for each in names]
+        if paths := [str(path) for path in self.cluster_files]:
             short[INCLUDE] = paths[0] if len(paths) == 1 else paths
         return {key: value for key, value in short.items() if value not in (None, (), [], {})}
 
-    def _with_rate(self, data: dict[str, Any], rate: float) -> dict[str, Any]:
-        if self.rate is None:
-            return data
-        if self.rate_argument is not None:
-            task = dict(data["task"])
-            arguments = _with_argument(task.get("arguments", []), self.rate_argument, rate)
-            return {**data, "task": {**task, "arguments": arguments}}
-        return {**data, "optimizer": {**(data.get("optimizer") or {}), "lr": rate}}
-
-    @staticmethod
-    def _evaluate(
-        configured: Any, stop: Mapping[str, Any], every_s: float | None
-    ) -> dict[str, Any]:
-        evaluate = dict(configured or {})
-        if every_s is not None:
-            kept = {key: value for key, value in evaluate.items() if key not in PERIODS}
-            return {**kept, "every_s": every_s}
-        if not any(evaluate.get(key) for key in PERIODS):
-            evaluate.update(interval_of(stop.get("iterations"), stop.get("virtual_time_s")))
-        return evaluate
+    def cluster_notes(self) -> list[str]:
+        """Return what the cluster files say of other work of the machines meanwhile."""
+        said = [read_yaml(path).get(CALIBRATED) for path in self.cluster_files]
+        texts = [each.get(BUSY) for each in said if isinstance(each, Mapping)]
+        return [text for text in texts if isinstance(text, str)]
 
 
 def problem_of(
     source: Source,
-    goal: Goal,
+    target: Target,
     rate_argument: str | None = None,
     only: Sequence[str] | None = None,
 ) -> Problem:
@@ -153,8 +154,8 @@ def problem_of(
             run with it.
     """
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
-    target = {"accuracy": goal.accuracy} if goal.accuracy is not None else {"loss": goal.loss}
-    source = source._replace(data={"sync": {"kind": "bsp"}, **data, "target": target})
+    goal = {key: value for key, value in dataclasses.asdict(target).items() if value is not None}
+    source = source._replace(data={"sync": {"kind": "bsp"}, **data, "target": goal})
     own = source.experiment()
     check(own)
     if own.has_script:
@@ -169,7 +170,9 @@ def problem_of(
         if rate is not None and "optimizer" not in source.data:
             kind = {"kind": getattr(own.optimizer, "kind", "sgd")}
             source = source._replace(data={**source.data, "optimizer": kind})
-    found, left_out = usable(own.workers, source.data, source.name, source.folder)
+    data = {**source.data, "workers": own.workers}
+    source = source._replace(data=data)
+    found, left_out = usable(data, source.name, source.folder)
     if only is not None:
         found = _chosen(found, left_out, only)
     if not any(each.name == BSP for each in found) or len(found) < 2:
@@ -178,7 +181,7 @@ def problem_of(
             f"{source.name}: there is nothing to choose from: too few strategies can be run with "
             f"this configuration; the reason for {next(iter(left_out), BSP)}: {reason}"
         )
-    return Problem(source, goal, tuple(found), left_out, rate, rate_argument, own.seed)
+    return Problem(source, target, tuple(found), left_out, rate, rate_argument, own.seed)
 
 
 def _chosen(
@@ -189,37 +192,36 @@ def _chosen(
     for kind in only:
         if kind not in known:
             raise ConfigError(f"--only: unknown kind {kind!r}.{did_you_mean(kind, known)}")
-    chosen = [each for each in found if each.sync["kind"] in only]
-    if not chosen:
+    if not any(each.sync["kind"] in only for each in found):
         reason = next(iter(left_out.values()), "no kind was named")
         raise ConfigError(
             f"--only {','.join(only)}: there is nothing to choose from: none of these strategies "
             f"can be run with this configuration: {reason}"
         )
-    return [each for each in found if each in chosen or each.name in (BSP, ALL_REDUCE)]
+    return [e for e in found if e.sync["kind"] in only or e.name in (BSP, ALL_REDUCE)]
 
 
-def resized(problem: Problem, source: Source) -> Problem:
-    """Return the problem with another configuration, such as more workers."""
-    found, left_out = usable(int(source.data["workers"]), source.data, source.name, source.folder)
-    names = {each.name for each in problem.candidates}
-    found = [each for each in found if each.name in names]
-    return dataclasses.replace(problem, source=source, candidates=tuple(found), left_out=left_out)
+def _evaluate(
+    configured: Mapping[str, Any], stop: Mapping[str, Any], every_s: float | None
+) -> dict[str, Any]:
+    """Return `evaluate` of a trial, with an interval in any case."""
+    if every_s is not None:
+        kept = {key: value for key, value in configured.items() if key not in PERIODS}
+        return {**kept, "every_s": every_s}
+    if any(configured.get(key) for key in PERIODS):
+        return dict(configured)
+    return {**configured, **interval_of(stop.get("iterations"), stop.get("virtual_time_s"))}
 
 
-def _kind(value: Any) -> Any:
-    return value.get("kind") if isinstance(value, Mapping) else None
-
-
-def _argument(arguments: Any, name: str) -> float:
+def _argument(arguments: Sequence[str], name: str) -> float:
     """Return the number that follows an argument of a script. Raises ConfigError."""
     given = list(arguments)
     for place, argument in enumerate(given):
         text = None
         if argument == name and place + 1 < len(given):
             text = given[place + 1]
-        elif str(argument).startswith(f"{name}="):
-            text = str(argument).partition("=")[2]
+        elif argument.startswith(f"{name}="):
+            text = argument.partition("=")[2]
         if text is not None:
             try:
                 rate = float(text)
@@ -234,7 +236,7 @@ def _argument(arguments: Any, name: str) -> float:
     )
 
 
-def _with_argument(arguments: Any, name: str, rate: float) -> list[str]:
+def _with_argument(arguments: Sequence[object], name: str, rate: float) -> list[str]:
     """Return the arguments with another number after this one."""
     found = [str(each) for each in arguments]
     for place, argument in enumerate(found):

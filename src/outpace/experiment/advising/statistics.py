@@ -29,6 +29,7 @@ from outpace.support.estimates import NOTHING, Estimate, TimeTo
 
 _TAIL: Final = 0.025
 _DRAWS: Final = 20_000
+MIN_GAIN: Final = 0.05  # a smaller gain is not worth a change, unless the user says otherwise
 _Array = npt.NDArray[np.float64]
 
 
@@ -86,7 +87,7 @@ class Choice:
     """The strategy that the fresh seeds speak for.
 
     Attributes:
-        name: of the strategy: the reference unless another one is reliably sooner.
+        name: of the strategy: the reference unless another one is reliably sooner, and by enough.
         speedup: of that strategy over the reference; 1 for the reference itself.
         distinguishable: whether the interval excludes 1.
         best: the strategy with the shortest time, reliably sooner or not.
@@ -101,13 +102,18 @@ class Choice:
 
 
 def chosen(
-    times: Mapping[str, Sequence[TimeTo]], reference: str, error: float | None = None
+    times: Mapping[str, Sequence[TimeTo]],
+    reference: str,
+    error: float | None = None,
+    min_gain: float = 0.0,
 ) -> Choice:
     """Return the best strategy that is reliably sooner than the reference, or the reference.
 
     Args:
         times: of each strategy on the same seeds.
         error: of predicted factors; see `speedup`.
+        min_gain: the estimated factor must be at least 1 + this, since a significant gain may be
+            too small to be worth a change.
     """
     others = [name for name in times if name != reference]
     found = {name: speedup(times[name], times[reference], len(others), error) for name in others}
@@ -120,7 +126,11 @@ def chosen(
     best = max(usable, key=factor, default=reference)
     if best != reference and factor(best) <= 1:
         best = reference
-    reliable = [n for n in usable if (low := found[n].low) is not None and low > 1]
+    reliable = [
+        n
+        for n in usable
+        if (low := found[n].low) is not None and low > 1 and factor(n) >= 1 + min_gain
+    ]
     name = max(reliable, key=factor, default=reference)
     if name == reference:
         return Choice(reference, Estimate(1.0, 1.0, 1.0), False, best, found)

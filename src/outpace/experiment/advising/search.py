@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial
-from outpace.experiment.advising.searching.tried import STEP, Trials
+from outpace.experiment.advising.curves import Bound, Curve, Trial
+from outpace.experiment.advising.ranking import STEP, Ranking
 
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search
@@ -61,6 +61,7 @@ class Space:
         rate: the configured learning rate; None: trials cannot have another one.
         seeds: for the search, SEEDS of them.
         horizon_s: virtual time at which every trial ends.
+        level: score of the target.
         order: the names in the order in which they are first tried; empty: as they are.
         first: how many of that order, beside the references, are tried before the others.
         climbs: whether the references are tuned first; else candidates begin with `rate`.
@@ -71,7 +72,7 @@ class Space:
     rate: float | None
     seeds: tuple[int, ...]
     horizon_s: float
-    goal: Goal
+    level: float
     order: tuple[str, ...] = ()
     first: int = 0
     climbs: bool = True
@@ -94,17 +95,17 @@ class Space:
         return _FIRST_RATES * len(self.names) + 2 * further + last
 
 
-class Search(Trials):
+class Search(Ranking):
     """Which trials are next, by what those so far say."""
 
     def __init__(self, space: Space) -> None:
-        super().__init__(space.names, space.rate, space.seeds, space.goal.level)
+        super().__init__(space.names, space.rate, space.seeds, space.level)
         self.space = space
         self._left = tuple(space.names)  # those that took part in the last round
 
     def _bound(self, name: str) -> Bound:
         """Return the bound of the candidate's next trials."""
-        level = self.space.goal.level
+        level = self.space.level
         if name in self.space.references:
             own = [(c.crossing_s(level), c) for c in self.known[name].trials.values()]
             reached = [(at, c) for at, c in own if at is not None]
@@ -184,6 +185,11 @@ class Search(Trials):
         best = self.fastest_rates(name)[0]
         return best / STEP if best == rates[0] else best * STEP if best == rates[-1] else None
 
+    @property
+    def is_narrow(self) -> bool:
+        """True if not even a candidate of each family has been tried."""
+        return sum(bool(self.known[name].trials) for name in self.space.others) < self.space.first
+
     def finalists(self) -> list[str]:
         """Return the best candidates that are no references, the best first."""
         return self._best(FINALISTS)
@@ -216,16 +222,22 @@ def _widths(candidates: int) -> list[int]:
 
 
 def carry_out(
-    search: Search, runner: Runner, news: Callable[[Search], None] = lambda _: None
+    search: Search,
+    runner: Runner,
+    *,
+    begin: Callable[[Search], None] = lambda _: None,
+    news: Callable[[Search], None] = lambda _: None,
 ) -> None:
     """Search until the rounds, or the time of the runner, are over.
 
     If no trial has reached the target with any of the first learning rates, the search ends.
 
     Args:
+        begin: called before each round.
         news: called after each trial.
     """
     for trials in search.rounds():
+        begin(search)
         new = [t for t in trials if t not in search.known[t.candidate].trials]
         for trial, curve in runner.run(new):
             search.note(trial, curve)

@@ -1,4 +1,4 @@
-"""Results of the trials of a search: times to the target, learning rates, order of candidates."""
+"""What the trials of a search say: times to the target, learning rates, order of candidates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from outpace.experiment.advising.question.curves import Curve, Trial, projected_s
+from outpace.experiment.advising.curves import Curve, Trial, projected_s
 
 STEP: Final = 2.0  # from one learning rate to the next
 _ABOUT_EQUAL: Final = 0.02  # times that differ by less than this, and by less than their error
@@ -28,8 +28,8 @@ class Known:
         return [curve for trial, curve in self.trials.items() if trial.rate == rate]
 
 
-class Trials:
-    """The trials so far, and what they say.
+class Ranking:
+    """The trials so far, and the order of candidates and learning rates that follows from them.
 
     Attributes:
         known: by candidate.
@@ -49,22 +49,16 @@ class Trials:
         self._rate, self._seeds, self._level = rate or 1.0, seeds, level
         self.known: dict[str, Known] = {name: Known() for name in names}
         self.best_curve: Curve | None = None
-        # Computed when they are asked for, until the next trial is noted:
-        self._log_times: dict[tuple[str, float], float] = {}  # means, by candidate and rate
-        self._effects: dict[int, float] = {}  # of seeds
-        self._noise: float | None = None  # of one run
         self.lowered: dict[str, float] = {}
+        self._effects: dict[int, float] = {}  # of seeds, computed anew after each trial
 
     def log_time(self, name: str, rate: float) -> float:
         """Return the mean logarithm of the (projected) times with this rate; inf without any.
 
         Without the effects of the seeds, so that rates tried on different seeds can be compared.
         """
-        key = (name, rate)
-        if key not in self._log_times:
-            values = self._values(name, rate)
-            self._log_times[key] = math.fsum(values) / len(values) if values else math.inf
-        return self._log_times[key]
+        values = self._values(name, rate)
+        return math.fsum(values) / len(values) if values else math.inf
 
     def _values(self, name: str, rate: float) -> list[float]:
         """Return the logarithms of the times with this rate, without the effects of the seeds."""
@@ -152,17 +146,15 @@ class Trials:
 
         Pooled over all candidates and rates that were tried on several seeds; 0 without any.
         """
-        if self._noise is None:
-            squares, freedom = 0.0, 0
-            for name, known in self.known.items():
-                for rate in known.rates:
-                    values = self._values(name, rate)
-                    if len(values) > 1 and all(map(math.isfinite, values)):
-                        mean = math.fsum(values) / len(values)
-                        squares += math.fsum((value - mean) ** 2 for value in values)
-                        freedom += len(values) - 1
-            self._noise = math.sqrt(squares / freedom) if freedom else 0.0
-        return self._noise
+        squares, freedom = 0.0, 0
+        for name, known in self.known.items():
+            for rate in known.rates:
+                values = self._values(name, rate)
+                if len(values) > 1 and all(map(math.isfinite, values)):
+                    mean = math.fsum(values) / len(values)
+                    squares += math.fsum((value - mean) ** 2 for value in values)
+                    freedom += len(values) - 1
+        return math.sqrt(squares / freedom) if freedom else 0.0
 
     def ranked(self, *, without: Sequence[str] = ()) -> list[str]:
         """Return the names of the candidates that were tried, the best first."""
@@ -178,9 +170,7 @@ class Trials:
 
     def note(self, trial: Trial, curve: Curve) -> None:
         """Take the result of a trial."""
-        self._log_times.clear()
         self._effects.clear()
-        self._noise = None
         self.known[trial.candidate].trials[trial] = curve
         at = curve.crossing_s(self._level)
         first_s = None if self.best_curve is None else self.best_curve.crossing_s(self._level)

@@ -20,8 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from outpace.experiment.advising.judging.statistics import quantile
-from outpace.experiment.advising.question.curves import Curve
+from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.statistics import quantile
+from outpace.report.advice.result import Promise
 from outpace.support.estimates import NOTHING, Estimate
 
 _SHARE: Final = 0.9  # of further runs, or pairs of runs, that an interval contains
@@ -55,24 +56,6 @@ class Crossing:
         return self.crossed_s or self.time_s
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """Intervals that should contain the value of a real run, or of a pair of them, with 90 %.
-
-    Attributes:
-        seeds: from the spread over seeds alone, and the evaluations.
-        prediction: from the error of the calibration alone, and the evaluations; NOTHING if it is
-            not known.
-        both: from all.
-        error: relative standard error of the calibration's prediction; None if unknown.
-    """
-
-    seeds: Estimate
-    prediction: Estimate
-    both: Estimate
-    error: float | None
-
-
 def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
     """Return the intervals for the time to the target of one real run of a strategy, in seconds.
 
@@ -85,7 +68,7 @@ def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
         error: relative standard error of predicted times; None: unknown.
     """
     if not _usable(found):
-        return Promise(NOTHING, NOTHING, NOTHING, error)
+        return Promise(error=error)
     mean = _geometric([each.time_s for each in found])
     values = [each.own_s for each in found]
     centre = _geometric(values)
@@ -114,7 +97,7 @@ def one_pair(
         error: relative standard error of predicted ratios; None: unknown.
     """
     if not _usable(found) or not _usable(reference) or len(found) != len(reference):
-        return Promise(NOTHING, NOTHING, NOTHING, error)
+        return Promise(error=error)
     pairs = list(zip(found, reference, strict=True))
     mean = _geometric([other.time_s / own.time_s for own, other in pairs])
     values = [other.own_s / own.own_s for own, other in pairs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +12,12 @@ from outpace.config.experiment import Experiment
 from outpace.config.keys import without_servers
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
+from outpace.report.advice.result import ALL_REDUCE as ALL_REDUCE
+from outpace.report.advice.result import BSP as BSP
 from outpace.support.paths import absolute_target
 from outpace.support.shares import share_of
 from outpace.sync.assignment import has_servers
 
-BSP: Final = "BSP"
-ALL_REDUCE: Final = "all-reduce"
 OWN: Final = "as configured"
 
 # One of each family, by what was soon in the examples and in the first results of
@@ -47,7 +47,6 @@ class Candidate:
         family: the kind of idea that it stands for, such as `bounded staleness`.
         sync: the key `sync` of a configuration.
         beside: further keys of a configuration that belong to the strategy, such as `pull`.
-        has_servers: as the class of the strategy says.
     """
 
     name: str
@@ -55,10 +54,9 @@ class Candidate:
     sync: Mapping[str, Any]
     beside: Mapping[str, Any] = field(default_factory=dict)
 
-    has_servers: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "has_servers", has_servers(self.sync))
+    @property
+    def has_servers(self) -> bool:
+        return has_servers(self.sync)
 
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.
@@ -74,16 +72,9 @@ class Candidate:
                 left.pop("forward_share", None)  # a task has it with `overlap` alone
         return {**left, "sync": dict(self.sync), **self.beside}
 
-    def with_patience(self, timeout_s: float) -> Candidate:
-        """Return the strategy; a partial push waits so long after its quorum, in seconds.
-
-        Without a wait a partial push is the same as dropping stragglers.
-        """
-        if self.sync["kind"] != "partial-push" or self.name == OWN:
-            return self
-        return replace(self, sync={**self.sync, "timeout_s": timeout_s})
-
-    def experiment(self, data: Mapping[str, Any], source: str, folder: Any = None) -> Experiment:
+    def experiment(
+        self, data: Mapping[str, Any], source: str, folder: Path | None = None
+    ) -> Experiment:
         """Return the experiment with this strategy.
 
         Raises:
@@ -92,14 +83,18 @@ class Candidate:
         return experiment_from(self.applied(data), f"{source}, with {self.name}", folder)
 
 
-def candidates(workers: int) -> list[Candidate]:
+def candidates(workers: int, patience_s: float | None = None) -> list[Candidate]:
     """Return the strategies to choose from, the two references first: BSP and all-reduce.
 
     A quorum leaves out at least one worker. Two quorums that are the same number of workers give
     one candidate.
+
+    Args:
+        patience_s: how long a partial push waits after its quorum. Without a wait it is the same as
+            dropping stragglers.
     """
     found: list[Candidate] = []
-    for each in _all(workers):
+    for each in _all(workers, patience_s):
         if workers == 1 and (not each.has_servers or "quorum" in each.sync):
             continue
         if not any(each.sync == other.sync and each.beside == other.beside for other in found):
@@ -121,7 +116,7 @@ def in_order_of_trial(found: Sequence[Candidate]) -> tuple[str, ...]:
     return (*references, *(each.name for row in rounds for each in row if each is not None))
 
 
-def _all(workers: int) -> Iterator[Candidate]:
+def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:
     yield Candidate(BSP, "barrier", {"kind": "bsp"})
     yield Candidate(ALL_REDUCE, "barrier", {"kind": "ssgd"})
     yield Candidate("ASP", "asynchronous", {"kind": "asp"})
@@ -138,7 +133,8 @@ def _all(workers: int) -> Iterator[Candidate]:
     for name, percent in (("drop the last eighth", 87.5), ("drop the last quarter", 75)):
         quorum = _quorum(workers, percent)
         yield Candidate(name, drops, {"kind": "drop-stragglers", "quorum": quorum})
-    push = {"kind": "partial-push", "quorum": _quorum(workers, 87.5)}
+    wait = {} if patience_s is None else {"timeout_s": patience_s}
+    push = {"kind": "partial-push", "quorum": _quorum(workers, 87.5), **wait}
     yield Candidate("partial push", partly, push)
     yield Candidate("partial push and pull", partly, push, {"pull": {"quorum_percent": 50}})
     cuts = "cut-offs"
@@ -161,7 +157,10 @@ def _quorum(workers: int, percent: float) -> int:
 
 
 def usable(
-    workers: int, data: Mapping[str, Any], source: str, folder: Any = None
+    data: Mapping[str, Any],
+    source: str,
+    folder: Path | None = None,
+    patience_s: float | None = None,
 ) -> tuple[list[Candidate], dict[str, str]]:
     """Return the candidates that this configuration can be run with, and why others cannot.
 
@@ -170,13 +169,14 @@ def usable(
     Args:
         source: names the data in errors.
         folder: the folder that paths in the data are relative to.
+        patience_s: see `candidates`.
 
     Returns:
         The candidates; and by the name of each other one the reason, one line.
     """
     found: list[Candidate] = []
     refused: dict[str, str] = {}
-    known = candidates(workers)
+    known = candidates(int(data["workers"]), patience_s)
     for each in [*known, *_own(data, known, folder)]:
         if each.beside.get("pull") and each.name != OWN and int(data.get("servers", 1)) < 2:
             refused[each.name] = "a partial pull needs at least 2 servers"

@@ -1,1 +1,0 @@
-"""What advice is asked for: strategies, target, changed clusters, curves of trials."""
