@@ -15,7 +15,8 @@ from outpace.predict.recorded import RunTimes
 from outpace.record import folder as files
 from outpace.report.page import write_report
 from outpace.report.read.folders import runs_in
-from outpace.report.run_times import facts_of, write_run_times
+from outpace.report.run_times.facts import facts_of
+from outpace.report.run_times.page import write_run_times
 
 CHROMIUM = next(
     (p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))),

@@ -78,7 +78,8 @@ def show(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Show how long workers took, and what waiting for fewer workers would gain."""
-    from outpace.report.run_times import facts_of, write_run_times
+    from outpace.report.run_times.facts import facts_of
+    from outpace.report.run_times.page import write_run_times
     from outpace.report.words import SPACE
 
     if out is None:

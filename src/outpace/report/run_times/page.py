@@ -7,10 +7,8 @@ from pathlib import Path
 from outpace.predict.recorded.statistics import SLOW
 from outpace.report.frame import write_page
 from outpace.report.parts import Section, Tiles
-from outpace.report.run_times.curves import order_statistics, rates_figure
 from outpace.report.run_times.facts import Facts
-from outpace.report.run_times.heat import heat
-from outpace.report.run_times.stragglers import stragglers
+from outpace.report.run_times.figures import heat, order_statistics, stragglers, throughput
 
 
 def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
@@ -31,11 +29,11 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
         findings=facts.sentences(),
         sections=[
             Section("summary", "Summary", [Tiles(facts.numbers())]),
-            Section("heat", "Run times of the workers", [heat(facts.times)]),
+            Section("heat", "Run times of the workers", [heat(facts)]),
             Section(
                 "throughput",
                 "Gain from waiting for fewer workers",
-                [rates_figure(facts)],
+                [throughput(facts)],
                 "Gradients per second if every iteration ended as soon as c gradients had arrived: "
                 "the mean of c / x over the iterations, where x is the c-th smallest run time.",
             ),
