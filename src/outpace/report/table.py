@@ -45,9 +45,9 @@ def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Pa
     named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
     words = None if named else strategies(runs)
     most = _MOST_COLUMNS - 2 * (not named)  # the words need more room
-    said: list[tuple[str, list[Cell]]] = [("Status", [_status(run) for run in runs])]
+    said = [(Cell("Status", look="state"), [_status(run) for run in runs])]
     if words is not None:
-        said.append(("Strategy", [Cell(text, look="words") for text in words]))
+        said.append((Cell("Strategy", look="words"), [Cell(text, look="words") for text in words]))
     first = [*_columns(runs, shown[:answers]), *said, *_columns(runs, shown[answers:most])]
     best = _BEST if any(best for _, best in shown) else ""
     legend = f"{best}{_times(runs)}. {_MEANS}{_SEEDS if runs[0].seeds else ''}{_derived(target)}"
@@ -60,7 +60,7 @@ def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Pa
 
 def _columns(
     runs: Sequence[Run], shown: Sequence[tuple[Column, set[int]]]
-) -> Iterator[tuple[str | Cell, list[Cell]]]:
+) -> Iterator[tuple[Cell, list[Cell]]]:
     """Yield the title and the cells of each column.
 
     Args:
@@ -71,7 +71,7 @@ def _columns(
         yield Cell(column.title, hint=column.hint), cells
 
 
-def _table(id: str, runs: Sequence[Run], filled: Iterable[tuple[str | Cell, list[Cell]]]) -> Table:
+def _table(id: str, runs: Sequence[Run], filled: Iterable[tuple[Cell, list[Cell]]]) -> Table:
     titles, cells = zip(*filled, strict=True)
     names = [Cell(run.name, colour=colour(place)) for place, run in enumerate(runs)]
     head = ["Variant" if runs[0].seeds else "Run", *titles]

@@ -10,9 +10,6 @@ from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
 from outpace.record import reading
-from outpace.record.recorder import Recorder
-from outpace.record.sinks import ParquetSink
-from outpace.record.trace import Trace
 from outpace.report.figures.split import shown_workers, split_of_workers
 from outpace.report.figures.timeline import (
     MOST,
@@ -22,7 +19,6 @@ from outpace.report.figures.timeline import (
     timeline,
 )
 from outpace.report.read.events import read_events
-from outpace.report.read.medians import Medians
 
 
 @pytest.mark.parametrize("name", ["SSP", "timing"])
@@ -162,64 +158,9 @@ def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
     assert len(split.traces[0]["x"]) == 32
 
 
-def write_slow_trace(folder):
-    """Worker 0 computes for 100 ms, in iterations 4, 5 and 8 for 200 ms; worker 1 waits for it."""
-    sink = ParquetSink(folder / files.TRACE)
-    trace = Trace(sink)
-    recorder = Recorder(trace)
-    start = 0
-    for iteration in range(10):
-        own = 300 if iteration == 5 else 200 if iteration in (4, 8) else 100
-        end = start + own * MS
-        recorder.iteration_finished(0, iteration, start, end, end, 0, 0)
-        # At its bound of 1.5 times, worker 1 is not slow.
-        mine = 150 if iteration == 9 else 100
-        waited = max(own - mine, 0) * MS
-        computed = start + mine * MS
-        recorder.iteration_finished(1, iteration, start, computed, computed + waited, waited, 0)
-        start = end
-    trace.flush()
-    sink.close()
-
-
-def test_the_timeline_opens_at_the_longest_wait_and_shades_slow_periods(tmp_path):
-    folder = make_run(tmp_path / "a")
-    write_slow_trace(folder)
-    view = drawn(folder)[0]
-    # The longest wait: worker 1 in iteration 5, from 700 to 900 ms.
-    low, high = view.layout["xaxis"]["range"]
-    assert low < 0.7 < 0.9 < high
-    assert view.note.replace("\N{NO-BREAK SPACE}", " ").startswith(
-        "The longest wait: worker 1 in iteration 5, 0.200 s."
-    )
-    shaded = by_name(view)["slow period"]
-    spans = zip(shaded["y"], shaded["base"], shaded["x"], strict=True)
-    assert list(spans) == [(0, 0.4, 0.5), (0, 1.1, 0.2)]
-    first, second = (text.replace("\N{NO-BREAK SPACE}", " ") for text in shaded["hovertext"])
-    assert first.startswith(
-        "worker 0, iterations 4 to 5: slow, computing took up to 3.0 times its median of 0.100 s"
-    )
-    assert second.startswith("worker 0, iteration 8: slow, computing took up to 2.0 times")
-    assert "more than 1.5 times its median" in view.note
-    assert view.traces[0] is shaded  # below the bars
-
-
 def test_a_run_without_waits_shows_its_first_iterations_only(simulated):
     (view,) = drawn(simulated["ASP"])
     assert "longest wait" not in view.note
-    # Its straggler is slow from beginning to end, so not compared with itself.
-    assert 0 not in by_name(view)["slow period"]["y"]
-
-
-def test_medians_are_exact_unless_there_are_very_many_iterations():
-    exact, thinned = Medians(3), Medians(3, most=4)
-    for iteration, values in enumerate([(5, 50), (1, 10), (2, 20), (9, 90)]):
-        for medians in (exact, thinned):
-            medians.add(np.array([0, 2]), np.array([iteration] * 2), np.array(values))
-    # Of 1, 2, 5 and 9; worker 1 has no value.
-    assert exact.by_worker() == pytest.approx([3.5, np.nan, 35.0], nan_ok=True)
-    # Iterations 0 and 3 are kept.
-    assert thinned.by_worker() == pytest.approx([7.0, np.nan, 70.0], nan_ok=True)
 
 
 def test_workers_of_several_nodes_are_shown_with_their_nodes(tmp_path):

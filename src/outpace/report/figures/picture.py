@@ -8,17 +8,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, chosen_rows
 from outpace.record.trace import NONE
 from outpace.report.figures.figure import INK, PHASES, Plot, bars, dots, line
-from outpace.report.figures.slow import slow_periods
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
 
 CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
-SLOW_PERIOD: Final = "slow period"
 LOST: Final = "process lost"
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
@@ -31,7 +28,6 @@ _MARKERS: Final[dict[str, Plot]] = {
     "all-reduce": {"color": "#2a9d8f"},
     "collective": {"color": "#8d5fb0"},
     LOST: {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}},
-    SLOW_PERIOD: {"color": "#f0b429", "opacity": 0.55},
 }
 _LABELLED: Final = {
     "textposition": "inside",
@@ -75,7 +71,6 @@ class Picture:
     Args:
         workers: numbers of the workers, in the order of their lanes.
         scheduler: number of the scheduler among the shards, if the run has one.
-        medians_ns: the median of each worker's computations in the whole run.
         absences: times in which workers had no process.
     """
 
@@ -84,11 +79,10 @@ class Picture:
         events: Events,
         workers: Sequence[int],
         scheduler: int | None,
-        medians_ns: NDArray[np.float64],
         absences: Sequence[Absence] = (),
     ) -> None:
         self._absences = absences
-        self._events, self._scheduler, self._medians_ns = events, scheduler, medians_ns
+        self._events, self._scheduler = events, scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -105,7 +99,7 @@ class Picture:
         )
         for row in iterations[:_MOST]:
             self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
-        traces = [*self._slow(), *self._lost(), *(self._labelled(phase) for phase in PHASES)]
+        traces = [*self._lost(), *(self._labelled(phase) for phase in PHASES)]
         if len(self._events.collectives["worker"]):
             traces.append(self._thin("collective", self._events.collectives))
         if len(self._events.reductions["worker"]):
@@ -155,23 +149,6 @@ class Picture:
             text = f"worker {worker}, iteration {iteration}: {did} {spent}{why}"
             label = str(iteration) if phase == "compute" else ""
             self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
-
-    def _slow(self) -> list[go.Bar]:
-        """Shade the lanes of workers while they were slow, below the bars."""
-        drawn = []
-        for period in slow_periods(self._events.iterations, self._medians_ns):
-            if period.worker in self._lane:
-                which = f"iteration {period.first}"
-                if period.last > period.first:
-                    which = f"iterations {period.first} to {period.last}"
-                median = seconds(float(self._medians_ns[period.worker]) * 1e-9)
-                text = (
-                    f"worker {period.worker}, {which}: slow, computing took up to "
-                    f"{period.most:.1f} times its median of {median}"
-                )
-                lane = self._lane[period.worker]
-                drawn.append(_Bar(lane, period.start_ns, period.end_ns, text))
-        return [_trace(SLOW_PERIOD, drawn, 1.0)] if drawn else []
 
     def _lost(self) -> list[go.Bar]:
         """Draw bars where workers had no process."""

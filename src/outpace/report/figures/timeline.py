@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, Plot, Views, axis, lanes, view
-from outpace.report.figures.picture import SLOW_PERIOD, Absence, Picture
-from outpace.report.figures.slow import SLOW
+from outpace.report.figures.picture import Absence, Picture
 from outpace.report.figures.split import lane_labels
 from outpace.report.read.events import Events, read_events
 from outpace.report.read.interruptions import Interruption, interruptions
@@ -31,9 +30,6 @@ _SLOWEST_LANES: Final = 2  # lanes for the workers with the longest mean computa
 FIRST, LONGEST = "First iterations", "Around the longest wait"
 FEWEST = "The fewest gradients"  # only if iterations were closed in one of the runs
 _CULPRITS: Final = 2  # workers named in words
-_SHADED: Final = (
-    f"Shaded: the worker was slow; computing took more than {SLOW:g} times its median in this run."
-)
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
 
 
@@ -75,11 +71,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
                 notes.insert(0, f"This is the span of time shown for {other.name}.")
             scheduler = scheduler_of(run.summary)
             away = _absences(known_losses, spans[name], len(sums.iterations))
-            traces = Picture(events, shown, scheduler, sums.median_compute_ns, away).traces()
-            if any(trace.name == SLOW_PERIOD for trace in traces):
-                notes.append(_SHADED)
-                if sums.cut_offs:
-                    notes.append("A computation that was cut off is shaded only if it was so long.")
+            traces = Picture(events, shown, scheduler, away).traces()
             layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
             views[run.name, name] = view(traces, layout, " ".join(notes))
     return Figure(

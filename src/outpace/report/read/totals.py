@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, Ints, Unreadable, batches, columns_of, joined, reading
 from outpace.record.trace import NONE
-from outpace.report.read.medians import Medians
 from outpace.report.read.runs import Run
 from outpace.support.words import plural
 
@@ -80,7 +79,6 @@ class TraceTotals:
     longest: LongestWait | None
     finished: Ints  # iterations that ended in each STEPS-th of the run
     cut_offs: CutOffs | None
-    median_compute_ns: Floats  # of an iteration; NaN for a worker without one
 
     @property
     def mean_iteration_s(self) -> float:
@@ -116,7 +114,6 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
     """
     sums = np.zeros((4, workers))  # whole ns, so that sums are exact in any order
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
-    medians = Medians(workers)
     longest: LongestWait | None = None
     closed: list[Columns] = []
     step_ns = max(end_s * 1e9 / STEPS, 1.0)
@@ -129,7 +126,6 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
             if any(spans.min(initial=0) < 0 for spans in (rows["start_ns"], compute, rest, held)):
                 raise ValueError("an iteration in it ends before it begins")
             iterations += _by_worker(workers, worker)
-            medians.add(worker, rows["iteration"], compute)
             for place, spans in enumerate((compute, rest, held)):
                 sums[place] += _by_worker(workers, worker, spans)
             steps = np.minimum(rows["end_ns"] / step_ns, STEPS - 1).astype(np.int64)
@@ -157,7 +153,6 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
         longest,
         finished,
         cut_offs,
-        medians.by_worker(),
     )
 
 
