@@ -23,7 +23,7 @@ from outpace.config.cluster_machines import machines_of_run
 from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
-from outpace.experiment.advising.question.candidates import Candidate
+from outpace.experiment.advising.candidates import Candidate
 from outpace.experiment.calibrating import calibrate
 from outpace.experiment.sources import path_of
 from outpace.predict.recorded import RunTimes, write
