@@ -21,7 +21,7 @@ from outpace.experiment.results import Result as Result
 from outpace.experiment.resuming.loading import load_checkpoint as load_checkpoint
 from outpace.experiment.running import run as run
 from outpace.experiment.running import simulate as simulate
-from outpace.experiment.sweeping.found import Sweep as Sweep
+from outpace.experiment.sweeping.sweep import Sweep as Sweep
 from outpace.experiment.sweeping.sweep import sweep as sweep
 from outpace.script import abortable as abortable
 from outpace.script import attach as attach

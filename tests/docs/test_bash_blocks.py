@@ -23,12 +23,10 @@ import outpace
 from outpace.config.cluster_files import with_cluster
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
-from outpace.experiment.sweeping.candidate import Candidate
-from outpace.experiment.sweeping.checking import first_valid
-from outpace.experiment.sweeping.objective import Objective
-from outpace.experiment.sweeping.space import applied
+from outpace.experiment.sweeping.space import applied, first_valid
 from outpace.record.folder import read_summary
 from outpace.report.advice.result import AdviceResult, CandidateResult, Effort
+from outpace.report.sweeps.result import Candidate, Objective
 from outpace.support.estimates import NOTHING
 from outpace.support.targets import Target
 
@@ -78,19 +76,19 @@ def instead(monkeypatch, tmp_path, small_run):
             return source._replace(data=applied(data, values)).experiment()
 
         experiment = first_valid(make, space)
-        best = Candidate(0, {each.key: each.ends[0] for each in space}, "complete", 1.0)
+        best = Candidate(0, {each.key: each.values[0] for each in space}, "complete", 1.0)
         return outpace.Sweep(
             source.name,
-            Objective("time", None),
+            Objective("time"),
             space,
             (best,),
             best,
-            experiment,
             (0,),
             "all 1",
             "complete",
             1.0,
             1.0,
+            experiment,
             None,
             out,
         )

@@ -9,18 +9,13 @@ import statistics
 import time
 
 import pytest
-from optuna.trial import create_trial
 from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
 from outpace.errors import ConfigError
-from outpace.experiment.sweeping.judging import Judge, Run
-from outpace.experiment.sweeping.objective import Objective
-from outpace.experiment.sweeping.outputs import sentences
-from outpace.experiment.sweeping.pruning import Pruning
 from outpace.experiment.sweeping.space import applied, dimensions_of
-from outpace.experiment.trials import Ended, Point
+from outpace.report.sweeps.page import findings
 
 # w from 1 by gradient w, one update a second: after k seconds the loss is (1 - lr)^2k / 2.
 BASE = {
@@ -67,7 +62,7 @@ def test_without_an_interval_runs_are_evaluated_as_they_go_on_and_ties_are_named
     assert "evaluate has no interval, so runs are evaluated about 40 times" in found.method
     known = by_lr(found)
     (other,) = (known[lr].number for lr in (0.75, 0.76) if known[lr] is not found.best)
-    assert f"This is a tie: candidate {other} reaches it at the same time." in sentences(found)[1]
+    assert f"This is a tie: candidate {other} reaches it at the same time." in findings(found)[1]
     by_time = {**base, "stop": {"virtual_time_s": 20}}
     (slow,) = outpace.sweep(by_time, {"optimizer.lr": [0.5]}, **TARGET).candidates
     assert slow.value == 3.0  # the first multiple of half a second from 3 s on
@@ -122,28 +117,18 @@ def test_a_sweep_repeats_whatever_the_number_of_processes():
     ]
 
 
-def test_each_seed_can_be_pruned_by_the_mean_over_the_seeds_so_far():
-    pruning = Pruning(maximized=False)
-    complete = [
-        create_trial(value=1.0, intermediate_values={3: 1.0, 1003: value})
-        for value in (1.0, 2.0, 3.0, 4.0, 5.0)
-    ]
-    # Of 1 to 5, three quarters are at most 4. Step 1003 is the third of the second seed.
-    assert pruning.is_pruned(complete, {3: 0.5, 1003: 4.5})
-    assert not pruning.is_pruned(complete, {3: 0.5, 1003: 3.5})
-    assert not pruning.is_pruned(complete[:4], {3: 0.5, 1003: 4.5}), "at least five are compared"
-    assert not pruning.is_pruned(complete, {1002: 9.0}), "the first steps are not judged"
-    # Losses of two seeds at 1 s and 2 s: the means of what is known then.
-    points = {0: [(1.0, 8.0), (2.0, 4.0)], 1: [(1.0, 2.0), (2.0, 1.0)]}
-    runs = {
-        seed: Run([Point(seed, t, None, None, None, loss, None) for t, loss in course])
-        for seed, course in points.items()
-    }
-    for seed, run in runs.items():
-        run.ended = Ended(seed, "complete", None, {}, (), 0.0)
-    judge = Judge(runs, [0, 1], Objective("train_loss", "train_loss"), 1.0, lambda *_: False)
-    assert judge.verdict(None).status == "complete"
-    assert judge.reports == {1: 8.0, 2: 4.0, 1001: 5.0, 1002: 2.5}
+def test_a_candidate_behind_three_quarters_of_the_others_is_pruned():
+    # Losses after 3 s fall with the rate; the study learns of the first group before the second.
+    rates = [0.3, 0.32, 0.34, 0.36, 0.38, 0.4]
+    over = {"optimizer.lr": [*rates, 0.05]}
+    given = {"stop": {"iterations": 30}, "parallel": 6, "processes": 1}
+    found = outpace.sweep(BASE, over, **given)
+    last = found.candidates[-1]
+    kept = outpace.sweep(BASE, over, prune=False, **given)
+    assert {each.status for each in kept.candidates} == {"complete"}
+    assert {each.status for each in found.candidates[:6]} == {"complete"}
+    worse = kept.candidates[-1].value > max(each.value for each in kept.candidates[:6])
+    assert last.status == ("pruned" if worse else "complete")
 
 
 def test_a_sweep_that_was_killed_goes_on_at_once(tmp_path):
@@ -193,7 +178,7 @@ def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_re
     assert len(found.candidates) == len(SECONDS), "none is run twice"
     assert found.best.value == 2.0
     known = {each.number: each for each in found.candidates}
-    assert [known[each.number] for each in ended] == ended
+    assert [known[each.number] for each in ended[:2]] == ended[:2]
     assert found.wall_s > data["wall_s"], "earlier sessions count"
     with pytest.raises(ConfigError, match=r"has no study\.journal"):
         outpace.sweep(BASE, over, tmp_path / "other", resume=True, **TARGET)
@@ -204,7 +189,7 @@ def test_a_budget_ends_the_sweep(tmp_path):
     over = {"optimizer.lr": [1e-8, 2e-8]}
     found = outpace.sweep(endless, over, tmp_path / "out", budget_s=0.5, **TARGET)
     assert (found.status, found.best) == ("budget", None)
-    assert [each.status for each in found.candidates] == ["interrupted"]
+    assert [each.status for each in found.candidates] == ["interrupted"] * 2
     assert "before the budget was spent" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -232,7 +217,7 @@ def test_a_space_that_cannot_be_tried_is_refused_in_a_line(over, words):
 
 def test_values_are_read_as_yaml_and_arguments_go_to_the_script():
     space = dimensions_of(["sync={kind: bsp},{kind: ssp, staleness: 2}", "args.lr=0.1,1e-3"])
-    assert [each.ends for each in space] == [
+    assert [each.values for each in space] == [
         ({"kind": "bsp"}, {"kind": "ssp", "staleness": 2}),
         (0.1, 1e-3),
     ]

@@ -35,8 +35,8 @@ from outpace.cli.sources import ConfigOrScript, seconds_of, source_data, with_cl
 from outpace.errors import RunError
 
 if TYPE_CHECKING:
-    from outpace.experiment.sweeping.candidate import Candidate
-    from outpace.experiment.sweeping.found import Sweep
+    from outpace.experiment.sweeping.sweep import Sweep
+    from outpace.report.sweeps.result import Candidate
 
 _SHOWN: Final = 10  # candidates in the terminal
 
@@ -171,11 +171,11 @@ class _Watch:
 
 def _show(found: Sweep, folder: Path, output: Output) -> None:
     """Print the result. Raises RunError if there is no best candidate."""
-    from outpace.experiment.sweeping.outputs import content, sentences
     from outpace.record.folder import BEST, JOURNAL
+    from outpace.report.sweeps.page import findings
 
-    output.result(content(found), lambda: _print_best(found))
-    first, *others = sentences(found)
+    output.result(found.to_plain(), lambda: _print_best(found))
+    first, *others = findings(found)
     if found.best is None:
         output.where(folder)
         advice = (
@@ -192,7 +192,7 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
 
 
 def _print_best(found: Sweep) -> None:
-    from outpace.experiment.sweeping.candidate import in_order
+    from outpace.experiment.sweeping.candidates import in_order
 
     rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
     for each in in_order(found.candidates, found.objective)[:_SHOWN]:
@@ -207,6 +207,6 @@ def _print_best(found: Sweep) -> None:
 
 
 def _short(value: Any) -> str:
-    from outpace.experiment.sweeping.space import in_words
+    from outpace.support.yaml_files import in_one_line
 
-    return f"{value:.4g}" if isinstance(value, float) else in_words(value)
+    return f"{value:.4g}" if isinstance(value, float) else in_one_line(value)

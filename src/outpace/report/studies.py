@@ -13,6 +13,7 @@ from outpace.record.reading import one_line
 from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.result import advice_from
 from outpace.report.sweeps.page import write_sweep_page
+from outpace.report.sweeps.result import SweepResult
 from outpace.support.regular_files import read_text
 
 
@@ -28,7 +29,7 @@ def write_study_page(folder: Path, path: Path) -> None:
     """
     if (folder / SWEEP).is_file():
         best = folder / BEST
-        _write(folder / SWEEP, lambda found: write_sweep_page(found, path, best))
+        _write(folder / SWEEP, lambda found: write_sweep_page(SweepResult.of(found), path, best))
     else:
         _write(folder / ADVICE, lambda found: write_advice_page(advice_from(found), path))
 

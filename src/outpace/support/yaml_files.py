@@ -8,6 +8,8 @@ merged key by key.
 from __future__ import annotations
 
 import io
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from ruamel.yaml.resolver import VersionedResolver
 from outpace.errors import ConfigError
 from outpace.support.regular_files import Opener, named, read_text
 
+_WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")  # without quotes
 _EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
 _NODE: Final = 10  # characters that a value counts for, besides its own
 # What is read as one name where a colon is missing: `sync {kind: bsp}`, `sync:{kind: bsp}`; and
@@ -166,6 +169,20 @@ def write_yaml(data: Any) -> str:
     text = io.StringIO()
     yaml.dump(data, text)
     return text.getvalue()
+
+
+def in_one_line(value: Any) -> str:
+    """Return plain data as YAML in one line."""
+    match value:
+        case Mapping():
+            return f"{{{', '.join(f'{key}: {in_one_line(each)}' for key, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(in_one_line, value))}]"
+        case str() if _WORD.fullmatch(value):
+            return value
+        case float() if math.isfinite(value):
+            return f"{value:.15g}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def merged(base: Any, over: Any) -> Any:

@@ -8,68 +8,22 @@ script also `args.NAME`, which becomes its argument `--NAME`.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.support.yaml_files import parse_yaml, with_values
+from outpace.report.sweeps.result import Dimension
+from outpace.support.yaml_files import in_one_line, parse_yaml, with_values
 
 _RANGE: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _RANGES: Final = ("log", "uniform", "int")
 _ARGUMENT: Final = re.compile(r"args\.([A-Za-z][\w-]*)")
-_WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")
+_TRIES: Final = 64  # combinations with other values before a value is refused
 _FORM: Final = "as in sync.staleness=1,2,4,8 or optimizer.lr=log(0.01,1)"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A list of values, each of them plain data."""
-
-    key: str
-    values: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return ", ".join(in_words(value) for value in self.values)
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        """The values that decide whether the key can be swept."""
-        return self.values
-
-    def draw(self, generator: random.Random) -> Any:
-        return generator.choice(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Numbers from `low` to `high`; law: `log`, `uniform` or `int`, see the head of this file."""
-
-    key: str
-    law: str
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.law}({in_words(self.low)}, {in_words(self.high)})"
-
-    @property
-    def ends(self) -> tuple[Any, ...]:
-        return self.low, self.high
-
-    def draw(self, generator: random.Random) -> Any:
-        if self.law == "int":
-            return generator.randint(int(self.low), int(self.high))
-        if self.law == "log":
-            return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
-        return generator.uniform(self.low, self.high)
-
-
-Dimension: TypeAlias = Choice | Range
 
 
 def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, ...]:
@@ -98,15 +52,15 @@ def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, .
 
 def combinations(space: Sequence[Dimension]) -> int | None:
     """Return how many candidates there are; None if they cannot be counted."""
-    if all(isinstance(each, Choice) for each in space):
-        return math.prod(len(each.ends) for each in space)
-    return None
+    if any(each.law for each in space):
+        return None
+    return math.prod(len(each.values) for each in space)
 
 
 def all_of(space: Sequence[Dimension]) -> Iterator[dict[str, Any]]:
     """Yield each combination of a space of lists, as values by key."""
     keys = [each.key for each in space]
-    for values in itertools.product(*(each.ends for each in space)):
+    for values in itertools.product(*(each.values for each in space)):
         yield dict(zip(keys, values, strict=True))
 
 
@@ -120,7 +74,8 @@ def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     pairs = []
     for key, value in values.items():
         if argument := _ARGUMENT.fullmatch(key):
-            arguments += [f"--{argument[1]}", value if isinstance(value, str) else in_words(value)]
+            text = value if isinstance(value, str) else in_one_line(value)
+            arguments += [f"--{argument[1]}", text]
         else:
             pairs.append((key.split("."), value))
     found = with_values(data, pairs)
@@ -134,18 +89,75 @@ def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def in_words(value: Any) -> str:
-    """Return a value as YAML in one line."""
-    match value:
-        case Mapping():
-            return f"{{{', '.join(f'{key}: {in_words(each)}' for key, each in value.items())}}}"
-        case list() | tuple():
-            return f"[{', '.join(map(in_words, value))}]"
-        case str() if _WORD.fullmatch(value):
-            return value
-        case float() if math.isfinite(value):
-            return f"{value:.15g}"
-    return json.dumps(value, ensure_ascii=False)
+def first_valid(
+    make: Callable[[dict[str, Any]], Experiment], space: Sequence[Dimension]
+) -> Experiment:
+    """Return the experiment of a combination that makes a configuration.
+
+    A combination of values may be invalid, which is a result of the sweep. A value that is
+    invalid with all others, or with 64 of them, is a mistake.
+
+    Args:
+        make: returns the experiment of values by key, or raises ConfigError.
+
+    Raises:
+        ConfigError: naming each such value.
+    """
+    found: Experiment | None = None
+    problems: dict[str, list[str]] = {}  # keys and values by error
+    ends = 0
+    for each in space:
+        for value in each.values:
+            ends += 1
+            error = ""
+            for others in _others(each, space):
+                try:
+                    made = make({**others, each.key: value})
+                except ConfigError as refused:
+                    error = error or str(refused)
+                else:
+                    found, error = found or made, ""
+                    break
+            if error:
+                problems.setdefault(error, []).append(f"--over {each.key}={in_one_line(value)}")
+    if problems:
+        alike = next(iter(problems.values()))
+        if len(problems) == 1 and len(alike) == ends and not _is_about(space, problems):
+            raise ConfigError(next(iter(problems)))
+        lines = [f"{places[0]}: {error}" for error, places in problems.items()]
+        raise ConfigError("\n".join(lines))
+    assert found is not None
+    return found
+
+
+def _is_about(space: Sequence[Dimension], problems: Mapping[str, Any]) -> bool:
+    """True if an error names a key of the space, or its first part."""
+    return any(each.key.split(".")[0] in error for each in space for error in problems)
+
+
+def _others(chosen: Dimension, space: Sequence[Dimension]) -> Iterator[Mapping[str, Any]]:
+    """Yield values of the other keys: the first ones, then others, at most 64 in all."""
+    others = [each for each in space if each is not chosen]
+    if (count := combinations(others)) is not None and count <= _TRIES:
+        yield from all_of(others)
+        return
+    generator = random.Random(0)
+    first = {each.key: each.values[0] for each in others}
+    drawn = ({each.key: _drawn(each, generator) for each in others} for _ in itertools.count())
+    yield from itertools.islice(itertools.chain([first], drawn), _TRIES)
+
+
+def _drawn(dimension: Dimension, generator: random.Random) -> Any:
+    """Return a random value of a key."""
+    low, high = dimension.values[0], dimension.values[-1]
+    match dimension.law:
+        case "int":
+            return generator.randint(low, high)
+        case "log":
+            return math.exp(generator.uniform(math.log(low), math.log(high)))
+        case "uniform":
+            return generator.uniform(low, high)
+    return generator.choice(dimension.values)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -171,10 +183,10 @@ def _dimension(key: str, given: Any) -> Dimension:
         given = [given]
     if not given:
         raise ConfigError(f"{where} has no values: list some, {_FORM}")
-    return Choice(key, tuple({in_words(value): value for value in given}.values()))
+    return Dimension(key, "", tuple({in_one_line(value): value for value in given}.values()))
 
 
-def _range(key: str, law: str, ends: str) -> Range:
+def _range(key: str, law: str, ends: str) -> Dimension:
     where = f"--over {key}={law}({ends})"
     if law not in _RANGES:
         raise ConfigError(
@@ -194,4 +206,4 @@ def _range(key: str, law: str, ends: str) -> Range:
         raise ConfigError(f"{where}: the first number must be below the second")
     if law == "log" and low <= 0:
         raise ConfigError(f"{where}: the numbers of log(a,b) must be positive")
-    return Range(key, law, *(numbers if law == "int" else map(float, numbers)))
+    return Dimension(key, law, tuple(numbers if law == "int" else map(float, numbers)))

@@ -1,7 +1,9 @@
-"""The study of a sweep in Optuna: which candidate comes next.
+"""The study of a sweep in Optuna: which candidate comes next, and which is pruned.
 
 The study is kept in a journal file, which optuna-dashboard reads: a write costs 0.5 ms, a tenth of
-one to SQLite, and a candidate may be shorter than a second.
+one to SQLite, and a candidate may be shorter than a second. One sweep writes it at a time. Optuna
+locks it for each write with a symbolic link beside it, and waits 30 s before it takes the link of a
+process that was killed.
 
 A candidate that was ended early, missed the target, failed or was invalid is a pruned trial: the
 sampler then avoids values like its own. It would ignore a failed trial, and propose them again.
@@ -10,16 +12,23 @@ sampler then avoids values like its own. It would ignore a failed trial, and pro
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import math
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from outpace.errors import ConfigError
-from outpace.experiment.sweeping.candidate import Candidate
-from outpace.experiment.sweeping.objective import Objective
-from outpace.experiment.sweeping.space import Choice, Dimension, all_of, in_words
+from outpace.experiment.sweeping.candidates import STEPS, course
+from outpace.experiment.sweeping.space import all_of
+from outpace.experiment.trials import Point
+from outpace.report.sweeps.result import Candidate, Dimension, Objective
+from outpace.support.regular_files import inside
+from outpace.support.yaml_files import in_one_line
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -32,15 +41,22 @@ _CONFIGURATION, _CANDIDATE, _REPEATED = "configuration", "candidate", "repeated"
 _SPENT: Final = "spent_s"
 _SCALARS: Final = (bool, int, float, str, type(None))
 _STARTUP: Final = 10  # random candidates before the sampler has learned enough
+_WRITE_S: Final = 1.0  # optuna-dashboard may write, too: a write takes a millisecond
+# Of Optuna's PercentilePruner:
+_KEPT: Final = 75.0  # per cent of the candidates that are not pruned
+_COMPLETE: Final = 5  # complete candidates before the first is pruned
+_LATER: Final = 3  # and those that must have come as far
+_WARM_UP: Final = 3  # steps of a run before its candidate may be pruned
 
 
 class Study:
     """Asks Optuna for candidates and tells it of their ends.
 
     Args:
-        path: the journal (see `journal.own`); None keeps the study in memory.
+        path: the journal (see `own_journal`); None keeps the study in memory.
         grid: True to try every combination once, in an order that the seed decides.
         seed: of the sampler.
+        prune: False to prune no candidate.
         configuration: plain data that a study to be resumed must agree with.
         resume: continue the study in `path`.
 
@@ -56,6 +72,7 @@ class Study:
         path: Path | None,
         grid: bool,
         seed: int,
+        prune: bool,
         configuration: Mapping[str, Any],
         resume: bool = False,
     ) -> None:
@@ -72,7 +89,11 @@ class Study:
             sampler = optuna.samplers.TPESampler(
                 seed=seed, n_startup_trials=_STARTUP, constant_liar=True
             )
-        pruner = optuna.pruners.NopPruner()  # see `pruning`
+        pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+        if prune:
+            pruner = optuna.pruners.PercentilePruner(
+                _KEPT, n_startup_trials=_COMPLETE, n_warmup_steps=_WARM_UP, n_min_trials=_LATER
+            )
         storage = None
         if path is not None:
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
@@ -100,14 +121,10 @@ class Study:
         return self._study
 
     @property
-    def step_s(self) -> float | None:
+    def _step_s(self) -> float | None:
         """Virtual time between two reports of a candidate, the same for all; None: not known."""
         step_s: float | None = self._study.user_attrs.get("step_s")
         return step_s
-
-    @step_s.setter
-    def step_s(self, step_s: float) -> None:
-        self._study.set_user_attr("step_s", step_s)
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -119,13 +136,6 @@ class Study:
     def spent(self, spent: tuple[float, float]) -> None:
         self._study.set_user_attr(_SPENT, list(spent))
 
-    def completed(self) -> list[FrozenTrial]:
-        """Return the complete trials, each candidate once."""
-        from optuna.trial import TrialState
-
-        trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [trial for trial in trials if _REPEATED not in trial.user_attrs]
-
     def ask(self) -> tuple[Trial, dict[str, Any]]:
         """Return a new trial, and its values by key."""
         trial = self._study.ask(self._distributions)
@@ -133,7 +143,7 @@ class Study:
 
     def keep(self, trial: Trial, candidate: Candidate) -> None:
         """Keep a candidate that has ended but is not told yet, in case this process is killed."""
-        trial.set_user_attr(_CANDIDATE, candidate.plain())
+        trial.set_user_attr(_CANDIDATE, asdict(candidate))
 
     def give_back(self, trial: Trial) -> None:
         """End a trial whose values are those of one under way; the sampler ignores it."""
@@ -142,9 +152,36 @@ class Study:
         trial.set_user_attr(_REPEATED, None)
         self._study.tell(trial, state=TrialState.FAIL)
 
-    def tell(self, trial: Trial, candidate: Candidate, reports: Mapping[int, float]) -> None:
-        """Tell the course of a candidate, by step, and its end."""
-        for step, value in reports.items():
+    def reports(self, points: Sequence[Point]) -> dict[int, float]:
+        """Return the course of a run as the study knows it: value by step.
+
+        It is the loss, the accuracy, or for a time to an accuracy the share of wrong answers: a
+        study has one direction for the objective and for reports.
+        """
+        step_s, known = self._step_s, course(points, self._objective)
+        if step_s is None or not points:
+            return {}
+        is_wrong_share = self._objective.quantity == "accuracy" and self._objective.of_time
+        found = {}
+        for step in range(1, math.floor(points[-1].time_s / step_s * (1 + 1e-9)) + 1):
+            until_s = step * step_s * (1 + 1e-9)
+            value = next((value for at, value in reversed(known) if at <= until_s), None)
+            if value is not None:
+                found[step] = 1 - value if is_wrong_share else value
+        return found
+
+    def is_pruned(self, points: Sequence[Point]) -> bool:
+        """Return True if a candidate whose first run has come so far is to be pruned."""
+        from optuna.trial import TrialState, create_trial
+
+        trial = create_trial(state=TrialState.RUNNING, intermediate_values=self.reports(points))
+        return trial.last_step is not None and self._study.pruner.prune(self._study, trial)
+
+    def tell(self, trial: Trial, candidate: Candidate, points: Sequence[Point]) -> None:
+        """Tell the end of a candidate. points: of its first run."""
+        if candidate.status == "complete" and self._step_s is None and candidate.runs[0].time_s > 0:
+            self._study.set_user_attr("step_s", candidate.runs[0].time_s / STEPS)
+        for step, value in self.reports(points).items():
             trial.report(value, step)
         trial.set_user_attr("status", candidate.status)
         if candidate.error is not None:
@@ -171,9 +208,9 @@ class Study:
         found = {}
         for each in self._space:
             value = chosen[each.key]
-            if isinstance(each, Choice):
-                words = [*map(in_words, _choices(each))]
-                value = each.values[words.index(in_words(value))]
+            if not each.law:
+                words = [*map(in_one_line, _choices(each))]
+                value = each.values[words.index(in_one_line(value))]
             found[each.key] = value
         return found
 
@@ -181,9 +218,8 @@ class Study:
         """Return values of lists as Optuna knows them."""
         found = {}
         for each in self._space:
-            assert isinstance(each, Choice)
-            words = [*map(in_words, each.values)]
-            found[each.key] = _choices(each)[words.index(in_words(values[each.key]))]
+            words = [*map(in_one_line, each.values)]
+            found[each.key] = _choices(each)[words.index(in_one_line(values[each.key]))]
         return found
 
     def _queue(self, seed: int) -> None:
@@ -239,18 +275,19 @@ def quiet() -> Iterator[None]:
 def _distribution(dimension: Dimension) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if isinstance(dimension, Choice):
+    if not dimension.law:
         return CategoricalDistribution(_choices(dimension))
+    low, high = dimension.values
     if dimension.law == "int":
-        return IntDistribution(int(dimension.low), int(dimension.high))
-    return FloatDistribution(dimension.low, dimension.high, log=dimension.law == "log")
+        return IntDistribution(low, high)
+    return FloatDistribution(low, high, log=dimension.law == "log")
 
 
-def _choices(choice: Choice) -> list[Any]:
+def _choices(dimension: Dimension) -> list[Any]:
     """Return the values of a list for Optuna, which knows numbers and texts only."""
-    if all(isinstance(value, _SCALARS) for value in choice.values):
-        return list(choice.values)
-    return [in_words(value) for value in choice.values]
+    if all(isinstance(value, _SCALARS) for value in dimension.values):
+        return list(dimension.values)
+    return list(map(in_one_line, dimension.values))
 
 
 def _key(trial: FrozenTrial) -> str:
@@ -283,3 +320,40 @@ def _require_same(found: Any, wanted: Mapping[str, Any], path: Path) -> None:
         f"{path} is the study of another configuration, it differs in {', '.join(differs)}: "
         "resume with the configuration that it was made with, or choose another --out"
     )
+
+
+@contextlib.contextmanager
+def own_journal(path: Path, *, resume: bool) -> Iterator[None]:
+    """Keep other sweeps away from the journal in this block; the end of the process frees it, too.
+
+    Raises ConfigError if there is no journal to resume, or another sweep is at work on it.
+    """
+    if resume and not path.is_file():
+        raise ConfigError(f"{path.parent} has no {path.name}: there is no study to resume")
+    with open(path, "ab+", opener=inside) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another sweep is at work on {path}: wait until it ends, or choose another --out"
+            ) from None
+        _remove_lock(path.with_name(f"{path.name}.lock"))
+        _remove_half_line(file)
+        yield
+
+
+def _remove_lock(lock: Path) -> None:
+    """Remove the lock of a write that a killed process did not end."""
+    with contextlib.suppress(FileNotFoundError):
+        left = lock.lstat()
+        time.sleep(min(_WRITE_S, max(0.0, left.st_mtime + _WRITE_S - time.time())))
+        if lock.lstat().st_ino == left.st_ino:
+            lock.unlink()
+
+
+def _remove_half_line(file: BinaryIO) -> None:
+    """Remove what a killed process wrote of its last line: the next one would be appended to it."""
+    file.seek(0)
+    whole = sum(len(line) for line in file if line.endswith(b"\n"))
+    if whole < file.tell():
+        file.truncate(whole)

@@ -4,36 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
+from outpace.experiment import display
 from outpace.experiment.intervals import interval_words, with_interval
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
-from outpace.experiment.sweeping.candidate import Candidate, best_of
-from outpace.experiment.sweeping.checking import first_valid
-from outpace.experiment.sweeping.driving import Drive
-from outpace.experiment.sweeping.found import Sweep
-from outpace.experiment.sweeping.journal import own
-from outpace.experiment.sweeping.objective import Objective, objective_of
-from outpace.experiment.sweeping.outputs import write_outputs
-from outpace.experiment.sweeping.space import Dimension, applied, combinations, dimensions_of
-from outpace.experiment.sweeping.study import Study, quiet
-from outpace.experiment.trials.where import On, on_of, runs_on
+from outpace.experiment.sweeping.candidates import best_of, objective_of
+from outpace.experiment.sweeping.search import Search
+from outpace.experiment.sweeping.space import applied, combinations, dimensions_of, first_valid
+from outpace.experiment.sweeping.study import Study, own_journal, quiet
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
-from outpace.support.notices import warn
+from outpace.report.sweeps.page import write_sweep_page
+from outpace.report.sweeps.result import Candidate, Dimension, Objective, SweepResult
+from outpace.support.notices import once, warn
 from outpace.support.repeatable import one_thread_own_randomness
+from outpace.support.yaml_files import in_one_line, write_yaml
 from outpace.tasks import GivenTask, Script
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
 
 _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
 _TRIALS: Final = 32  # candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
 PARALLEL: Final = 8
+_COLUMNS: Final = ("number", "status", "value", "low", "high", "ended_at_s", "error")
+
+
+@dataclass(frozen=True)
+class Sweep(SweepResult):
+    """The result of a sweep.
+
+    Attributes:
+        experiment: of the best candidate; None if no candidate is complete.
+        study: the study in Optuna.
+        folder: None if the sweep was kept in memory.
+    """
+
+    experiment: Experiment | None
+    study: OptunaStudy
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        found = "no complete candidate" if self.best is None else in_one_line(self.best.values)
+        return f"<Sweep of {len(self.candidates)} candidates, {self.objective.words}: {found}>"
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with a row per candidate. Raises ConfigError without pandas."""
+        rows = [
+            {**each.values, **{k: v for k, v in asdict(each).items() if k in _COLUMNS}}
+            for each in self.candidates
+        ]
+        return display.pandas().DataFrame(rows)
 
 
 def sweep(
@@ -66,7 +96,7 @@ def sweep(
 
     All combinations of lists are tried if there are at most 64 (or `trials`); otherwise Optuna's
     TPE sampler proposes candidates. Runs run side by side, one per core, and candidates that
-    cannot win are ended early; see `outpace.experiment.sweeping.driving`.
+    cannot win are ended early; see `outpace.experiment.sweeping.candidates`.
 
     Args:
         experiment: as for `simulate`; `variants` and `seeds` of a comparison are ignored.
@@ -165,79 +195,85 @@ def sweep_source(
     configuration = {
         "experiment": to_plain(reference),
         "over": {each.key: str(each) for each in space},
-        "objective": objective.plain(),
+        "objective": {**objective.to_plain(), "words": None},
         "seeds": seeds,
         "pruning": prune,
     }
     run_seeds = tuple(reference.seed + later for later in range(seeds))
-    started_s = time.monotonic()
-    interrupted = True
+    said = once(warn)
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet())
         if out is not None and not resume:
             _require_new(out)
-        elsewhere = None
-        if cluster := stack.enter_context(runs_on(on, reference.launcher)):
-            elsewhere = cluster.carrier([reference], processes=processes, have_folders=False)
+        pool = stack.enter_context(
+            pool_on(on, [reference], processes=processes, warning=lambda _, text: said(text))
+        )
         if out is not None and not resume:
             files.new_folder(out)
         if out is not None:
-            stack.enter_context(own(out / files.JOURNAL, resume=resume))
+            stack.enter_context(own_journal(out / files.JOURNAL, resume=resume))
         study = Study(
             space,
             objective,
             path=None if out is None else out / files.JOURNAL,
             grid=grid,
             seed=reference.seed % 2**32,
+            prune=prune and objective.quantity is not None,
             configuration=configuration,
             resume=resume,
         )
         on_begin(method, most)
-        before_s = study.spent
-
-        def ended(candidate: Candidate) -> None:
-            study.spent = before_s[0] + time.monotonic() - started_s, before_s[1] + drive.cpu_s
-            on_end(candidate)
-
-        drive = Drive(
+        search = Search(
             study,
             objective,
             make,
+            pool,
             seeds=run_seeds,
             most=most,
             budget_s=budget_s,
             parallel=parallel,
-            learns=not grid,
-            prune=prune and objective.quantity is not None,
-            processes=processes,
-            elsewhere=elsewhere,
-            on_end=ended,
-            on_warning=_Once(warn),
+            on_end=on_end,
         )
         try:
-            drive.run()
-            interrupted = False
+            search.run()
         finally:
-            best = best_of(drive.ended, objective)
+            best = best_of(search.ended, objective)
             wall_s, cpu_s = study.spent
             found = Sweep(
                 source.name,
                 objective,
                 tuple(space),
-                tuple(sorted(drive.ended, key=lambda each: each.number)),
+                tuple(sorted(search.ended, key=lambda each: each.number)),
                 best,
-                None if best is None else make(best.values),
                 run_seeds,
                 method,
-                "interrupted" if interrupted else "budget" if drive.spent else "complete",
+                search.status,
                 wall_s,
                 cpu_s,
+                None if best is None else make(best.values),
                 study.optuna,
                 out,
             )
             if out is not None:
-                write_outputs(found, out)
+                _write(found, out)
     return found
+
+
+def _write(found: Sweep, out: Path) -> None:
+    """Write `sweep.json`, `best.yaml` and `report.html`. Raises ConfigError or OSError."""
+    files.write_json(out / files.SWEEP, found.to_plain())
+    if found.best is not None and found.experiment is not None:
+        values = ", ".join(f"{key}={in_one_line(each)}" for key, each in found.best.values.items())
+        number = found.best.number
+        lines = [
+            f"The best of {len(found.candidates)} candidates of a sweep, number {number}:",
+            values,
+            f"{found.objective.words}: {found.best.value:.6g}",
+            f"outpace simulate {out / files.BEST}",
+        ]
+        comments = "".join(f"# {line}\n" for line in lines)
+        files.write_text(out / files.BEST, comments + write_yaml(to_plain(found.experiment)))
+    write_sweep_page(found, out / files.REPORT, None if found.best is None else out / files.BEST)
 
 
 def _require_new(out: Path) -> None:
@@ -248,19 +284,6 @@ def _require_new(out: Path) -> None:
             "it, or choose another --out"
         )
     files.require_new(out)
-
-
-class _Once:
-    """Says each text once."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._said = set[str]()
-
-    def __call__(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._say(text)
 
 
 def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, parallel: int) -> None:

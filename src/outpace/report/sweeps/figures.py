@@ -22,7 +22,7 @@ from outpace.report.figures.figure import (
     rounded,
     view,
 )
-from outpace.report.sweeps.reading import EARLY, WORDS, Dimension, Shown, SweepData, shown
+from outpace.report.sweeps.result import EARLY, WORDS, Candidate, Dimension, SweepResult, shown
 from outpace.report.words import escaped
 
 _WIDE: Final = 8  # largest time over smallest: from here on the axis is logarithmic
@@ -35,9 +35,9 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status
 }
 
 
-def courses(data: SweepData) -> Figure:
+def courses(data: SweepResult) -> Figure:
     """Return the figure `figure-courses`: each candidate against virtual time, and the front."""
-    share = data.quantity == "accuracy"
+    share = data.objective.quantity == "accuracy"
     known = [each for each in data.candidates if each.curve]
     complete = [each for each in known if each.status == "complete"]
     early = [each for each in known if each.status in EARLY]
@@ -64,8 +64,8 @@ def courses(data: SweepData) -> Figure:
         "yaxis": axis("test accuracy (%)" if share else "training loss"),
         "hovermode": "closest",
     }
-    if data.target is not None:
-        layout["shapes"] = [across(_scaled([data.target], share)[0])]
+    if data.objective.target is not None:
+        layout["shapes"] = [across(_scaled([data.objective.target.value], share)[0])]
     return Figure(
         "figure-courses",
         "Courses of the candidates against virtual time",
@@ -75,12 +75,12 @@ def courses(data: SweepData) -> Figure:
     )
 
 
-def slices(data: SweepData) -> Figure:
+def slices(data: SweepResult) -> Figure:
     """Return the figure `figure-slices`: the objective against each key."""
     views: Views = {}
     for dimension in data.space:
 
-        def place(each: Shown, key: str = dimension.key, law: str = dimension.law) -> Any:
+        def place(each: Candidate, key: str = dimension.key, law: str = dimension.law) -> Any:
             return each.values[key] if law else str(each.values[key])
 
         layout = {
@@ -98,13 +98,13 @@ def slices(data: SweepData) -> Figure:
     )
 
 
-def search(data: SweepData) -> Figure:
+def search(data: SweepResult) -> Figure:
     """Return the figure `figure-search`: candidates in their order, and the best so far."""
     traces = _by_status(data, lambda each: each.number)
     valued = [(each.number, each.value) for each in data.candidates if each.value is not None]
     if valued:
         last = max(each.number for each in data.candidates)
-        x, y = _records(valued, last, max if data.maximized else min)
+        x, y = _records(valued, last, max if data.objective.maximized else min)
         y = [_shown_value(data, value) for value in y]
         best = line("best so far", x, rounded(y), 2, shape="hv")
         traces.append(best.update(hoverinfo="skip"))
@@ -121,7 +121,7 @@ def search(data: SweepData) -> Figure:
     )
 
 
-def _curves(name: str, candidates: Sequence[Shown], share: bool) -> go.Scatter:
+def _curves(name: str, candidates: Sequence[Candidate], share: bool) -> go.Scatter:
     """Return one trace with the curves of candidates, with gaps between them."""
     xs: list[float | None] = []
     ys: list[float | None] = []
@@ -134,7 +134,7 @@ def _curves(name: str, candidates: Sequence[Shown], share: bool) -> go.Scatter:
     return line(name, xs, ys).update(hovertext=texts, hoverinfo="text+x+y")
 
 
-def _front(candidates: Sequence[Shown], share: bool) -> go.Scatter:
+def _front(candidates: Sequence[Candidate], share: bool) -> go.Scatter:
     """Return the best value that any candidate has reached by each time."""
     points = sorted((time_s, value) for each in candidates for time_s, value in each.curve)
     x, y = _records(points, points[-1][0], max if share else min)
@@ -155,14 +155,14 @@ def _records(
     return [*xs, end], [*ys, ys[-1]]
 
 
-def _by_status(data: SweepData, place: Callable[[Shown], Any]) -> list[go.Scatter]:
+def _by_status(data: SweepResult, place: Callable[[Candidate], Any]) -> list[go.Scatter]:
     """Return marks for each status; candidates without a value are where they were ended."""
     traces = []
     drawn = [(each, y) for each in data.candidates if (y := _height(data, each)) is not None]
     for status, (symbol, ink) in _LOOKS.items():
         found = [(each, y) for each, y in drawn if each.status == status and each is not data.best]
         if found:
-            later = ": would take longer" if data.of_time and status in EARLY else ""
+            later = ": would take longer" if data.objective.of_time and status in EARLY else ""
             marker = {
                 "symbol": symbol,
                 "color": ink,
@@ -178,9 +178,9 @@ def _by_status(data: SweepData, place: Callable[[Shown], Any]) -> list[go.Scatte
 
 def _marks(
     name: str,
-    data: SweepData,
-    found: Sequence[tuple[Shown, float]],
-    place: Callable[[Shown], Any],
+    data: SweepResult,
+    found: Sequence[tuple[Candidate, float]],
+    place: Callable[[Candidate], Any],
     marker: Plot,
 ) -> go.Scatter:
     x = [place(each) for each, _ in found]
@@ -188,27 +188,27 @@ def _marks(
     return dots(name, x, rounded(y for _, y in found), hover, opacity=0.85, **marker)
 
 
-def _height(data: SweepData, each: Shown) -> float | None:
+def _height(data: SweepResult, each: Candidate) -> float | None:
     """Return where a candidate is drawn: at its value, or at the point at which it was ended."""
     value = each.value
-    if value is None and data.of_time:
+    if value is None and data.objective.of_time:
         value = each.ended_at_s
     elif value is None and each.curve:
         value = each.curve[-1][1]
     return None if value is None else _shown_value(data, value)
 
 
-def _shown_value(data: SweepData, value: float) -> float:
-    return 100 * value if data.kind == "accuracy" else value
+def _shown_value(data: SweepResult, value: float) -> float:
+    return 100 * value if data.objective.kind == "accuracy" else value
 
 
-def _objective_axis(data: SweepData) -> Plot:
-    if data.kind == "accuracy":
+def _objective_axis(data: SweepResult) -> Plot:
+    if data.objective.kind == "accuracy":
         return axis("test accuracy at the end (%)")
     heights = [y for each in data.candidates if (y := _height(data, each))]
-    if data.of_time and heights and max(heights) > _WIDE * min(heights):
-        return _log_axis(escaped(data.wanted), min(heights), max(heights))
-    return axis_from_0(escaped(data.wanted))
+    if data.objective.of_time and heights and max(heights) > _WIDE * min(heights):
+        return _log_axis(escaped(data.objective.words), min(heights), max(heights))
+    return axis_from_0(escaped(data.objective.words))
 
 
 def _axis_of(dimension: Dimension) -> Plot:
@@ -229,7 +229,7 @@ def _log_axis(title: str, low: float, high: float) -> Plot:
     return axis(title, type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
-def _about(each: Shown, data: SweepData) -> str:
+def _about(each: Candidate, data: SweepResult) -> str:
     lines = [f"candidate {each.number}: {WORDS.get(each.status, each.status)}"]
     if each.value is not None:
         lines.append(escaped(data.show(each.value)))
@@ -238,7 +238,7 @@ def _about(each: Shown, data: SweepData) -> str:
     return "<br>".join([*lines, *map(escaped, each.lines)])
 
 
-def _valued(data: SweepData) -> bool:
+def _valued(data: SweepResult) -> bool:
     return any(_height(data, each) is not None for each in data.candidates)
 
 

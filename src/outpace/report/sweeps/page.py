@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from outpace.report.frame import write_page
 from outpace.report.parts import Bullets, Cell, Code, Details, Part, Row, Section, Table, Words
 from outpace.report.sweeps.figures import courses, search, slices
-from outpace.report.sweeps.reading import WORDS, Dimension, Shown, SweepData, shown
+from outpace.report.sweeps.result import WORDS, Candidate, Dimension, SweepResult, shown
 from outpace.report.words import listed, number, percent, plural, seconds
 from outpace.support.estimates import TimeTo, difference_of, ratio_of
 from outpace.support.regular_files import read_text
@@ -30,17 +30,16 @@ _MEANING: Final = {
 }
 
 
-def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) -> None:
+def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
     """Write the page to `path`.
 
     Args:
-        plain: the content of `sweep.json`.
+        data: what the sweep has found.
         best: the file with the best configuration; None, or absent, if there is none.
 
     Raises:
         ConfigError: if the file cannot be written.
     """
-    data = SweepData.of(plain)
     evaluated = any(each.curve for each in data.candidates)
     sections = [
         *([_courses(data)] if evaluated else []),
@@ -52,7 +51,7 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
             + (
                 "A triangle is at the time at which a candidate was ended early: it had not "
                 "reached the target, and would have taken longer."
-                if data.of_time
+                if data.objective.of_time
                 else "A candidate without a value is shown at the value that it had when it ended."
             ),
         ),
@@ -75,14 +74,14 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
         path,
         title=f"Outpace: sweep of {data.source}",
         heading=f"Sweep: {listed([each.key for each in data.space])}",
-        what=f"{Path(data.source).name} · {data.wanted} · {seeds}",
+        what=f"{Path(data.source).name} · {data.objective.words} · {seeds}",
         findings=findings(data),
         sections=sections,
         notices=[] if data.status == "complete" else [Words(_notice(data), "notice")],
     )
 
 
-def findings(data: SweepData) -> list[str]:
+def findings(data: SweepResult) -> list[str]:
     """Return what the sweep has found in sentences, the most important one first."""
     found = [_best(data), _alike(data)]
     parts = [
@@ -106,7 +105,7 @@ def findings(data: SweepData) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _alike(data: SweepData) -> str:
+def _alike(data: SweepResult) -> str:
     """Say which other candidates are not reliably worse than the best one."""
     if data.best is None:
         return ""
@@ -117,7 +116,7 @@ def _alike(data: SweepData) -> str:
         if each.status != "complete" or each is data.best:
             continue
         one, best = data.results(each), data.results(data.best)
-        if data.of_time:
+        if data.objective.of_time:
             times, first = ([TimeTo(value, True) for value in found] for found in (one, best))
             apart = ratio_of(times, first).excludes(1.0)
         else:
@@ -130,14 +129,14 @@ def _alike(data: SweepData) -> str:
     return f"On these {len(data.seeds)} seeds the best one cannot be told apart from {names}."
 
 
-def _tied(data: SweepData, best: Shown) -> str:
+def _tied(data: SweepResult, best: Candidate) -> str:
     """Say which other candidates have the same value as the best one."""
     others = [each for each in data.candidates if each.status == "complete" and each is not best]
     alike = [str(each.number) for each in others if each.value == best.value]
     if not alike:
         return ""
     names, verb = _names(alike), "reaches" if len(alike) == 1 else "reach"
-    if data.kind == "time-to-target":
+    if data.objective.kind == "time-to-target":
         return (
             f"This is a tie: {names} {verb} it at the same time. Runs are compared at their "
             "evaluations; a shorter interval (evaluate) may tell them apart."
@@ -151,7 +150,7 @@ def _names(numbers: Sequence[str]) -> str:
     return f"{'candidates' if len(numbers) > 1 else 'candidate'} {listed(numbers)}"
 
 
-def _best(data: SweepData) -> str:
+def _best(data: SweepResult) -> str:
     if data.best is None or data.best.value is None:
         return _nothing(data)
     value = data.show(data.best.value)
@@ -159,15 +158,15 @@ def _best(data: SweepData) -> str:
         value += f" (95 % interval of the mean: {data.show(data.best.low)} to "
         value += f"{data.show(data.best.high)})"
     with_values = f"with {data.best.words} (candidate {data.best.number})"
-    if data.kind == "time-to-target":
+    if data.objective.kind == "time-to-target":
         return (
             f"{data.goal[:1].upper()}{data.goal[1:]} is reached first {with_values}: after {value}."
         )
     what = {"accuracy": "highest accuracy", "train_loss": "lowest training loss"}
-    return f"The {what.get(data.kind, 'shortest run')} is {value}, {with_values}."
+    return f"The {what.get(data.objective.kind, 'shortest run')} is {value}, {with_values}."
 
 
-def _nothing(data: SweepData) -> str:
+def _nothing(data: SweepResult) -> str:
     """Say why there is no best candidate."""
     if not data.candidates:
         return "No candidate has ended."
@@ -178,9 +177,9 @@ def _nothing(data: SweepData) -> str:
     if data.counted("interrupted") and not data.counted("missed"):
         why = "the budget was spent" if data.status == "budget" else "the sweep was interrupted"
         return f"No candidate has come to its end before {why}."
-    if data.kind != "time-to-target":
+    if data.objective.kind != "time-to-target":
         return "No candidate has come to its end."
-    share = data.quantity == "accuracy"
+    share = data.objective.quantity == "accuracy"
     reached = [
         (value, each.number, each.words) for each in data.candidates for _, value in each.curve
     ]
@@ -212,8 +211,8 @@ def _at_an_end(dimension: Dimension, value: Any) -> str:
     )
 
 
-def _courses(data: SweepData) -> Section:
-    first = " Shown is the first seed of each candidate." if len(data.seeds) > 1 else ""
+def _courses(data: SweepResult) -> Section:
+    first = " Candidate is the first seed of each candidate." if len(data.seeds) > 1 else ""
     lead = (
         "Each line is a candidate; it ends where its run reached the target or was ended. The "
         f"front is the best value that any candidate had by that time.{first}"
@@ -225,25 +224,25 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _notice(data: SweepData) -> str:
+def _notice(data: SweepResult) -> str:
     if data.status == "budget":
         return "The budget was spent before all candidates were tried."
     return "The sweep was interrupted; the study is kept and can be resumed."
 
 
-def _meanings(data: SweepData) -> str:
+def _meanings(data: SweepResult) -> str:
     there = [words for status, words in _MEANING.items() if data.counted(status)]
     return _sentence("; ".join(there)) if there else ""
 
 
-def _table(data: SweepData) -> Table:
+def _table(data: SweepResult) -> Table:
     """Return the table of the candidates, the best first."""
 
-    def key(each: Shown) -> tuple[int, float, int]:
+    def key(each: Candidate) -> tuple[int, float, int]:
         value = 0.0 if each.value is None else each.value
-        return _ORDER.index(each.status), -value if data.maximized else value, each.number
+        return _ORDER.index(each.status), -value if data.objective.maximized else value, each.number
 
-    head = ["Candidate", data.wanted, "Status", *(each.key for each in data.space)]
+    head = ["Candidate", data.objective.words, "Status", *(each.key for each in data.space)]
     head += ["ended at (s)", "accuracy", "training loss"]
     rows: list[Row] = []
     for each in sorted(data.candidates, key=key):
@@ -266,7 +265,7 @@ def _table(data: SweepData) -> Table:
     return Table("candidates", head, rows)
 
 
-def _errors(data: SweepData) -> list[Part]:
+def _errors(data: SweepResult) -> list[Part]:
     lines = [
         f"{each.number} ({each.words}): {each.error}"
         for each in data.candidates
