@@ -93,6 +93,15 @@ def test_a_single_run_has_its_numbers_without_marks(tmp_path):
     assert "★" not in page.text
 
 
+def test_a_run_that_missed_the_target_says_so_before_all_else(tmp_path):
+    goal = {"target": {"accuracy": 0.9}}
+    alone = make_run(tmp_path / "a", accuracy=[(0, 0.1), (4, 0.73)], config=goal)
+    assert "Summary Time to 90 % not reached Status complete" in table(tmp_path, alone).text
+    page = table(tmp_path, alone, make_run(tmp_path / "b", accuracy=[(0, 0.2)], config=goal))
+    assert page.rows[0][1] == "Time to 90 %"
+    assert [row[1] for row in page.rows[1:]] == ["not reached"] * 2
+
+
 def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
     page = table(
         tmp_path,

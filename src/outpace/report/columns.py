@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from outpace.report.read.runs import Run
@@ -40,6 +40,11 @@ class Column:
     spread: Callable[[Run], str] = lambda _: ""
     by_ratio: bool = False
     answers: bool = False
+
+    def text(self, run: Run) -> str:
+        """Return the value of a run in words; NOTHING if it has none."""
+        value = self.value(run)
+        return self.missing(run) if value is None else self.show(value)
 
 
 def columns(target: ReportTarget | None, first: Run) -> list[Column]:
@@ -115,7 +120,10 @@ def missed(run: Run) -> bool:
 
 
 def _accuracy(run: Run) -> str:
-    said = interval(run.estimate("accuracy"), percent)
+    found = run.estimate("accuracy")
+    if found.low is not None and found.high is not None:  # Student's t knows no bounds
+        found = replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
+    said = interval(found, percent)
     if run.distinguishable is False and not run.estimate("time_to_target_s").mean:
         return f"{said}\nnot distinguishable"
     return said

@@ -166,9 +166,7 @@ def _runs(variants: Sequence[Run], target: ReportTarget | None) -> Section:
     shown = columns(target, runs[0])[: _RUN_COLUMNS + (target is not None)]
     rows = []
     for run in runs:
-        values = [(column, column.value(run)) for column in shown]
-        cells = [c.missing(run) if value is None else c.show(value) for c, value in values]
-        rows.append([run.name, run.status, *cells])
+        rows.append([run.name, run.status, *(column.text(run) for column in shown)])
     head = ["Folder", "Status", *(column.title for column in shown)]
     lead = "Each of these folders, which lie beside this page, has a report of its own."
     return Section("runs", "Runs", [Table("runs-table", head, rows)], lead)

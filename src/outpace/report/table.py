@@ -38,10 +38,8 @@ def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Pa
     Columns for which a page has no room follow in a second table, which is folded up.
     """
     every = columns(target, runs[0])
-    shown = [(c, best_of(c, runs)) for c in every if any(_known(c, run) for run in runs)]
-    answers = sum(
-        column.answers for column, _ in shown
-    )  # columns about the target, which are first
+    shown = [(c, best_of(c, runs)) for c in every if any(c.text(run) != NOTHING for run in runs)]
+    answers = sum(column.answers for column, _ in shown)  # about the target; they are first
     named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
     words = None if named else strategies(runs)
     most = _MOST_COLUMNS - 2 * (not named)  # the words need more room
@@ -78,12 +76,6 @@ def _table(id: str, runs: Sequence[Run], filled: Iterable[tuple[Cell, list[Cell]
     return Table(id, head, zip(names, *cells, strict=True))
 
 
-def _known(column: Column, run: Run) -> bool:
-    """True if there is a value, or a bound over several seeds."""
-    known = column.value(run) is not None
-    return known or bool(run.seeds and column.missing(run) != NOTHING)
-
-
 def _derived(target: ReportTarget | None) -> str:
     if target is None or target.given:
         return ""
@@ -92,9 +84,12 @@ def _derived(target: ReportTarget | None) -> str:
 
 def summary_of_run(run: Run, target: ReportTarget | None) -> list[Part]:
     """Return the quantities of a single run."""
-    shown = [(c, value) for c in columns(target, run) if (value := c.value(run)) is not None]
-    numbers = {"Status": _status(run), **{c.title: Cell(c.show(value)) for c, value in shown}}
-    parts: list[Part] = [Tiles(numbers, {c.title: c.hint for c, _ in shown})]
+    shown = [column for column in columns(target, run) if column.text(run) != NOTHING]
+    filled = list(_columns([run], [(column, set()) for column in shown]))
+    answers = sum(column.answers for column in shown)
+    filled.insert(answers, (Cell("Status"), [_status(run)]))
+    hints = {title.text: title.hint for title, _ in filled}
+    parts: list[Part] = [Tiles({title.text: cell for title, (cell,) in filled}, hints)]
     if run.error:
         parts.append(Words(run.error, "notice"))
     return [*parts, Words(f"{_times([run])}. {_MEANS}", "legend")]
@@ -108,9 +103,7 @@ def _status(run: Run) -> Cell:
 
 
 def _cell(column: Column, run: Run, best: bool) -> Cell:
-    value = column.value(run)
-    text = column.missing(run) if value is None else column.show(value)
-    return Cell(text, note=column.spread(run), look="best" if best else "")
+    return Cell(column.text(run), note=column.spread(run), look="best" if best else "")
 
 
 def _times(runs: Sequence[Run]) -> str:

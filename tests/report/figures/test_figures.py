@@ -36,6 +36,18 @@ def test_lines_are_the_metrics(simulated):
     assert "single gradient" in views[0, 1].note
 
 
+def test_a_run_that_missed_the_target_ends_in_an_arrow(tmp_path):
+    curves = {"reached": [(0.0, 0.1), (4.0, 0.9)], "missed": [(0.0, 0.1), (6.0, 0.7)]}
+    runs = read_runs([make_run(tmp_path / name, accuracy=curves[name]) for name in curves])
+    views = progress(runs, [None] * 2, ReportTarget("accuracy", 0.8, given=True)).views
+    *lines, arrow = views["Accuracy", "vs time"].traces
+    assert [each["name"] for each in lines] == ["reached", "missed"]
+    assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([6.0], [0.7], "arrow-right")
+    assert arrow["marker"]["color"] == colour(1)
+    assert "Arrow: ended without it." in views["Accuracy", "vs time"].note
+    assert len(views["Training loss", "vs time"].traces) == 2
+
+
 def test_without_evaluations_iterations_are_drawn(simulated):
     runs = read_runs([simulated["timing"]])
     figure = progress(runs, [totals_of(runs[0])], None)

@@ -16,6 +16,8 @@ from outpace.report.figures.figure import (
     across,
     axis,
     axis_from_0,
+    colour,
+    dots,
     down,
     faint,
     line,
@@ -28,7 +30,7 @@ from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import STEPS, TraceTotals
 from outpace.report.read.variants import counted
 from outpace.report.target import ReportTarget
-from outpace.report.words import label
+from outpace.report.words import escaped, label
 
 _POINTS: Final = 1000  # per line
 _MARKS: Final = 100  # interruptions that are marked
@@ -70,6 +72,7 @@ def progress(
     for y, (quantity, title) in _Y.items():
         if not any(len(_points(each, "time_s", y)) > 1 for run in runs for each in counted(run)):
             continue
+        judged = target if target is not None and y == target.column else None
         for x, (against, x_title, note) in _X.items():
             layout: Plot = {
                 "xaxis": axis_from_0(x_title.format(clock=clock(runs))),
@@ -78,10 +81,10 @@ def progress(
             }
             if y == "accuracy":
                 layout["yaxis"] |= {"tickformat": ".3~p", "hoverformat": ".1%"}
-            if target is not None and y == target.column:
-                layout["shapes"] = [across(target.value)]
-                origin = "the target" if target.given else "derived from the results"
-                note += f" Dotted: {target.words}, {origin}."
+            if judged is not None:
+                layout["shapes"] = [across(judged.value)]
+                origin = "the target" if judged.given else "derived from the results"
+                note += f" Dotted: {judged.words}, {origin}."
             lost = interruptions(runs[0]) if x == "time_s" and len(runs) == 1 else []
             if lost:
                 marks = [down(each.at_s) for each in lost[:_MARKS]]
@@ -89,12 +92,15 @@ def progress(
                 note += " Dashed: the run was interrupted."
             if runs[0].seeds:
                 note += f" {_BAND_NOTE}"
-            traces = [
-                trace
-                for place, run in enumerate(runs)
-                for trace in (_band(run, place, x, y) if run.seeds else [_line(run, place, x, y)])
-                if trace.x
-            ]
+            traces, arrows = [], []
+            for place, run in enumerate(runs):
+                drawn = _band(run, place, x, y) if run.seeds else _line(run, place, x, y)
+                traces += drawn
+                if drawn and judged is not None and judged.reached_s(run) is None:
+                    arrows.append(_arrow(run, place, drawn[-1]))
+            traces += arrows
+            if arrows:
+                note += " Arrow: ended without it."
             if runs[0].seeds:  # only an entry of the legend
                 key = _area("band: lowest to highest seed", [None], [None], _GREY)
                 traces.append(key.update(showlegend=True))
@@ -105,8 +111,8 @@ def progress(
     return Figure("figure-progress", alt, views, ["Quantity", "Against"], height=420)
 
 
-def _line(run: Run, place: int, x: str, y: str) -> go.Scatter:
-    """Return the line of a run, with a gap where the values of another worker begin."""
+def _line(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
+    """Return the line of a run, if any, with a gap where another worker's values begin."""
     known = zip(run.metrics[x], run.metrics[y], run.metrics["worker"], strict=True)
     points = [(a, b, worker) for a, b, worker in known if a is not None and b is not None]
     points = [points[index] for index in thinned(len(points), _POINTS)]
@@ -118,7 +124,15 @@ def _line(run: Run, place: int, x: str, y: str) -> go.Scatter:
             ys.append(None)
         xs.append(a)
         ys.append(b)
-    return _drawn(run, place, xs, ys)
+    return [_drawn(run, place, xs, ys)] if points else []
+
+
+def _arrow(run: Run, place: int, ended: go.Scatter) -> go.Scatter:
+    """Return an arrow at the end of the line of a run that missed the target."""
+    hover = [f"{escaped(run.name)} ended without reaching the target"]
+    look = {"symbol": "arrow-right", "size": 14, "color": colour(place)}
+    arrow = dots("", [ended.x[-1]], [ended.y[-1]], hover, **look)
+    return arrow.update(showlegend=False)
 
 
 def _points(run: Run, x: str, y: str) -> list[tuple[float, float]]:
