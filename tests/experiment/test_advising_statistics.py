@@ -8,7 +8,7 @@ import pytest
 
 from outpace.experiment.advising.calibration_error import errors_of
 from outpace.experiment.advising.curves import Bound, Curve, Trial, projected_s
-from outpace.experiment.advising.promise import Crossing, one_pair, one_run
+from outpace.experiment.advising.promise import one_pair, one_run
 from outpace.experiment.advising.results import after_target
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.advising.statistics import chosen, probability_of_best, speedup
@@ -122,24 +122,24 @@ def test_the_error_of_the_calibration_widens_a_speedup_and_does_not_shrink_with_
 
 
 def crossings(*values, gap_s=0.0):
-    """Return crossings that are shown half a gap later."""
-    return [Crossing(value + gap_s / 2, True, value, gap_s) for value in values]
+    """Return curves that cross the score 0 at these times, and show it half a gap later."""
+    return [Curve.of([v - gap_s / 2, v + gap_s / 2], [-1.0, 1.0]) for v in values]
 
 
 def test_the_interval_of_one_run_has_the_spread_the_prediction_error_and_both():
-    found = one_run(crossings(math.exp(-0.1), math.exp(0.1)), 0.05)
+    found = one_run(crossings(math.exp(-0.1), math.exp(0.1)), 0.0, 0.05)
     # n = 2, s = 0.1 sqrt 2, t = 6.3138 at 5 %; further run: s^2 (1 + 1/2) = 0.03.
     assert found.seeds.high == pytest.approx(math.exp(6.3138 * math.sqrt(0.03)), rel=1e-4)
     assert found.prediction.high == pytest.approx(math.exp(1.6449 * 0.05), rel=1e-4)
     both = math.sqrt(0.03 + 0.05**2)
     assert found.both.low == pytest.approx(math.exp(-6.3138 * both), rel=1e-4)
-    unknown = one_run(crossings(1.0, 2.0), None)
+    unknown = one_run(crossings(1.0, 2.0), 0.0, None)
     assert (unknown.both, unknown.prediction) == (unknown.seeds, NOTHING)
 
 
 def test_a_run_may_show_the_target_one_evaluation_after_it_has_crossed_it():
-    # Crossed at 4.1 s and shown at 6 s: a run that crosses it a little earlier shows it at 4 s.
-    found = one_run(crossings(4.1, 4.1, gap_s=2.0), 0.05)
+    # Crossed at 4.1 s and shown at 5.1 s, 2 s after the evaluation before.
+    found = one_run(crossings(4.1, 4.1, gap_s=2.0), 0.0, 0.05)
     reach = 6.3138 * 0.05
     assert found.both.mean == pytest.approx(5.1)
     assert found.both.low == pytest.approx(4.1 * math.exp(-reach), rel=1e-4)
@@ -148,20 +148,20 @@ def test_a_run_may_show_the_target_one_evaluation_after_it_has_crossed_it():
 
 def test_the_interval_of_a_pair_of_runs_has_the_ratios_of_their_crossings():
     # Ratios 2: no spread. t = 6.3138, e = 0.02. Seen late by 1/4 of 4 s, and by 1 s of 8 s.
-    found = one_pair(crossings(4.0, 4.0, gap_s=1.0), crossings(8.0, 8.0, gap_s=1.0), 0.02)
+    found = one_pair(crossings(4.0, 4.0, gap_s=1.0), crossings(8.0, 8.0, gap_s=1.0), 0.0, 0.02)
     assert found.both.mean == pytest.approx(8.5 / 4.5)
     assert found.both.low == pytest.approx(2 * math.exp(-6.3138 * 0.02) / 1.25, rel=1e-4)
     assert found.both.high == pytest.approx(2 * math.exp(6.3138 * 0.02) * 1.125, rel=1e-4)
     assert found.seeds.low == pytest.approx(2 / 1.25)
     assert found.prediction.high == pytest.approx(2 * math.exp(1.6449 * 0.02) * 1.125, rel=1e-4)
-    missed = [Crossing(9.0, False)] * 2
-    assert one_pair(crossings(4.0, 4.0), missed, 0.02).both == NOTHING
+    missed = [Curve.of([9.0], [-1.0])] * 2
+    assert one_pair(crossings(4.0, 4.0), missed, 0.0, 0.02).both == NOTHING
 
 
 def test_two_real_runs_do_not_share_the_run_times_that_a_pair_of_simulated_ones_shares():
     # Both logarithms are -0.1 and 0.1: variances 0.02 each, and none of their difference.
     times_s = math.exp(-0.1), math.exp(0.1)
-    found = one_pair(crossings(*times_s), crossings(*(2 * each for each in times_s)), None)
+    found = one_pair(crossings(*times_s), crossings(*(2 * each for each in times_s)), 0.0, None)
     assert found.both.mean == pytest.approx(2.0)
     assert found.both.high == pytest.approx(2 * math.exp(6.3138 * 0.2), rel=1e-4)
 
@@ -171,10 +171,12 @@ def test_the_interval_of_a_pair_contains_at_least_90_percent_of_further_pairs(ga
     random = np.random.default_rng(7)
 
     def shown(logs):
-        """Return crossings that are shown at the next multiple of the gap."""
+        """Return curves that cross the score 0, and show it at the next multiple of the gap."""
         at = np.exp(logs)
         after = np.ceil(at / gap) * gap
-        return [Crossing(t, True, c, gap) for t, c in zip(after, at, strict=True)]
+        return [
+            Curve.of([t - gap, t], [t - gap - c, t - c]) for t, c in zip(after, at, strict=True)
+        ]
 
     held = 0
     for _ in range(300):
@@ -182,17 +184,17 @@ def test_the_interval_of_a_pair_contains_at_least_90_percent_of_further_pairs(ga
         own = shown(shared + random.normal(0, 0.05, 8))
         reference = shown(0.7 + shared + random.normal(0, 0.05, 8))
         new = random.normal(0, math.hypot(0.1, 0.05), 2)
-        real, real_reference = shown(new[:1])[0].time_s, shown(0.7 + new[1:])[0].time_s
-        interval = one_pair(own, reference, None).both
+        real, real_reference = (c[0].end_s for c in (shown(new[:1]), shown(0.7 + new[1:])))
+        interval = one_pair(own, reference, 0.0, None).both
         held += interval.low <= real_reference / real <= interval.high
     assert held >= 0.9 * 300
 
 
-def test_a_crossing_is_that_of_the_curve():
+def test_the_crossing_of_a_curve_is_interpolated():
     curve = Curve.of([1.0, 3.0, 5.0], [0.1, 0.5, 0.9])
-    assert Crossing.of(curve, 0.6) == Crossing(5.0, True, 3.5, 2.0)
-    assert Crossing.of(curve, 0.05) == Crossing(1.0, True, 1.0, 1.0)
-    assert Crossing.of(curve, 0.95) == Crossing(5.0, False, None, 0.0)
+    assert (curve.crossing_s(0.6), curve.time_to(0.6).time_s, curve.gap_s(0.6)) == (3.5, 5.0, 2.0)
+    assert (curve.crossing_s(0.05), curve.gap_s(0.05)) == (1.0, 1.0)
+    assert (curve.crossing_s(0.95), curve.time_to(0.95)) == (None, TimeTo(5.0, False))
 
 
 def test_prediction_errors_are_those_of_gradients_in_equal_time():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -32,15 +30,11 @@ from outpace.cli.options import (
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
-from outpace.support.regular_files import read_text
-from outpace.support.streams import OutputClosed
 
 if TYPE_CHECKING:
-    from outpace.experiment.advising.budget import State
     from outpace.report.advice.result import AdviceResult
 
 _INTERRUPTED: Final = 130
-_BAR: Final = 20  # characters, so that the line fits into 80
 
 
 @app.command()
@@ -102,8 +96,6 @@ def advise(
     budget_s = None if budget is None else seconds_of(budget)
     from outpace.experiment.advising import advise as advising
     from outpace.experiment.sources import Source
-    from outpace.record.folder import ADVICE
-    from outpace.report.advice.result import advice_from
     from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
@@ -112,36 +104,30 @@ def advise(
     output, away = Output(quiet, as_json), where(on, address, cpus)
     started_s = time.monotonic()
     with folder_for(out, config) as folder:
-        before = _changed_at(folder / ADVICE)
         try:
-            with output.of_run():
+            with output.of_run(), output.progress_bars() as bar:
                 fork_server_of_trials(None, away)
-                with _progress(not quiet) as show:
-                    advice = advising.advise(
-                        source,
-                        folder,
-                        target_accuracy=target_accuracy,
-                        target_loss=target_loss,
-                        budget_s=budget_s,
-                        seeds=seeds,
-                        cluster=cluster,
-                        lr_argument=lr_argument,
-                        only=None if only is None else [each.strip() for each in only.split(",")],
-                        min_gain=min_gain,
-                        verify=verify,
-                        on=away,
-                        say=output.log,
-                        show=show,
-                    )
-        except OutputClosed:
-            raise
-        except KeyboardInterrupt:
-            if _changed_at(folder / ADVICE) == before:
-                say("interrupted", ["no run has reached the target yet, so there is no answer"])
-            else:
-                _print(advice_from(json.loads(read_text(folder / ADVICE))), output)
-                output.where(folder)
-                say("interrupted", [f"this is the answer so far; it is in {folder}"])
+                bar = functools.cache(bar)  # one for each phase
+                advice = advising.advise(
+                    source,
+                    folder,
+                    target_accuracy=target_accuracy,
+                    target_loss=target_loss,
+                    budget_s=budget_s,
+                    seeds=seeds,
+                    cluster=cluster,
+                    lr_argument=lr_argument,
+                    only=None if only is None else [each.strip() for each in only.split(",")],
+                    min_gain=min_gain,
+                    verify=verify,
+                    on=away,
+                    say=output.log,
+                    show=lambda state: bar(state.phase)(state.done / max(1, state.planned)),
+                )
+        except advising.Interrupted as stopped:
+            _print(stopped.advice.result, output)
+            output.where(folder)
+            say("interrupted", [f"this is the answer so far; it is in {folder}"])
             raise typer.Exit(_INTERRUPTED) from None
         _print(advice.result, output)
         output.note(f"this took {time.monotonic() - started_s:.0f} s")
@@ -162,37 +148,3 @@ def _print(advice: AdviceResult, output: Output) -> None:
         echo(f"to run it: {advice.command}")
 
     output.result(advice.plain(), show)
-
-
-def _changed_at(path: Path) -> int | None:
-    """Return when a file was last written; None if there is none."""
-    return path.stat().st_mtime_ns if path.exists() else None
-
-
-@contextmanager
-def _progress(wanted: bool) -> Iterator[Callable[[State], None]]:
-    """Show phase, runs and seconds left on a terminal, if that is wanted."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(_BAR),
-        TextColumn("{task.completed} of {task.total} runs{task.fields[left]}"),
-    )
-    hidden = not (wanted and console.is_terminal)
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task("begins", total=1, left="")
-
-        def show(state: State) -> None:
-            left = "" if state.left_s is None else f", about {state.left_s:.0f} s left"
-            progress.update(
-                task,
-                description=state.phase,
-                total=state.planned,
-                completed=min(state.done, state.planned),
-                left=left,
-            )
-
-        yield show

@@ -85,6 +85,14 @@ class Advice:
         return "\n".join(["Advice:", *(f"  {each}" for each in sentences(self.result))])
 
 
+class Interrupted(KeyboardInterrupt):
+    """The study was interrupted, and has an answer so far, which is written."""
+
+    def __init__(self, advice: Advice) -> None:
+        super().__init__("interrupted")
+        self.advice = advice
+
+
 def advise(
     experiment: ExperimentLike | Source,
     /,
@@ -134,7 +142,7 @@ def advise(
     Raises:
         ConfigError: before anything is run.
         RunError: if no run reached the target, or the budget is too small for one run.
-        KeyboardInterrupt: after the answer so far was written to `out`.
+        Interrupted: after the answer so far was written to `out`; a KeyboardInterrupt.
     """
     source = experiment
     if not isinstance(source, Source):
@@ -159,7 +167,7 @@ def advise(
         if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
             # Before this process is connected to the cluster of `on`, since Ray takes it into no
             # other: the recording is made where the launcher of the configuration says.
-            show(State("recording", 0, 1, None))
+            show(State("recording", 0, 1))
             is_temporary = folder is None
             place = folder or Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="outpace-advice-"))
@@ -189,9 +197,9 @@ def advise(
             try:
                 found = study.run()
             except KeyboardInterrupt:
-                if study.outcome is not None and study.outcome.search.best_curve is not None:
-                    _written(result_of(study.outcome), folder)
-                raise
+                if study.outcome is None or study.outcome.search.best_curve is None:
+                    raise
+                raise Interrupted(_written(result_of(study.outcome), folder)) from None
         result = result_of(found)
         if verify:
             _written(result, folder)

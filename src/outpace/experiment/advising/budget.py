@@ -6,9 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
-
-_FEW: Final = 5  # runs: after fewer, their mean time says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +15,11 @@ class State:
     Attributes:
         phase: in words.
         done, planned: runs; those of later phases are planned, too.
-        left_s: estimate of the seconds that are left; None: not known yet.
     """
 
     phase: str
     done: int
     planned: int
-    left_s: float | None
 
 
 class Budget:
@@ -89,8 +84,4 @@ class Budget:
         self.show()
 
     def show(self) -> None:
-        left_s = self.left_s
-        if self.done >= _FEW:
-            left_s = min(left_s, max(0, self.planned - self.done) * self.one_run_s)
-        known = left_s if math.isfinite(left_s) else None
-        self._show(State(self.phase, self.done, self.planned, known))
+        self._show(State(self.phase, self.done, self.planned))

@@ -27,7 +27,6 @@ class Outcome:
         horizon_s: virtual time at which trials of the search end; horizon_fresh_s: on fresh seeds.
         fresh: curves of the finalists and the references on the fresh seeds that all of them have.
         every_s: time between evaluations on fresh seeds; None: as configured.
-        searched_every_s: the longest time between evaluations in the search; None: as configured.
         whole_s: virtual time until which some runs on fresh seeds continue after the target.
         error: of what is predicted, by the calibration.
         changed: scenarios with the times of their strategies; empty: there was no time.
@@ -44,7 +43,6 @@ class Outcome:
     seeds: tuple[int, ...] = ()
     horizon_fresh_s: float = math.inf
     every_s: float | None = None
-    searched_every_s: float | None = None
     whole_s: float = 0.0
     error: PredictionError = field(default_factory=PredictionError)
     changed: list[tuple[Scenario, dict[str, list[TimeTo]]]] = field(default_factory=list)

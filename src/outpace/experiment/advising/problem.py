@@ -89,7 +89,9 @@ class Problem:
         if self.rate_argument is None:
             return {**data, "optimizer": {**(data.get("optimizer") or {}), "lr": rate}}
         task = dict(data["task"])
-        arguments = _with_argument(task.get("arguments", []), self.rate_argument, rate)
+        arguments = [str(each) for each in task["arguments"]]
+        place, before, _ = _argument(arguments, self.rate_argument)
+        arguments[place] = f"{before}{rate!r}"
         return {**data, "task": {**task, "arguments": arguments}}
 
     def experiment(self, trial: Trial, every_s: float | None) -> Experiment:
@@ -159,7 +161,7 @@ def problem_of(
     own = source.experiment()
     check(own)
     if own.has_script:
-        rate = None if rate_argument is None else _argument(own.script.arguments, rate_argument)
+        rate = None if rate_argument is None else _rate(own.script.arguments, rate_argument)
     else:
         if rate_argument is not None:
             raise ConfigError(
@@ -213,38 +215,33 @@ def _evaluate(
     return {**configured, **interval_of(stop.get("iterations"), stop.get("virtual_time_s"))}
 
 
-def _argument(arguments: Sequence[str], name: str) -> float:
-    """Return the number that follows an argument of a script. Raises ConfigError."""
-    given = list(arguments)
-    for place, argument in enumerate(given):
-        text = None
-        if argument == name and place + 1 < len(given):
-            text = given[place + 1]
-        elif argument.startswith(f"{name}="):
-            text = argument.partition("=")[2]
-        if text is not None:
-            try:
-                rate = float(text)
-            except ValueError:
-                rate = math.nan
-            if math.isfinite(rate) and rate > 0:
-                return rate
-            raise ConfigError(f"--lr-argument {name}: {text!r} is not a positive number")
+def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, str]:
+    """Return where the last value of a script's argument is: place, text before it, and the value.
+
+    It follows the name as an argument of its own, or behind an equals sign. Raises ConfigError.
+    """
+    given = [str(each) for each in arguments]
+    for place in reversed(range(len(given))):
+        if given[place].startswith(f"{name}="):
+            return place, f"{name}=", given[place].partition("=")[2]
+        if place and given[place - 1] == name:
+            return place, "", given[place]
     raise ConfigError(
         f"--lr-argument {name}: the script's arguments do not set it: add it after --, as in "
         f"-- {name} 0.1"
     )
 
 
-def _with_argument(arguments: Sequence[object], name: str, rate: float) -> list[str]:
-    """Return the arguments with another number after this one."""
-    found = [str(each) for each in arguments]
-    for place, argument in enumerate(found):
-        if argument == name:
-            found[place + 1] = repr(rate)
-        elif argument.startswith(f"{name}="):
-            found[place] = f"{name}={rate!r}"
-    return found
+def _rate(arguments: Sequence[object], name: str) -> float:
+    """Return the learning rate that an argument of a script sets. Raises ConfigError."""
+    text = _argument(arguments, name)[2]
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate > 0):
+        raise ConfigError(f"--lr-argument {name}: {text!r} is not a positive number")
+    return rate
 
 
 def _short(whole: Any, given: Any) -> Any:

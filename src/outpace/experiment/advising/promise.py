@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,35 +27,7 @@ from outpace.support.estimates import NOTHING, Estimate
 _SHARE: Final = 0.9  # of further runs, or pairs of runs, that an interval contains
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """When a run reached the target.
-
-    Attributes:
-        time_s: of the first evaluation that shows it; of a run that missed it, its end.
-        reached: whether it was reached.
-        crossed_s: when the curve crosses the target, interpolated between evaluations.
-        gap_s: from the evaluation before to the first that shows it.
-    """
-
-    time_s: float
-    reached: bool = True
-    crossed_s: float | None = None
-    gap_s: float = 0.0
-
-    @staticmethod
-    def of(curve: Curve, level: float) -> Crossing:
-        """Return the crossing of a curve."""
-        at = curve.time_to(level)
-        return Crossing(at.time_s, at.reached, curve.crossing_s(level), curve.gap_s(level))
-
-    @property
-    def own_s(self) -> float:
-        """The interpolated time if it is known."""
-        return self.crossed_s or self.time_s
-
-
-def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
+def one_run(curves: Sequence[Curve], level: float, error: float | None) -> Promise:
     """Return the intervals for the time to the target of one real run of a strategy, in seconds.
 
     With m and s the mean and the standard deviation of the logarithms of n crossings, e the
@@ -65,14 +36,16 @@ def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
     the error alone, r = z e.
 
     Args:
+        curves: of the strategy on the fresh seeds.
+        level: score of the target.
         error: relative standard error of predicted times; None: unknown.
     """
-    if not _usable(found):
+    if not _usable(curves, level):
         return Promise(error=error)
-    mean = _geometric([each.time_s for each in found])
-    values = [each.own_s for each in found]
+    mean = _geometric(_shown_s(curves, level))
+    values = _crossed_s(curves, level)
     centre = _geometric(values)
-    late_s = float(np.mean([each.gap_s for each in found]))
+    late_s = mean_gap_s(curves, level) or 0.0
 
     def around(reach: float) -> Estimate:
         return Estimate(mean, centre * math.exp(-reach), centre * math.exp(reach) + late_s)
@@ -82,7 +55,7 @@ def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
 
 
 def one_pair(
-    found: Sequence[Crossing], reference: Sequence[Crossing], error: float | None
+    curves: Sequence[Curve], reference: Sequence[Curve], level: float, error: float | None
 ) -> Promise:
     """Return the intervals for how much sooner one real run is than one of the reference.
 
@@ -96,32 +69,43 @@ def one_pair(
         reference: of the reference on the same seeds.
         error: relative standard error of predicted ratios; None: unknown.
     """
-    if not _usable(found) or not _usable(reference) or len(found) != len(reference):
+    if len(curves) != len(reference) or not _usable([*curves, *reference], level):
         return Promise(error=error)
-    pairs = list(zip(found, reference, strict=True))
-    mean = _geometric([other.time_s / own.time_s for own, other in pairs])
-    values = [other.own_s / own.own_s for own, other in pairs]
+    shown = zip(_shown_s(curves, level), _shown_s(reference, level), strict=True)
+    mean = _geometric([other / own for own, other in shown])
+    own, others = _crossed_s(curves, level), _crossed_s(reference, level)
+    values = [other / each for each, other in zip(own, others, strict=True)]
     centre = _geometric(values)
     late, reference_late = (
-        float(np.mean([each.gap_s / each.own_s for each in some])) for some in (found, reference)
+        float(np.mean([curve.gap_s(level) / at for curve, at in zip(some, times, strict=True)]))
+        for some, times in ((curves, own), (reference, others))
     )
 
     def around(reach: float) -> Estimate:
         low = centre * math.exp(-reach) / (1 + late)
         return Estimate(mean, low, centre * math.exp(reach) * (1 + reference_late))
 
-    own, other = ([each.own_s for each in some] for some in (found, reference))
-    further = _variance(own) + _variance(other) + _variance(values) / len(values)
+    further = _variance(own) + _variance(others) + _variance(values) / len(values)
     return _promise(further, len(values), error, around)
 
 
-def mean_gap_s(found: Sequence[Crossing]) -> float | None:
+def mean_gap_s(curves: Sequence[Curve], level: float) -> float | None:
     """Return the mean time between the evaluations around the target; None without runs."""
-    return float(np.mean([each.gap_s for each in found])) if found else None
+    return float(np.mean([curve.gap_s(level) for curve in curves])) if curves else None
 
 
-def _usable(found: Sequence[Crossing]) -> bool:
-    return len(found) > 1 and all(each.reached and each.own_s > 0 for each in found)
+def _usable(curves: Sequence[Curve], level: float) -> bool:
+    return len(curves) > 1 and all((curve.crossing_s(level) or 0) > 0 for curve in curves)
+
+
+def _shown_s(curves: Sequence[Curve], level: float) -> list[float]:
+    """Return the times of the first evaluations that show the target."""
+    return [curve.time_to(level).time_s for curve in curves]
+
+
+def _crossed_s(curves: Sequence[Curve], level: float) -> list[float]:
+    """Return the times at which curves cross the target, interpolated between evaluations."""
+    return [curve.crossing_s(level) or 0.0 for curve in curves]
 
 
 def _geometric(values: Sequence[float]) -> float:

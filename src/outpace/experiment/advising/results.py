@@ -13,7 +13,7 @@ from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import Curve
 from outpace.experiment.advising.outcome import Outcome
 from outpace.experiment.advising.problem import PERIODS, Problem
-from outpace.experiment.advising.promise import Crossing, mean_gap_s, one_pair, one_run
+from outpace.experiment.advising.promise import mean_gap_s, one_pair, one_run
 from outpace.experiment.advising.statistics import (
     MIN_GAIN,
     Choice,
@@ -26,12 +26,11 @@ from outpace.report.advice.result import (
     AdviceResult,
     AfterTarget,
     CandidateResult,
-    Cause,
     ChangedCluster,
     Effort,
     OneRun,
 )
-from outpace.report.explaining import explained
+from outpace.report.explaining import Cause, explained
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
 from outpace.support.targets import Target
 from outpace.support.version import __version__
@@ -57,11 +56,8 @@ def advice_of(
     choice = _choice(times, error.of_speedup, min_gain)
     name, tuned = choice.name, problem.rate is not None
     rate = search.best_rate(name)
-    own, bsp = (
-        [Crossing.of(curve, found.level) for curve in found.fresh.get(each, ())]
-        for each in (name, BSP)
-    )
-    promise = one_run(own, error.of_time.get(name))
+    own, bsp, level = found.fresh.get(name, []), found.fresh.get(BSP, []), found.level
+    promise = one_run(own, level, error.of_time.get(name))
     leader = found.leader
     shown = dict.fromkeys((BSP, ALL_REDUCE, name, *([leader.name] if leader else [])))
     named = dict.fromkeys((BSP, name))
@@ -91,7 +87,6 @@ def advice_of(
         min_gain=min_gain,
         best=choice.best,
         ahead=leader if found.ended != "complete" and not choice.distinguishable else None,
-        untuned=tuned and all(len(search.known[n].rates) < 2 for n in search.space.others),
         not_tried=sum(not known.trials for known in search.known.values()),
         more_s=None if found.ended == "complete" else found.more_s,
         probability_best=probability_of_best(times),
@@ -103,11 +98,11 @@ def advice_of(
             promise.both,
             promise.error,
             error.reason,
-            one_pair(own if name != BSP else [], bsp, error.of_speedup),
-            mean_gap_s(own),
+            one_pair(own if name != BSP else [], bsp, level, error.of_speedup),
+            mean_gap_s(own, level),
         ),
         first_log=sum(
-            bool(curve.times_s) and curve.first_s(found.level) == curve.times_s[0]
+            bool(curve.times_s) and curve.first_s(level) == curve.times_s[0]
             for each in named
             for curve in found.fresh.get(each, ())
         ),
@@ -115,13 +110,11 @@ def advice_of(
         notes=tuple(problem.cluster_notes()),
         time_goes={each: _shares(found.fresh[each]) for each in shown if each in times},
         whole_s=found.whole_s,
-        whole_runs=min(WHOLE, len(found.seeds)) if found.whole_s else 0,
         sensitivity=tuple(
             ChangedCluster(scenario.name, scenario.reason, *_first(changed))
             for scenario, changed in found.changed
         ),
         evaluated_every_s=found.every_s,
-        searched_every_s=found.searched_every_s,
         evaluate_replaced=not problem.is_script
         and any((problem.data.get("evaluate") or {}).get(key) for key in PERIODS),
         causes=_causes(found),
@@ -247,11 +240,7 @@ def _causes(found: Outcome) -> tuple[Cause, ...]:
     if found.folder is None:
         return ()
     try:
-        causes = explained(found.folder).causes
+        causes = explained(found.folder, _MOST_CAUSES).causes
     except ConfigError:
         return ()
-    return tuple(
-        Cause(each.name, each.pattern, each.factor, each.lost_s, each.share)
-        for each in causes[:_MOST_CAUSES]
-        if each.share >= _LEAST_SHARE
-    )
+    return tuple(each for each in causes if each.share >= _LEAST_SHARE)

@@ -147,14 +147,10 @@ class Study:
             return found
         reached = pilot.time_to(problem.target.level)
         most_s = (reached.time_s if reached.reached else horizon_s / 2) / _POINTS
-
-        def every_s(trial: Trial) -> float:
-            """Return the period of a trial, by the curve that it is compared with."""
-            own_s = _period_s(trial.bound.best, problem.target.level, _LEAST_POINTS, most_s)
-            found.searched_every_s = max(own_s, found.searched_every_s or 0.0)
-            return own_s
-
-        self._runner.every_s = every_s
+        # By the curve that a trial is compared with.
+        self._runner.every_s = lambda trial: _period_s(
+            trial.bound.best, found.level, _LEAST_POINTS, most_s
+        )
         return found
 
     def _plan(self, found: Outcome) -> None:

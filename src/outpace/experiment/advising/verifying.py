@@ -36,7 +36,7 @@ def verified(
     names = list(dict.fromkeys([*best, BSP]))
     results = []
     for place, name in enumerate(names):
-        show(State("real processes", place, len(names), None))
+        show(State("real processes", place, len(names)))
         results.append(_verified(problem, found, name, say))
     return tuple(results)
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from outpace.report.advice.result import BSP, AdviceResult, CandidateResult
+from outpace.report.advice.result import BSP, AdviceResult
 from outpace.report.advice.words import gain, rows, sentences, target_words
 from outpace.report.figures.figure import (
     PHASES,
     Figure,
-    Plot,
     axis,
     axis_from_0,
     bars,
@@ -32,7 +31,6 @@ def write_advice_page(advice: AdviceResult, path: Path) -> None:
         _recommendation(advice),
         _times(advice),
         _where_time_goes(advice),
-        _quality(advice),
         _changes(advice),
         _verified(advice),
         _candidates(advice),
@@ -79,29 +77,12 @@ def _recommendation(advice: AdviceResult) -> Section:
     return Section("recommendation", "Recommendation", [Tiles(numbers), *command, shown])
 
 
-def _mark(advice: AdviceResult, each: CandidateResult, y: float | str) -> Any:
-    """Return the mark of a strategy at its time to the target.
-
-    An arrow instead of a dot: runs missed the target, so the time is a lower bound.
-    """
-    place = [other.name for other in advice.fresh].index(each.name)
-    symbol = "triangle-right" if each.missed else "circle"
-    x = rounded([each.time_to_target_s.mean])
-    return dots(escaped(each.name), x, [y], None, size=11, color=colour(place), symbol=symbol)
-
-
-def _time_axis(advice: AdviceResult) -> Plot:
-    """Return the axis of times, with a title that is short enough for a narrow window."""
-    name = "loss" if advice.target.accuracy is None else "accuracy"
-    return axis_from_0(f"virtual time to {name} {advice.target.value:g} (s)")
-
-
 def _times(advice: AdviceResult) -> Section | None:
     """Return the times to the target with their intervals."""
     found = [each for each in advice.fresh if each.time_to_target_s.mean is not None]
     if not found:
         return None
-    traces = []
+    traces: list[Any] = []
     for each in found:
         time = each.time_to_target_s
         low, high = (
@@ -109,10 +90,19 @@ def _times(advice: AdviceResult) -> Section | None:
             for end in (time.low, time.high)
         )
         ends = {"symmetric": False, "array": rounded([high]), "arrayminus": rounded([low])}
-        mark = _mark(advice, each, escaped(each.name))
+        look = {
+            "size": 11,
+            "color": colour(len(traces)),
+            "symbol": "triangle-right" if each.missed else "circle",
+        }
+        name = escaped(each.name)
+        mark = dots(name, rounded([time.mean]), [name], None, **look)
         traces.append(mark.update(error_x=ends, showlegend=False))
+    # Short enough for a narrow window.
+    what = "loss" if advice.target.accuracy is None else "accuracy"
+    title = f"virtual time to {what} {advice.target.value:g} (s)"
     layout = {
-        "xaxis": _time_axis(advice),
+        "xaxis": axis_from_0(title),
         "yaxis": axis("", autorange="reversed"),
         "hovermode": "closest",
     }
@@ -152,27 +142,6 @@ def _where_time_goes(advice: AdviceResult) -> Section | None:
     return Section("why", "Where the time goes", [figure], lead)
 
 
-def _quality(advice: AdviceResult) -> Section | None:
-    """Return the time to the target against the quality of runs that continued after it."""
-    found = [each for each in advice.fresh if each.after_target.final.mean is not None]
-    if not found:
-        return None
-    traces = [_mark(advice, each, rounded([each.after_target.final.mean])[0]) for each in found]
-    what = "training loss" if advice.target.accuracy is None else "accuracy"
-    layout = {
-        "xaxis": _time_axis(advice),
-        "yaxis": axis(f"{what} later", rangemode="nonnegative"),
-        "hovermode": "closest",
-    }
-    figure = Figure("figure-front", "Time against quality", {(): view(traces, layout)})
-    lead = (
-        f"The quality after {seconds(advice.whole_s)} of virtual time, mean of "
-        f"{plural(advice.whole_runs, 'seed')}: a strategy may be first at the target and behind "
-        "later."
-    )
-    return Section("front", "Time to the target against the final quality", [figure], lead)
-
-
 def _changes(advice: AdviceResult) -> Section | None:
     """Return what would change the advice."""
     found = advice.sensitivity
@@ -204,10 +173,15 @@ def _verified(advice: AdviceResult) -> Section | None:
 
 def _candidates(advice: AdviceResult) -> Section:
     head, *cells = rows(advice)
+    later = (
+        f" The last but one column is the mean quality after {seconds(advice.whole_s)}: a strategy "
+        "may be first at the target and behind later."
+    )
     lead = (
         "A run that was stopped because it could not win, or missed the target, counts with the "
         'time that it ran: a lower bound. A time marked "search only" is of the best of several '
         "learning rates, on the seeds on which it was the best, so it is rather too good."
+        f"{later if advice.whole_s else ''}"
     )
     return _table_section("candidates", "All candidates", head, cells, lead)
 

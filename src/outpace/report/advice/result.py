@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pydantic
 
+from outpace.report.explaining.explanation import Cause
 from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.targets import Target
 
@@ -134,17 +135,6 @@ class ChangedCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """What slows BSP, and what that costs: see `outpace explain`."""
-
-    name: str
-    pattern: str
-    factor: float
-    lost_s: float
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
 class Verified:
     """What was predicted and measured for a strategy, in words; error: relative, None: unknown."""
 
@@ -186,7 +176,6 @@ class AdviceResult:
         min_gain: the least gain over BSP, as a share, for which one is.
         best: the strategy with the shortest time on the fresh seeds, reliably sooner or not.
         ahead: the leader of a study that ended before one was reliably better than BSP.
-        untuned: strategies ran with one learning rate, though there are others.
         not_tried: number of candidates for which there was no time.
         more_s: estimate of the time that a complete study would still need; None if it is.
         probability_best: that the strategy is the fastest, by the spread over seeds; None: unknown.
@@ -197,10 +186,8 @@ class AdviceResult:
         short: seconds of a run and of a step of BSP, if they are too short to judge by; else None.
         notes: of the cluster files, about how they were recorded.
         time_goes: shares of a worker's time by strategy: compute, communicate, wait.
-        whole_s: virtual time until which `whole_runs` runs of each strategy on fresh seeds
-            continued after the target; 0: none did.
-        evaluated_every_s, searched_every_s: time between evaluations on fresh seeds, and the
-            longest one in the search; None: as configured.
+        whole_s: virtual time until which some runs continued after the target; 0: none did.
+        evaluated_every_s: time between evaluations on fresh seeds; None: as configured.
         evaluate_replaced: the configuration has an interval that was not used.
         causes: what slows BSP.
         warnings: of the runs, each behind the names of the candidates.
@@ -226,7 +213,6 @@ class AdviceResult:
     min_gain: float = 0.0
     best: str = BSP
     ahead: Leader | None = None
-    untuned: bool = False
     not_tried: int = 0
     more_s: float | None = None
     probability_best: Mapping[str, float | None] = field(default_factory=dict)
@@ -238,10 +224,8 @@ class AdviceResult:
     notes: tuple[str, ...] = ()
     time_goes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     whole_s: float = 0.0
-    whole_runs: int = 0
     sensitivity: tuple[ChangedCluster, ...] = ()
     evaluated_every_s: float | None = None
-    searched_every_s: float | None = None
     evaluate_replaced: bool = False
     causes: tuple[Cause, ...] = ()
     warnings: tuple[str, ...] = ()

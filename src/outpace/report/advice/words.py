@@ -125,8 +125,6 @@ def _rest(advice: AdviceResult) -> str:
     if missing := advice.not_tried:
         verb = "was" if missing == 1 else "were"
         text = f" {missing} of {plural(len(advice.candidates), 'candidate')} {verb} not tried."
-    if advice.status != "complete" and advice.untuned:
-        text += " Strategies other than BSP and all-reduce ran with one learning rate only."
     if advice.more_s:
         text += (
             f" To be complete, it needs about {_span(advice.more_s)} more at the pace so far; "
@@ -289,25 +287,25 @@ def _lowered(advice: AdviceResult) -> list[str]:
 
 def _evaluations(advice: AdviceResult) -> list[str]:
     """Say at which times models were evaluated."""
-    fresh, searched, parts = advice.evaluated_every_s, advice.searched_every_s, []
-    if fresh is not None and advice.seeds:
-        parts.append(f"every {seconds(fresh)} on fresh seeds")
-    if searched is not None:
-        parts.append(f"every {seconds(searched)} at most in the search")
-    if not parts:
-        return []
-    replaced = "; the interval configured under evaluate is not used"
-    end = replaced if advice.evaluate_replaced else ""
-    return [f"Times are of the first evaluation that shows the target: {listed(parts)}{end}."]
+    every_s, parts = advice.evaluated_every_s, []
+    if every_s is not None and advice.seeds:
+        parts.append(f": every {seconds(every_s)} on fresh seeds")
+    if advice.evaluate_replaced:
+        parts.append("; the interval configured under evaluate is not used")
+    text = f"Times are of the first evaluation that shows the target{''.join(parts)}."
+    return [text] if parts else []
 
 
 def rows(advice: AdviceResult) -> list[list[str]]:
     """Return the table of the candidates as text; the first row has the titles."""
     tuned = advice.learning_rate is not None
-    found = [["", *(["learning rate"] if tuned else []), "runs", "time to target s"]]
-    found[0] += ["as fast as BSP", ""]
+    later = any(each.after_target.final.mean is not None for each in advice.candidates)
+    what = "loss" if advice.target.accuracy is None else "accuracy"
+    titles = ["", *(["learning rate"] if tuned else []), "runs", "time to target s"]
+    found = [[*titles, "as fast as BSP", *([f"{what} later"] if later else []), ""]]
     for each in advice.in_order:
         rate = "-" if each.learning_rate is None else f"{each.learning_rate:g}"
+        final = each.after_target.final.mean
         over = each.speedup_over_bsp
         shows_gain = each.fresh and each.name != BSP and over.mean is not None
         found.append(
@@ -317,6 +315,7 @@ def rows(advice: AdviceResult) -> list[list[str]]:
                 str(each.runs),
                 _time(each),
                 gain(over) if shows_gain else "",
+                *(["" if final is None else f"{final:.4g}"] if later else []),
                 _notes(each),
             ]
         )
