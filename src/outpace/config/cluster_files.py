@@ -13,7 +13,7 @@ the cluster is known.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,42 +41,13 @@ def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
     return {**kept, INCLUDE: [*names, str(path)]}
 
 
-def read_cluster(path: Path, including: tuple[Path, ...] = ()) -> ClusterFile:
+def read_cluster(path: Path) -> ClusterFile:
     """Read a cluster file, and the files that it includes.
-
-    Args:
-        including: The files that led to this one, to find circles.
 
     Raises:
         ConfigError: naming the file, if it cannot be read or is not a cluster file.
     """
-    path = path.resolve()
-    if path in including:
-        circle = " includes ".join(str(each) for each in (*including, path))
-        raise ConfigError(f"{path}: files include each other: {circle}; remove one include")
-    data = read_yaml(path)
-    known = (*KEYS, INCLUDE, CALIBRATED)
-    for key in data:
-        if key not in known:
-            raise ConfigError(
-                f"{path}: {key}: a cluster file has the keys {', '.join(known)}."
-                f"{did_you_mean(key, known)}"
-            )
-    found = _merged_files(data.get(INCLUDE), path.parent, str(path), (*including, path))
-    keys, origin, drawn = dict(found.keys), dict(found.origin), found.drawn
-    for key in KEYS:
-        if key in data:
-            value = _with_absolute_paths(key, data[key], path.parent)
-            keys[key] = merged(keys[key], value) if key in keys else value
-            origin[key] = path
-    calibrated = data.get(CALIBRATED)
-    workers, servers = _counts(calibrated, path)
-    if "compute" in data:
-        of_compute = (calibrated or {}).get("compute")
-        said = of_compute if isinstance(of_compute, Mapping) else {}
-        drawn = {key: said[key] for key in _DRAWN if key in said}
-    servers = found.servers if servers is None else servers
-    return ClusterFile(path, keys, origin, workers or found.workers, servers, drawn)
+    return _merged_files(_files(str(path), Path.cwd(), str(path)))
 
 
 def included(
@@ -99,7 +70,7 @@ def included(
     is_drawn = data.get(DRAW, False)
     if type(is_drawn) is not bool:
         raise ConfigError(f"{source}: {DRAW} must be true or false, not {is_drawn!r}")
-    cluster = _merged_files(data.get(INCLUDE), folder, source, ())
+    cluster = _merged_files(_files(data.get(INCLUDE), folder, source))
     if is_drawn:
         cluster = _drawn(cluster, own, source)
     if INCLUDE not in data:
@@ -109,30 +80,63 @@ def included(
     return merged(keys, own), origin
 
 
-def _merged_files(
-    names: Any, folder: Path, source: str, including: tuple[Path, ...]
-) -> ClusterFile:
-    """Return the content of the files that an `include` names."""
+def _files(
+    names: Any, folder: Path, source: str, including: tuple[Path, ...] = ()
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the files that an `include` names and their content, each after those it includes.
+
+    Args:
+        source: names the data in errors.
+        including: the files that led to this one, to find circles.
+    """
     if names is None:
-        return ClusterFile(folder, {}, {}, None, None)
+        return
     paths = names if isinstance(names, list) else [names]
     if not all(isinstance(name, str) and name for name in paths):
         raise ConfigError(
             f"{source}: include must be the path of a cluster file, or a list of paths, "
             f"not {names!r}"
         )
-    keys: dict[str, Any] = {}
-    origin: dict[str, Path] = {}
-    workers = servers = None
-    drawn: Mapping[str, Any] = {}
-    path = folder
     for name in paths:
-        found = read_cluster(folder / Path(name).expanduser(), including)
-        keys, origin = merged(keys, found.keys), {**origin, **found.origin}
-        path, workers = found.path, found.workers or workers
-        servers = servers if found.servers is None else found.servers
-        drawn = found.drawn if "compute" in found.keys else drawn
-    return ClusterFile(path, keys, origin, workers, servers, drawn)
+        path = (folder / Path(name).expanduser()).resolve()
+        if path in including:
+            circle = " includes ".join(str(each) for each in (*including, path))
+            raise ConfigError(f"{path}: files include each other: {circle}; remove one include")
+        data = read_yaml(path)
+        known = (*KEYS, INCLUDE, CALIBRATED)
+        for key in data:
+            if key not in known:
+                raise ConfigError(
+                    f"{path}: {key}: a cluster file has the keys {', '.join(known)}."
+                    f"{did_you_mean(key, known)}"
+                )
+        yield from _files(data.get(INCLUDE), path.parent, str(path), (*including, path))
+        yield path, data
+
+
+def _merged_files(files: Iterable[tuple[Path, Mapping[str, Any]]]) -> ClusterFile:
+    """Return the content of files, of which the later ones win."""
+    found = ClusterFile(Path.cwd(), {}, {}, None, None)
+    for path, data in files:
+        calibrated = data.get(CALIBRATED)
+        workers, servers = _counts(calibrated, path)
+        drawn: Mapping[str, Any] = found.drawn
+        if "compute" in data:
+            of_compute = (calibrated or {}).get("compute")
+            said = of_compute if isinstance(of_compute, Mapping) else {}
+            drawn = {key: said[key] for key in _DRAWN if key in said}
+        own = {
+            key: _with_absolute_paths(key, data[key], path.parent) for key in KEYS if key in data
+        }
+        found = ClusterFile(
+            path,
+            merged(found.keys, own),
+            {**found.origin, **dict.fromkeys(own, path)},
+            workers or found.workers,
+            found.servers if servers is None else servers,
+            drawn,
+        )
+    return found
 
 
 def _drawn(cluster: ClusterFile, run: Mapping[str, Any], source: str) -> ClusterFile:
