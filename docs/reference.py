@@ -23,8 +23,8 @@ from typing import Any, Final
 from outpace.cluster import faults, laws, matrix, network, observed, regimes
 from outpace.cluster.delays import Delay
 from outpace.config import executors, goals, launchers, trackers
-from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
+from outpace.config.goals import Checkpoint
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.schedules import Schedule

@@ -15,8 +15,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.saved_script import SavedScript, random_states
 from outpace.errors import OutpaceWarning
 from outpace.record.checkpoints.trees import packed_tree, tree_of
-from outpace.support.data_places import DataPlaces
-from outpace.support.place import HERE
+from outpace.support.place import HERE, DataPlaces
 from outpace.support.repeatable import Generators
 
 

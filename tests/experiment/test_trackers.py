@@ -11,8 +11,7 @@ import torch
 import outpace
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.record.metrics import Metrics
-from outpace.record.trackers.beside import Beside
-from outpace.record.trackers.feeding import Trackers
+from outpace.record.trackers.feeding import Beside, Trackers
 from outpace.record.trackers.tracker import as_tracker
 
 EXPERIMENT = {

@@ -63,9 +63,8 @@ from outpace.real.net.transport import FIRST, Handlers
 from outpace.record.checkpoints import Part, ShardRecord
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
 from outpace.record.sinks import NoSink
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state

@@ -16,8 +16,8 @@ from tests.support.reports.run_folders import (
 from outpace.engine.interruptions import Interruptions
 from outpace.record import folder as files
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
 from outpace.record.sinks import ParquetSink
+from outpace.record.totals import Recovery
 from outpace.record.trace import GAP, NONE, RESTART, Trace
 from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted

@@ -29,8 +29,8 @@ from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
 from outpace.record.sinks import MemorySink
+from outpace.record.totals import Recovery
 from outpace.record.trace import Trace
 from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER

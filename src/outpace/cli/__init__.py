@@ -24,7 +24,6 @@ from outpace.cli import (
     reports,
     runs,
     runtimes,
-    scale,
     status,
     sweeps,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "reports",
     "runs",
     "runtimes",
-    "scale",
     "status",
     "sweeps",
 ]

@@ -1,8 +1,9 @@
-"""Parts that the commands share: the app, errors in words, progress bars, tables."""
+"""Parts that the commands share: the app, errors and wrong options in words, bars, tables."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from outpace.cli.usage import in_words
-from outpace.errors import ConfigError, OutpaceError
-from outpace.errors import in_words as without_codes
+from outpace.errors import ConfigError, OutpaceError, in_words
 from outpace.support.streams import OutputClosed, write_line
 from outpace.support.words import printable
 
@@ -46,13 +45,13 @@ class _InWords(TyperGroup):
         except _UsageError as error:
             if not error.format_message():  # help was asked for
                 raise
-            echo(in_words(error, given, ctx.obj or ()), err=True)
+            echo(usage_in_words(error, given, ctx.obj or ()), err=True)
             raise typer.Exit(2) from None
         except PermissionError as error:
             echo(f"error: {_not_permitted(error)}", err=True)
             raise typer.Exit(1) from None
         except (OutpaceError, OSError) as error:
-            echo(f"error: {without_codes(str(error))}", err=True)
+            echo(f"error: {in_words(str(error))}", err=True)
             raise typer.Exit(error.exit_code if isinstance(error, OutpaceError) else 1) from None
         except OutputClosed:
             raise typer.Exit(_SIGPIPE) from None
@@ -248,3 +247,56 @@ def require_page(path: Path, option: str = "--out") -> None:
             f"{path} exists and is not a page of Outpace, so it is not overwritten; "
             f"name another file with {option}"
         )
+
+
+def usage_in_words(error: Any, given: Sequence[str], behind: Sequence[str]) -> str:
+    """Return what to say of a usage error of typer.
+
+    Args:
+        given: arguments of the command, without those after --.
+        behind: those after --.
+    """
+    message = error.format_message()
+    if error.ctx is None:
+        return f"error: {message}"
+    command, path = error.ctx.command, error.ctx.command_path
+    name = getattr(error, "option_name", None)
+    if name is None or not hasattr(error, "possibilities"):
+        return f"error: {path}: {message}\n{path} --help lists its options"
+    text = f"error: {path} has no option {name}"
+    if error.possibilities:
+        return (
+            f"{text}; did you mean {' or '.join(sorted(error.possibilities))}? Options of a "
+            "script come after --"
+        )
+    if any(argument.endswith(".py") for argument in given):
+        own, of_script = _divided(command, given)
+        corrected = [*path.split(), *own, "--", *of_script, *behind]
+        return f"{text}\noptions of the script come after --: {shlex.join(corrected)}"
+    return f"{text}\n{path} --help lists its options"
+
+
+def _divided(command: Any, given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of the command, and those that only its script can know."""
+    takes_value = {
+        option: not parameter.is_flag
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    own: list[str] = []
+    of_script: list[str] = []
+    place, has_value = own, False  # the next argument belongs there as a value
+    for argument in given:
+        if argument.startswith("-") and argument != "-":
+            name, equals, _ = argument.partition("=")
+            place = own if name in takes_value else of_script
+            place.append(argument)
+            has_value = not equals and takes_value.get(name, True)
+        elif has_value and (place is own or "=" not in argument):
+            place.append(argument)
+            has_value = place is of_script  # an unknown option may have several values
+        else:
+            own.append(argument)
+            has_value = False
+    return own, of_script

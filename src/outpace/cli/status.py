@@ -1,4 +1,4 @@
-"""outpace status: how a run is doing, or how it has ended."""
+"""outpace status | scale: how a run is doing, or has ended; other numbers for a running one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from outpace.cli.base import app, echo, print_rows
 if TYPE_CHECKING:
     from outpace.experiment.status import RunState
     from outpace.record.status import CheckpointStatus, Status
+
 
 _MOST_ROWS: Final = 32  # processes
 _QUANTITIES: Final = {
@@ -187,3 +188,27 @@ def _span(span_s: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@app.command()
+def scale(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a running run.")],
+    workers: Annotated[
+        int | None, typer.Option(help="The number of workers from now on.", min=1)
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(help="The number of servers from now on.", min=1)
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait until it is done.", min=0.0)
+    ] = 600.0,
+) -> None:
+    """Change the number of workers or servers of a run on real processes.
+
+    The run takes a checkpoint, ends its processes, and begins again from the checkpoint with the
+    new numbers, as with --resume. So it needs `checkpoint`. The command waits until it trains.
+    After --wait it ends with exit code 1, and the run still makes the change.
+    """
+    from outpace.experiment.scaling import scaled
+
+    echo(scaled(run, servers=servers, workers=workers, limit_s=wait_s))

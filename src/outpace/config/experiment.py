@@ -16,10 +16,9 @@ from outpace.cluster.laws import ServiceLaw, ServiceSize
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
-from outpace.config.checkpoint import Checkpoint
 from outpace.config.contradictions import contradictions
 from outpace.config.executors import Auto, Executor
-from outpace.config.goals import Evaluate, Stop
+from outpace.config.goals import Checkpoint, Evaluate, Stop
 from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES
 from outpace.config.launchers import LauncherKind, Local
 from outpace.config.trackers import TrackerKind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outpace.record.event_log import EventLog, Level
-from outpace.record.recovery import Recovery
+from outpace.record.totals import Recovery
 from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time, seconds
 from outpace.sync.membership.events import Loss, Removed, Start

@@ -10,8 +10,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
-from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 
 
 class Engine(Protocol):

@@ -13,8 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import without_tensors
-from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.support.units import Time
 from outpace.support.words import plural
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, scheduler_state

@@ -12,7 +12,6 @@ from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
 from outpace.record.status import (
     CheckpointStatus,
     Command,
@@ -21,7 +20,7 @@ from outpace.record.status import (
     Status,
     write_status,
 )
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.support.notices import warn
 
 _WINDOW: Final = 10  # written statuses over which the rate is averaged

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from outpace.config.cluster_machines import machines_of_run
+from outpace.config.clusters import machines_of_run
 from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running

@@ -13,8 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.trackers import Mlflow, TensorBoard, TrackerKind, Wandb
 from outpace.errors import ConfigError
 from outpace.record.trackers import mlflow, tensorboard, wandb
-from outpace.record.trackers.beside import Beside
-from outpace.record.trackers.feeding import Trackers
+from outpace.record.trackers.feeding import Beside, Trackers
 from outpace.record.trackers.tracker import Tracker, as_tracker
 
 _PACKAGES: Final = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

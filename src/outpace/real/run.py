@@ -44,9 +44,8 @@ from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
 from outpace.record.event_log import LAUNCHER, EventLog
-from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.record.trace import Trace
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import structs
 
-from outpace.config.checkpoint import Checkpoint
+from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError

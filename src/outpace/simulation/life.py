@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from msgspec import structs
 
 from outpace.kernel import Kernel
-from outpace.record.recovery import Recovery
+from outpace.record.totals import Recovery
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from outpace.config.checkpoint import Checkpoint
+from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import model_of
 from outpace.record.checkpoints import Part

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from outpace.config.checkpoint import Checkpoint
+from outpace.config.goals import Checkpoint
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact

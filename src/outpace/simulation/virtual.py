@@ -30,9 +30,8 @@ from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
-from outpace.record.recovery import Recovery
 from outpace.record.status import EVERY_S
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.computing import Body

@@ -18,8 +18,7 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.run_state import Announcements
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.record.event_log import EventLog
-from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from outpace.engine.status import StatusFile
 from outpace.real.net.messages import TrainingDone
-from outpace.record.recovery import Recovery
 from outpace.record.status import EVERY_S, Phase, ProcessStatus
+from outpace.record.totals import Recovery
 from outpace.support.processes.standing import is_stopped
 from outpace.support.units import seconds
 

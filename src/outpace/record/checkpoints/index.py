@@ -19,8 +19,7 @@ from outpace.record.checkpoints.committed import (
 from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.checkpoints.tensors import Part, write_bytes
 from outpace.record.folder import is_segment
-from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.support.units import Time
 from outpace.support.version import __version__
 

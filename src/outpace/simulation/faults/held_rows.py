@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
+from outpace.record.totals import Recovery, Totals
 from outpace.record.trace import ITERATION, Table, Trace, TraceRows
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import ShardState
