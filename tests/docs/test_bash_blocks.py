@@ -23,7 +23,7 @@ import outpace
 from outpace.config.cluster_files import with_cluster
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
-from outpace.experiment.sweeping.space import applied, first_valid
+from outpace.experiment.sweeping.space import applied, dimensions_of, first_valid
 from outpace.record.folder import read_summary
 from outpace.report.advice.result import AdviceResult, CandidateResult, Effort
 from outpace.report.sweeps.result import Candidate, Objective
@@ -70,7 +70,9 @@ def instead(monkeypatch, tmp_path, small_run):
                 rows.append(Row(variant, seed, result.summary, None))
         return rows
 
-    def sweeping(source, space, out, **_):
+    def sweeping(source, over, out, **_):
+        space = dimensions_of(over)
+
         def make(values):
             data = {k: v for k, v in source.data.items() if k not in ("variants", "seeds")}
             return source._replace(data=applied(data, values)).experiment()
@@ -108,7 +110,7 @@ def instead(monkeypatch, tmp_path, small_run):
 
     for target, function in {
         "outpace.experiment.advising.advise.advise": advising,
-        "outpace.experiment.sweeping.sweep.sweep_source": sweeping,
+        "outpace.experiment.sweeping.sweep.sweep": sweeping,
         "outpace.experiment.running.simulate": one,
         "outpace.experiment.running.run": one,
         "outpace.experiment.comparison.compare": several,

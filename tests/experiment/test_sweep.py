@@ -262,7 +262,7 @@ def test_ctrl_c_speaks_of_a_run_folder_only_where_a_command_keeps_one(
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outpace.experiment.sweeping.sweep.sweep_source", interrupted)
+    monkeypatch.setattr("outpace.experiment.sweeping.sweep.sweep", interrupted)
     monkeypatch.setattr("outpace.experiment.running.simulate", interrupted)
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(BASE))

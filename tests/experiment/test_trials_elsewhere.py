@@ -18,7 +18,8 @@ from outpace.experiment.trials import Ended, Order, Point, Pool
 from outpace.experiment.trials.arriving import Arriving, Piece
 from outpace.experiment.trials.elsewhere import RunsElsewhere
 from outpace.experiment.trials.pool import Lost
-from outpace.experiment.trials.where import OnRay, RunsOnRay, on_of
+from outpace.experiment.trials.where import OnRay, on_of
+from outpace.experiment.trials.where import carrier_of as carrier_on
 
 BASE = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -185,8 +186,8 @@ def cluster() -> Iterator[NodesHere]:
 
 
 def carrier_of(nodes, said=None, **settings):
-    runs = RunsOnRay(OnRay(**settings), nodes, [].append if said is None else said.append)
-    return runs.carrier([experiment()], have_folders=True)
+    say = [].append if said is None else said.append
+    return carrier_on(OnRay(**settings), nodes, [experiment()], have_folders=True, say=say)
 
 
 def test_nodes_that_cannot_take_part_are_named_before_anything_is_run(cluster):
@@ -233,9 +234,9 @@ def test_room_that_is_lacking_is_named_and_not_waited_for_without_end(cluster):
 
 def test_runs_whose_task_or_times_are_of_this_machine_stay_here(cluster):
     said = []
-    runs = RunsOnRay(OnRay(), cluster, said.append)
     measured = experiment(compute={"kind": "measured"})
-    assert runs.carrier([measured], have_folders=True) is None
+    found = carrier_on(OnRay(), cluster, [measured], have_folders=True, say=said.append)
+    assert found is None
     assert said[0].startswith("runs of 1 configuration stay on this machine: ")
     with Pool(elsewhere=carrier_of(cluster)) as pool:
         pool.start(Order("run", measured))
@@ -245,7 +246,6 @@ def test_runs_whose_task_or_times_are_of_this_machine_stay_here(cluster):
 
 
 def test_trackers_that_write_to_a_disk_are_refused(cluster):
-    runs = RunsOnRay(OnRay(), cluster, pytest.fail)
     for tracker, have_folders in (
         ({"kind": "tensorboard"}, False),
         ({"kind": "tensorboard", "folder": "/logs"}, True),
@@ -253,7 +253,9 @@ def test_trackers_that_write_to_a_disk_are_refused(cluster):
         ({"kind": "wandb", "mode": "offline"}, True),
     ):
         with pytest.raises(ConfigError, match=rf"trackers\[0\]: {tracker['kind']} would write"):
-            runs.carrier([experiment(trackers=[tracker])], have_folders=have_folders)
+            carrier_on(
+                OnRay(), cluster, [experiment(trackers=[tracker])], have_folders=have_folders
+            )
 
 
 def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path):

@@ -105,11 +105,10 @@ def sweep(
     budget_s = None if budget is None else seconds_of(budget)  # before the slow imports
 
     from outpace.experiment.sources import Source
-    from outpace.experiment.sweeping.space import dimensions_of
-    from outpace.experiment.sweeping.sweep import PARALLEL, sweep_source
+    from outpace.experiment.sweeping.sweep import PARALLEL
+    from outpace.experiment.sweeping.sweep import sweep as sweep_over
     from outpace.support.yaml_files import with_overrides
 
-    space = dimensions_of(over or [])
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
     data = with_overrides(with_cluster_file(data, cluster), given)
@@ -124,14 +123,15 @@ def sweep(
                 fork_server_of_trials(None, away)
                 with output.progress_bars() as bar:
                     watch.bar = bar("candidates")
-                    found = sweep_source(
+                    found = sweep_over(
                         Source(data, str(config), base, None),
-                        space,
+                        over or [],
                         folder,
                         trials=trials,
                         budget_s=budget_s,
                         seeds=seeds,
-                        target={"accuracy": target_accuracy, "loss": target_loss},
+                        target_accuracy=target_accuracy,
+                        target_loss=target_loss,
                         prune=prune,
                         resume=resume,
                         parallel=PARALLEL if parallel is None else parallel,

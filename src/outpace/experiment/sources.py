@@ -101,11 +101,13 @@ def without_include(data: Mapping[str, Any], log: Callable[[str], None]) -> dict
 
 
 def source_of(
-    experiment: ExperimentLike, task: TaskLike | None, changes: Mapping[str, Any]
+    experiment: ExperimentLike | Source, task: TaskLike | None, changes: Mapping[str, Any]
 ) -> Source:
     """Return the changed data of an experiment, or of a comparison. Raises ConfigError."""
     given, folder = None, None
-    if isinstance(experiment, Experiment):
+    if isinstance(experiment, Source):
+        data, name, folder, given = experiment
+    elif isinstance(experiment, Experiment):
         data, name = to_plain(experiment), "the experiment"
         given = experiment.task if isinstance(experiment.task, GivenTask) else None
     elif isinstance(experiment, Mapping):

@@ -24,8 +24,7 @@ from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
-from outpace.experiment.trials import Pool
-from outpace.experiment.trials.where import On, check_on, runs_on
+from outpace.experiment.trials.where import On, check_on, pool_on
 from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
@@ -174,13 +173,9 @@ def advise(
             )
             source = recorded_cluster(source, place, say)
         problem = problem_of(source, target, lr_argument, only)
-        away = stack.enter_context(runs_on(on, launcher))
-        elsewhere = None
-        if away is not None:
-            first = problem.source.experiment()
-            elsewhere = away.carrier([first], processes=processes, have_folders=False)
         warnings = _Warnings()
-        with Pool(processes, warning=warnings.take, elsewhere=elsewhere) as pool:
+        first = problem.source.experiment()
+        with pool_on(on, [first], processes=processes, warning=warnings.take) as pool:
             trace = None if folder is None or (folder / _BSP).exists() else folder / _BSP
             study = Study(
                 problem, pool, seeds=seeds, budget_s=budget_s, folder=trace, say=say, show=show

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import math
 import random
@@ -24,7 +25,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from outpace.errors import ConfigError
 from outpace.experiment.sweeping.candidates import STEPS, course
-from outpace.experiment.sweeping.space import all_of
 from outpace.experiment.trials import Point
 from outpace.report.sweeps.result import Candidate, Dimension, Objective
 from outpace.support.regular_files import inside
@@ -113,8 +113,8 @@ class Study:
                 pruner=pruner,
             )
             self._study.set_user_attr(_CONFIGURATION, dict(configuration))
-        if grid:
-            self._queue(seed)
+            if grid:
+                self._queue_all(seed)
 
     @property
     def optuna(self) -> OptunaStudy:
@@ -139,7 +139,7 @@ class Study:
     def ask(self) -> tuple[Trial, dict[str, Any]]:
         """Return a new trial, and its values by key."""
         trial = self._study.ask(self._distributions)
-        return trial, self._values(trial.params)
+        return trial, {each.key: _value(each, trial.params[each.key]) for each in self._space}
 
     def keep(self, trial: Trial, candidate: Candidate) -> None:
         """Keep a candidate that has ended but is not told yet, in case this process is killed."""
@@ -194,69 +194,45 @@ class Study:
         trial.set_user_attr(_REPEATED, known.number)
         self._tell(trial, known)
 
-    def _tell(self, trial: Trial | int, candidate: Candidate) -> None:
+    def _tell(self, trial: Trial | FrozenTrial, candidate: Candidate) -> None:
         from optuna.trial import TrialState
 
         if candidate.status == "complete":
-            self._study.tell(trial, candidate.value)
+            self._study.tell(trial.number, candidate.value)
         elif candidate.status == "interrupted":
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._give_up(trial.number, trial.params)
         else:
-            self._study.tell(trial, state=TrialState.PRUNED)
+            self._study.tell(trial.number, state=TrialState.PRUNED)
 
-    def _values(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
-        found = {}
-        for each in self._space:
-            value = chosen[each.key]
-            if not each.law:
-                words = [*map(in_one_line, _choices(each))]
-                value = each.values[words.index(in_one_line(value))]
-            found[each.key] = value
-        return found
-
-    def _chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values of lists as Optuna knows them."""
-        found = {}
-        for each in self._space:
-            words = [*map(in_one_line, each.values)]
-            found[each.key] = _choices(each)[words.index(in_one_line(values[each.key]))]
-        return found
-
-    def _queue(self, seed: int) -> None:
-        """Queue the combinations that are not in the study yet."""
-        there = {_key(trial) for trial in self._study.get_trials(deepcopy=False)}
-        missing = [
-            chosen
-            for values in all_of(self._space)
-            if json.dumps(chosen := self._chosen(values), sort_keys=True) not in there
-        ]
-        random.Random(seed).shuffle(missing)
-        for chosen in missing:
-            self._study.enqueue_trial(chosen)
-
-    def _take_up(self) -> None:
-        """Read the candidates that have ended; queue those that were interrupted."""
+    def _give_up(self, number: int, chosen: dict[str, Any]) -> None:
+        """End a trial that was interrupted; its values are the next that are asked for."""
         from optuna.trial import TrialState
 
-        again: list[int] = self._study.user_attrs.get("queued_again", [])
+        self._study.tell(number, state=TrialState.FAIL)
+        self._study.enqueue_trial(chosen)
+
+    def _queue_all(self, seed: int) -> None:
+        """Queue all combinations, in an order that the seed decides."""
+        every = [*itertools.product(*map(_choices, self._space))]
+        random.Random(seed).shuffle(every)
+        for chosen in every:
+            keys = (each.key for each in self._space)
+            self._study.enqueue_trial(dict(zip(keys, chosen, strict=True)))
+
+    def _take_up(self) -> None:
+        """Read the candidates that have ended; queue those under way when a process was killed."""
+        from optuna.trial import TrialState
+
         for trial in self._study.get_trials(deepcopy=False):
-            plain = trial.user_attrs.get(_CANDIDATE)
-            running = trial.state == TrialState.RUNNING  # the process was killed
+            plain, is_running = trial.user_attrs.get(_CANDIDATE), trial.state == TrialState.RUNNING
             if plain is not None and plain["status"] != "interrupted":
-                candidate = Candidate.of(plain)
-                self.ended.append(candidate)
-                if running:
-                    self._tell(trial.number, candidate)
-                continue
-            if running:
-                self._study.tell(trial.number, state=TrialState.FAIL)
-            elif trial.state != TrialState.FAIL or _REPEATED in trial.user_attrs:
-                continue
-            if trial.number not in again:
-                again = [*again, trial.number]
-                self._study.set_user_attr("queued_again", again)
-                if trial.params:
-                    self._study.enqueue_trial(trial.params)
+                self.ended.append(Candidate.of(plain))
+                if is_running:
+                    self._tell(trial, self.ended[-1])
+            elif is_running:
+                self._give_up(
+                    trial.number, trial.params or trial.system_attrs.get("fixed_params", {})
+                )
 
 
 @contextlib.contextmanager
@@ -290,10 +266,9 @@ def _choices(dimension: Dimension) -> list[Any]:
     return list(map(in_one_line, dimension.values))
 
 
-def _key(trial: FrozenTrial) -> str:
-    """Return the values of a trial, which may still be in the queue."""
-    chosen = trial.params or trial.system_attrs.get("fixed_params", {})
-    return json.dumps(chosen, sort_keys=True)
+def _value(dimension: Dimension, chosen: Any) -> Any:
+    """Return the value that Optuna has chosen, which knows other values than scalars in words."""
+    return chosen if dimension.law else dimension.values[_choices(dimension).index(chosen)]
 
 
 def _loaded(path: Path, storage: Any, sampler: Any, pruner: Any) -> OptunaStudy:

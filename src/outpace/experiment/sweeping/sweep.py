@@ -67,8 +67,8 @@ class Sweep(SweepResult):
 
 
 def sweep(
-    experiment: ExperimentLike,
-    over: Mapping[str, Any],
+    experiment: ExperimentLike | Source,
+    over: Mapping[str, Any] | Sequence[str],
     /,
     out: str | Path | None = None,
     *,
@@ -82,6 +82,7 @@ def sweep(
     parallel: int = PARALLEL,
     processes: int | None = None,
     on: On = None,
+    on_begin: Callable[[str, int | None], None] = lambda _, __: None,
     on_end: Callable[[Candidate], None] = lambda _: None,
     task: TaskLike | None = None,
     **changes: Any,
@@ -101,7 +102,8 @@ def sweep(
     Args:
         experiment: as for `simulate`; `variants` and `seeds` of a comparison are ignored.
         over: values by key of the configuration, such as `sync.staleness`: a list, or a text:
-            `log(a, b)`, `uniform(a, b)` or `int(a, b)`. For a script also `args.NAME`.
+            `log(a, b)`, `uniform(a, b)` or `int(a, b)`. For a script also `args.NAME`. Or texts
+            KEY=VALUES.
         out: a new or empty folder for the study, `sweep.json`, `best.yaml` and `report.html`.
         trials: most candidates; None: 32, or until the budget is spent, or all combinations.
         budget_s: seconds after which every candidate is stopped.
@@ -110,11 +112,12 @@ def sweep(
             the configuration says, or else the best accuracy (or training loss) at the end.
         prune: False to end no candidate because others were better at the same virtual time.
         resume: continue the study in `out`.
-        parallel: most candidates under way at a time. The sampler proposes a candidate without the
-            results of those under way, so what is found depends on this number, but not on
-            `processes`. A script's candidates run one after the other.
+        parallel: candidates of a group. The sampler proposes a group by the results of the groups
+            before, so what is found depends on this number, but not on `processes`. A script's
+            candidates run one after the other.
         processes: most runs at a time; None: one for each core.
         on: where the runs are carried out, as for `compare`; `out` is not needed.
+        on_begin: called with the method in words, and the number of candidates if it is known.
         on_end: called with each candidate that has ended.
         task, changes: as for `simulate`.
 
@@ -123,53 +126,14 @@ def sweep(
             study to be resumed is one of another configuration.
         KeyboardInterrupt: after the study and the report were written.
     """
-    source = source_of(experiment, task, changes)
-    return sweep_source(
-        source,
-        dimensions_of(over),
-        folder_of(out),
-        trials=trials,
-        budget_s=budget_s,
-        seeds=seeds,
-        target={"accuracy": target_accuracy, "loss": target_loss},
-        prune=prune,
-        resume=resume,
-        parallel=parallel,
-        processes=processes,
-        on=on,
-        on_end=on_end,
-    )
-
-
-def sweep_source(
-    source: Source,
-    space: Sequence[Dimension],
-    out: Path | None,
-    *,
-    trials: int | None,
-    budget_s: float | None,
-    seeds: int,
-    target: Mapping[str, float | None],
-    prune: bool,
-    resume: bool,
-    parallel: int = PARALLEL,
-    processes: int | None = None,
-    on: On = None,
-    on_end: Callable[[Candidate], None] = lambda _: None,
-    on_begin: Callable[[str, int | None], None] = lambda _, __: None,
-) -> Sweep:
-    """Sweep; see `sweep`.
-
-    Args:
-        target: by `accuracy` and `loss`.
-        on_begin: called with the method in words, and the number of candidates if it is known.
-    """
+    space = dimensions_of(over)
+    source, out = source_of(experiment, task, changes), folder_of(out)
     _check_numbers(trials, budget_s, seeds, parallel)
     if resume and out is None:
         raise ConfigError("resume needs the folder of the study to continue")
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
-    given = {key: value for key, value in target.items() if value is not None}
-    if given:
+    target = {"accuracy": target_accuracy, "loss": target_loss}
+    if given := {key: value for key, value in target.items() if value is not None}:
         data["target"] = given
 
     def make(values: dict[str, Any]) -> Experiment:
@@ -195,7 +159,7 @@ def sweep_source(
     configuration = {
         "experiment": to_plain(reference),
         "over": {each.key: str(each) for each in space},
-        "objective": {**objective.to_plain(), "words": None},
+        "objective": objective.to_plain(),
         "seeds": seeds,
         "pruning": prune,
     }

@@ -165,8 +165,7 @@ class Pool:
         warning: Callable[[Any, str], None] = lambda _, __: None,
         elsewhere: Carrier | None = None,
     ) -> None:
-        self._most = cores() if processes is None else processes
-        self._here = ProcessesHere(self._most, runs_each)
+        self._here = ProcessesHere(cores() if processes is None else processes, runs_each)
         self._elsewhere: Carrier = self._here if elsewhere is None else elsewhere
         self._progress, self._warning = progress, warning
         self._waiting: deque[_Run] = deque()
@@ -184,11 +183,6 @@ class Pool:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    @property
-    def room(self) -> int:
-        """How many more runs would begin at once if they were started now."""
-        return max(0, self._most - len(self._running) - len(self._waiting))
 
     def start(self, order: Order) -> None:
         """Queue a run. Raises ValueError if a run with this key is under way or queued."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -102,64 +102,52 @@ def _check(found: OnRay) -> None:
         raise ConfigError(f"on: runtime_env must be a mapping, not {found.runtime_env!r}")
 
 
-class RunsOnRay:
-    """A connection to a cluster for the runs of a command."""
+def carrier_of(
+    settings: OnRay,
+    tasks: RayTasks,
+    experiments: Sequence[Experiment],
+    *,
+    processes: int | None = None,
+    have_folders: bool,
+    say: Callable[[str], None] = warn,
+) -> RunsElsewhere | None:
+    """Return the carrier of runs like these, when there is room for one on the cluster.
 
-    def __init__(self, settings: OnRay, tasks: RayTasks, say: Callable[[str], None]) -> None:
-        self._settings, self._tasks, self._say = settings, tasks, say
-        self._carriers: list[RunsElsewhere] = []
+    Args:
+        tasks: the cluster.
+        say: called with a line about it.
+        processes, have_folders: see `pool_on`.
 
-    def carrier(
-        self,
-        experiments: Sequence[Experiment],
-        *,
-        processes: int | None = None,
-        have_folders: bool,
-    ) -> RunsElsewhere | None:
-        """Return the carrier of runs like these, when there is room for one on the cluster.
+    Returns:
+        None if all of these runs stay on this machine, which is said.
 
-        Args:
-            processes: most runs at a time; None: as many as there is room for.
-            have_folders: False if runs without a folder are among them.
-
-        Returns:
-            None if all of these runs stay on this machine, which is said.
-
-        Raises:
-            ConfigError: a node cannot take part, or there is no room in time, or the runs cannot
-                be on a cluster.
-        """
-        away = [each for each in experiments if not stays_here(each)]
-        if len(away) < len(experiments):
-            count = plural(len(experiments) - len(away), "configuration")
-            self._say(
-                f"runs of {count} stay on this machine: their task was given from Python (name its "
-                "file: task: {kind: python, target: file.py:function}), or their run times are "
-                "measured (name a law of run times, or a cluster file)"
-            )
-        if not away:
-            return None
-        for each in away:
-            _require_trackers(each, have_folders)
-        paths = sorted({path for each in away for path in files_of(each)})
-        wait_s = self._settings.wait_s
-        if problems := self._tasks.survey(paths, wait_s):
-            lines = [f"on: node {node} {what}" for node, what in list(problems.items())[:_SHOWN]]
-            if len(problems) > _SHOWN:
-                lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
-            raise ConfigError("\n".join(lines))
-        cpus = self._settings.cpus
-        carrier = RunsElsewhere(
-            self._tasks, cpus=cpus, most=processes, wait_s=wait_s, say=self._say
+    Raises:
+        ConfigError: a node cannot take part, or there is no room in time, or the runs cannot
+            be on a cluster.
+    """
+    away = [each for each in experiments if not stays_here(each)]
+    if len(away) < len(experiments):
+        count = plural(len(experiments) - len(away), "configuration")
+        say(
+            f"runs of {count} stay on this machine: their task was given from Python (name its "
+            "file: task: {kind: python, target: file.py:function}), or their run times are "
+            "measured (name a law of run times, or a cluster file)"
         )
-        self._carriers.append(carrier)
-        carrier.require_room(needs_all_cores(away[0]))
-        return carrier
-
-    def close(self) -> None:
-        """Close the carriers, for the case that no pool has done it."""
-        for carrier in self._carriers:
-            carrier.close()
+    if not away:
+        return None
+    for each in away:
+        _require_trackers(each, have_folders)
+    paths = sorted({path for each in away for path in files_of(each)})
+    if problems := tasks.survey(paths, settings.wait_s):
+        lines = [f"on: node {node} {what}" for node, what in list(problems.items())[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
+        raise ConfigError("\n".join(lines))
+    carrier = RunsElsewhere(
+        tasks, cpus=settings.cpus, most=processes, wait_s=settings.wait_s, say=say
+    )
+    carrier.require_room(needs_all_cores(away[0]))
+    return carrier
 
 
 def check_on(on: On, launcher: object = None) -> None:
@@ -169,34 +157,6 @@ def check_on(on: On, launcher: object = None) -> None:
             import outpace.real.process.ray.tasks  # noqa: F401
         except ImportError as error:
             raise no_ray("on", error) from None
-
-
-@contextmanager
-def runs_on(
-    on: On, launcher: object = None, say: Callable[[str], None] = warn
-) -> Iterator[RunsOnRay | None]:
-    """Connect to the cluster that `on` says, for this block; None: it says this machine.
-
-    Args:
-        launcher: of the configuration, see `on_of`.
-        say: called with a line about the cluster.
-
-    Raises:
-        ConfigError: there is no Ray, or no cluster.
-    """
-    check_on(on, launcher)
-    settings = on_of(on, launcher)
-    if settings is None:
-        yield None
-        return
-    from outpace.real.process.ray.tasks import RayTasks
-
-    with RayTasks(settings.address, "on.address", settings.runtime_env) as tasks:
-        runs = RunsOnRay(settings, tasks, say)
-        try:
-            yield runs
-        finally:
-            runs.close()
 
 
 @contextmanager
@@ -221,12 +181,21 @@ def pool_on(
     Raises:
         ConfigError: there is no cluster, or it cannot carry the runs out.
     """
-    with runs_on(on, experiments[0].launcher) as cluster:
+    check_on(on, experiments[0].launcher)
+    settings = on_of(on, experiments[0].launcher)
+    with ExitStack() as stack:
         elsewhere = None
-        if cluster is not None:
-            elsewhere = cluster.carrier(experiments, processes=processes, have_folders=have_folders)
-        with Pool(processes, progress=progress, warning=warning, elsewhere=elsewhere) as pool:
-            yield pool
+        if settings is not None:
+            from outpace.real.process.ray.tasks import RayTasks
+
+            tasks = stack.enter_context(
+                RayTasks(settings.address, "on.address", settings.runtime_env)
+            )
+            elsewhere = carrier_of(
+                settings, tasks, experiments, processes=processes, have_folders=have_folders
+            )
+        pool = Pool(processes, progress=progress, warning=warning, elsewhere=elsewhere)
+        yield stack.enter_context(pool)
 
 
 def _require_trackers(experiment: Experiment, have_folders: bool) -> None:

@@ -67,8 +67,7 @@ class Objective:
 
     def to_plain(self) -> dict[str, Any]:
         target = None if self.target is None else self.target.value
-        known = {"kind": self.kind, "quantity": self.quantity, "target": target}
-        return {**known, "words": self.words}
+        return {"kind": self.kind, "quantity": self.quantity, "target": target}
 
     @staticmethod
     def of(plain: Mapping[str, Any]) -> Objective:
@@ -205,7 +204,7 @@ class SweepResult:
         return {
             "source": self.source,
             "status": self.status,
-            "objective": self.objective.to_plain(),
+            "objective": {**self.objective.to_plain(), "words": self.objective.words},
             "space": {each.key: each.to_plain() for each in self.space},
             "method": self.method,
             "seeds": list(self.seeds),
