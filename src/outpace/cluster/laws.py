@@ -54,6 +54,7 @@ class Errors:
         mean_s: Of the mean.
         cv: Of the coefficient of variation; only of laws that have one.
         factors: Of the factor of each worker; empty: they are exact.
+        speed: Of the speed of all workers together, which differs from run to run.
         known: Number of workers that were calibrated. Each further worker is like one of these,
             drawn for each seed. None: all.
     """
@@ -61,6 +62,7 @@ class Errors:
     mean_s: float = 0.0
     cv: float = 0.0
     factors: tuple[float, ...] = ()
+    speed: float = 0.0
     known: int | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +70,7 @@ class Errors:
         for name, error in (
             ("mean_s", self.mean_s),
             ("cv", self.cv),
+            ("speed", self.speed),
             *((f"factors[{place}]", error) for place, error in enumerate(self.factors)),
         ):
             require(0 <= error <= 1, name, "a relative error from 0 to 1", error)
@@ -117,8 +120,9 @@ class RunTimeLaw(ABC):
         if self.factors and len(self.factors) != workers:
             raise ConfigError(wrong_number_of_factors(len(self.factors), workers))
         law = self.drawn(seed)
+        speed = drawn_speed(0.0 if self.errors is None else self.errors.speed, seed)
         return drawn_run_times(
-            law.shape(), law.mean_s, law.worker_cv, law.slow, seed, workers, law.factors
+            law.shape(), speed * law.mean_s, law.worker_cv, law.slow, seed, workers, law.factors
         )
 
     def drawn(self, seed: int) -> Self:
@@ -262,6 +266,11 @@ class ServiceSize:
         slope = self.update_s_per_byte if has_update else self.message_s_per_byte
         slope = min(slope, mean_s / self.size_bytes)
         return 1 + slope * (size_bytes - self.size_bytes) / mean_s
+
+
+def drawn_speed(cv: float, seed: int) -> float:
+    """Return the factor of all run times of a run, by which the machine's speed differs."""
+    return math.exp(cv * _normal(seed, "speed of the run"))
 
 
 def _normal(seed: int, purpose: str) -> float:

@@ -10,7 +10,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.cluster.laws import RunTime, ServiceLaw, Slow, drawn_run_times, slow_factors
+from outpace.cluster.laws import (
+    RunTime,
+    ServiceLaw,
+    Slow,
+    drawn_run_times,
+    drawn_speed,
+    slow_factors,
+)
 from outpace.cluster.regimes import Regimes
 from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
@@ -34,6 +41,8 @@ class Recorded:
             of it, evenly spaced, and begin again with its first iteration after its last.
         block: Number of iterations. None: replay the iterations in order. Else draw blocks of so
             many consecutive ones for each seed, the same for all workers: see `_Blocks`.
+        speed_cv: Relative standard deviation of the speed of all workers from run to run, which is
+            drawn for each seed.
         slow: Periods in which workers are slower.
         path: file of recorded run times.
     """
@@ -43,6 +52,7 @@ class Recorded:
     wrap: bool = False
     recorded_workers: tuple[int, ...] = ()
     block: int | None = None
+    speed_cv: float = 0.0
     slow: tuple[Slow, ...] = field(default=())
     kind: Literal["trace"] = "trace"
 
@@ -50,6 +60,8 @@ class Recorded:
         require(bool(self.path), "path", "a file", self.path)
         require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
         require(self.block is None or self.block > 0, "block", "at least 1", self.block)
+        within = "a relative deviation from 0 to 1"
+        require(0 <= self.speed_cv <= 1, "speed_cv", within, self.speed_cv)
         for place, worker in enumerate(self.recorded_workers):
             require(worker >= 0, f"recorded_workers[{place}]", "a number from 0", worker)
 
@@ -84,7 +96,8 @@ class Recorded:
                     "compute.wrap: true begins again with the first"
                 )
         slowness = slow_factors(self.slow, workers)
-        times = [(self.scale * recorded[worker]).tolist() for worker in range(workers)]
+        scale = self.scale * drawn_speed(self.speed_cv, seed)
+        times = [(scale * recorded[worker]).tolist() for worker in range(workers)]
         blocks = None
         if self.block is not None:
             blocks = _Blocks(seed, min(map(len, times)), self.block)

@@ -25,7 +25,7 @@ INCLUDE: Final = "include"
 CALIBRATED: Final = "calibrated"
 BUSY: Final = "busy"  # under `calibrated`: a sentence about other processes meanwhile
 DRAW: Final = "draw_cluster"
-_DRAWN: Final = ("errors", "block")  # keys of a law, said of it under `calibrated`
+_DRAWN: Final = ("errors", "block", "speed_cv")  # keys of a law, said of it under `calibrated`
 
 
 def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def shrunk_factors(levels: Floats, errors: Floats) -> Factors:
     """
     errors = np.maximum(errors, 1e-12)
     weight = errors**-2
-    tau2 = _between(levels, weight)
+    tau2 = between(levels, weight)
     total = 1 / (tau2 + errors**2)
     middle = float((total * levels).sum() / total.sum())
     kept = tau2 * total
@@ -83,8 +83,11 @@ def shrunk_factors(levels: Floats, errors: Floats) -> Factors:
     return Factors(values / values.mean(), errors * np.sqrt(kept), kept)
 
 
-def _between(levels: Floats, weight: Floats) -> float:
-    """Return the variance of the levels beyond that of their errors."""
+def between(levels: Floats, weight: Floats) -> float:
+    """Return the variance of the levels beyond that of their errors.
+
+    weight: the inverse of the variance of each error.
+    """
     middle = (weight * levels).sum() / weight.sum()
     excess = (weight * (levels - middle) ** 2).sum() - (len(levels) - 1)
     scale = weight.sum() - (weight**2).sum() / weight.sum()

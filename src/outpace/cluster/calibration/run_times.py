@@ -17,12 +17,14 @@ law for a long run, however close.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
+import scipy.stats
 
 from outpace.cluster.calibration import Floats
+from outpace.cluster.calibration.factors import between
 from outpace.cluster.calibration.independent import independent_fits
 from outpace.cluster.calibration.switching import switching_fit
 from outpace.cluster.laws import Errors, ServiceLaw
@@ -44,6 +46,11 @@ _EQUAL: Final = 1e-3  # relative difference of times that count as equal
 _DRAWN: Final = 40_000  # run times drawn from a law, all workers together
 _WARM_UP: Final = 0.1  # share of a run's iterations that may be left out
 _MOST_WARM_UP: Final = 10  # iterations
+# Of the speed of a machine from one real run to the next, where a calibration knows one run: of 33
+# real runs of 11 strategies, 1.6 % (benchmarks/README.md, Fidelity, real compute).
+ASSUMED_CV: Final = 0.015
+_TENTHS: Final = 10  # parts of a run whose speeds are compared
+_CERTAIN: Final = 0.95  # probability by which they must differ
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +152,7 @@ class RunTimeFit:
         reasons: Why the recorded times are to be replayed.
         warm_up: Number of iterations at the begin of each run that were left out.
         errors: Relative standard errors of the law's parameters; None: they are not known.
+        speed_cv: Relative standard deviation of the speed of a further run from that of the law.
     """
 
     law: Law | None
@@ -153,10 +161,16 @@ class RunTimeFit:
     reasons: list[str]
     warm_up: int
     errors: Errors | None
+    speed_cv: float
 
 
-def fit_run_times(recordings: list[Recording]) -> RunTimeFit:
-    """Return the law of the run times of these runs, which have the same workers."""
+def fit_run_times(recordings: list[Recording], *, assumed_cv: float = 0.0) -> RunTimeFit:
+    """Return the law of the run times of these runs, which have the same workers.
+
+    Args:
+        assumed_cv: Relative standard deviation of the machine's speed from run to run, as far as
+            these runs do not tell it.
+    """
     warm_up = max(warm_up_of(each.seconds) for each in recordings)
     recordings = [each.without(warm_up) for each in recordings]
     seconds = np.concatenate([each.seconds for each in recordings])
@@ -170,8 +184,41 @@ def fit_run_times(recordings: list[Recording]) -> RunTimeFit:
             law, errors = switching.law, None
             goodness = compare(law, recordings)
     reasons = goodness.complaints()
-    errors = None if reasons else errors
-    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up, errors)
+    speed_cv = speed_of_further_run(recordings, assumed_cv)
+    errors = None if reasons or errors is None else replace(errors, speed=speed_cv)
+    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up, errors, speed_cv)
+
+
+def speed_of_further_run(recordings: list[Recording], assumed_cv: float) -> float:
+    """Return by how much the speed of a further run differs from the mean of these runs.
+
+    The relative standard deviation, σ √(1 + 1/R) for R runs, since their mean is off as well. σ²,
+    the variance of a machine's speed from run to run, is that between the runs beyond chance. It is
+    at least what is assumed, since a few runs do not show that a machine is steadier; and at least
+    that between the tenths of a run if these clearly differ, since a machine that is unsteady
+    within a run is not steadier from run to run.
+    """
+    worker_means = np.nanmean(np.concatenate([each.seconds for each in recordings]), axis=0)
+    runs = [each.seconds / worker_means for each in recordings]
+    variance = assumed_cv**2
+    if len(runs) > 1:
+        variance = max(variance, between(*_levels(runs)))
+    for run in runs:
+        levels, weight = _levels(np.array_split(run, _TENTHS))
+        middle = float((weight * levels).sum() / weight.sum())
+        excess = float((weight * (levels - middle) ** 2).sum())
+        if excess > scipy.stats.chi2.ppf(_CERTAIN, len(levels) - 1):
+            variance = max(variance, between(levels, weight))
+    return float(np.sqrt(variance * (1 + 1 / len(runs))))
+
+
+def _levels(parts: list[Floats]) -> tuple[Floats, Floats]:
+    """Return the logarithm of the mean of each part, and the inverse of its variance."""
+    known = [part[~np.isnan(part)] for part in parts]
+    known = [part for part in known if len(part) > 1]
+    means = np.array([part.mean() for part in known])
+    errors = np.array([part.std() / np.sqrt(len(part)) for part in known]) / means
+    return np.log(means), np.maximum(errors, _EQUAL) ** -2
 
 
 def warm_up_of(seconds: Floats) -> int:

@@ -17,7 +17,7 @@ from outpace.cluster.calibration.all_reduces import (
 )
 from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
 from outpace.cluster.calibration.network import NetworkFit
-from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
+from outpace.cluster.calibration.run_times import ASSUMED_CV, RunTimeFit, fit_run_times
 from outpace.cluster.calibration.service import ServiceTimes
 from outpace.cluster.laws import ServiceLaw, ServiceSize
 from outpace.cluster.network import NetworkLaw
@@ -184,7 +184,8 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     runs = read_runs(folders)
     if without_server is not None:
         runs = [run.without_server(without_server) for run in runs]
-    fit = fit_run_times([run.recording for run in runs])
+    assumed_cv = ASSUMED_CV if runs[0].is_real else 0.0
+    fit = fit_run_times([run.recording for run in runs], assumed_cv=assumed_cv)
     notes: list[str] = []
     iterations = sum(len(run.recording.seconds) - fit.warm_up for run in runs)
     if iterations < LEAST:

@@ -68,6 +68,7 @@ def fit_data(fit: RunTimeFit) -> dict[str, Any]:
     elif fit.law is None:
         iterations = goodness.count // len(goodness.of_worker)
         said["block"] = -(-iterations // _BLOCKS)
+        said |= {"speed_cv": rounded(fit.speed_cv)} if fit.speed_cv else {}
     return said
 
 

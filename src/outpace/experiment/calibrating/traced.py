@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from outpace.cluster.calibration.all_reduce_periods import PeriodFit, fit_periods
-from outpace.cluster.calibration.run_times import Recording, RunTimeFit, fit_run_times
+from outpace.cluster.calibration.run_times import ASSUMED_CV, Recording, RunTimeFit, fit_run_times
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.config.cluster_files import CALIBRATED
 from outpace.errors import ConfigError
@@ -165,7 +165,7 @@ def calibrate_traces(paths: Sequence[Path]) -> TracedCalibration:
     where = traces.ranks[0].path.parent
     if found.iterations < LEAST:
         raise ConfigError(_too_few(where, found.iterations))
-    compute = fit_run_times([Recording(found.starts, found.compute)])
+    compute = fit_run_times([Recording(found.starts, found.compute)], assumed_cv=ASSUMED_CV)
     left = found.iterations - compute.warm_up
     if left < LEAST:
         raise ConfigError(_too_few(where, left))
