@@ -13,9 +13,7 @@ from benchmarks.fidelity.outcome import Outcome, Quantities, over_seeds, quantit
 from benchmarks.fidelity.setups import BSP, SSGD, Plain, Setup, has_servers
 
 import outpace
-from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.words import shown
-from outpace.experiment.calibrating.writing import write_calibration
+from outpace.experiment.calibrating import calibrate, write_calibration
 from outpace.experiment.results import Result
 from outpace.support.yaml_files import read_yaml
 
@@ -213,6 +211,5 @@ def _recorded(setup: Setup, strategy: str, folder: str, plan: Plan, run: RunReal
 def _calibrated(results: Sequence[Result], file: Path) -> Path:
     folders = [result.folder for result in results if result.folder is not None]
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = calibrate(folders)
-    write_calibration(found, shown(found), file, file.with_suffix(".html"))
+    write_calibration(calibrate(folders), file, file.with_suffix(".html"))
     return file

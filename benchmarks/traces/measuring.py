@@ -14,11 +14,9 @@ from typing import Any, Final
 from benchmarks.traces.training import Training, train
 
 import outpace
-from outpace.experiment.calibrating.comparing import without_slowest
-from outpace.experiment.calibrating.plain import law_data
-from outpace.experiment.calibrating.traced import TracedCalibration, calibrate_traces
-from outpace.experiment.calibrating.traced_words import shown
-from outpace.experiment.calibrating.writing import write_calibration
+from outpace.experiment.calibrating import write_calibration
+from outpace.experiment.calibrating.calibration import plain
+from outpace.experiment.calibrating.trace_calibration import TracedCalibration, calibrate_traces
 
 OWN: Final = "as profiled"
 WITHOUT: Final = "without the slow rank"
@@ -73,19 +71,18 @@ def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[O
     say(f"{training.workers} ranks, seed {training.seed}, a step: {shortly}")
     found = calibrate_traces([out / f"rank{rank}.json" for rank in range(training.workers)])
     cluster = out / "cluster.yaml"
-    write_calibration(found, shown(found), cluster, cluster.with_suffix(".html"))
-    without = without_slowest(found)
-    if without is None or without[0] != SLOW:
+    write_calibration(found.calibration, cluster, cluster.with_suffix(".html"))
+    if found.slow is None or found.slow[0] != SLOW or not found.factors:
         raise RuntimeError(
             f"rank {SLOW} is not found to be slow, or no law describes the run times; is the "
             "machine busy?"
         )
     changes: dict[str, dict[str, Any]] = {
         OWN: {},
-        WITHOUT: without[2],
+        WITHOUT: {"compute": {"factors": list(found.factors)}},
         LOCAL: {
             "sync": {"kind": "local-sgd", "every": EVERY},
-            "network": {"all_reduce": law_data(found.alone)},
+            "network": {"all_reduce": plain(found.alone)},
         },
     }
     return [

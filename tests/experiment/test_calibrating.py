@@ -14,7 +14,7 @@ from tests.support.recorded_as_real import as_real, as_real_without_servers
 
 from outpace.cli.base import is_page
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.busy import busy_words
+from outpace.experiment.calibrating.run_calibration import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml

@@ -11,10 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.recorded_as_real import as_real
 
-from outpace.experiment.calibrating import calibrate
+from outpace.experiment.calibrating import calibrate, write_calibration
 from outpace.experiment.calibrating.machines import nodes_of, shared_machines
-from outpace.experiment.calibrating.words import shown
-from outpace.experiment.calibrating.writing import write_calibration
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -79,8 +77,8 @@ def calibrated(folder):
     """Return the network of the cluster file, and what was said."""
     found = calibrate([folder])
     path = folder.with_suffix(".yaml")
-    write_calibration(found, shown(found), path, path.with_suffix(".html"))
-    return read_yaml(path)["network"], shown(found)
+    write_calibration(found, path, path.with_suffix(".html"))
+    return read_yaml(path)["network"], found.shown
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.support.profiles import Trace, gloo, nccl
 from outpace.cli.base import is_page
 from outpace.cluster.calibration.profiles import RankProfile, profiled
 from outpace.cluster.calibration.waits import LATE_S, merged, total_before, waits
-from outpace.experiment.calibrating.traces import chrome
+from outpace.experiment.calibrating import trace_files
 from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml
 
@@ -378,7 +378,7 @@ def test_short_and_large_traces_are_refused(tmp_path, capsys, monkeypatch):
     paths = written(tmp_path / "short", *two_ranks(steps=20))
     message = refused(capsys, "calibrate", *paths, "-o", out)
     assert "19 iterations with an all-reduce, and a calibration needs at least 20" in message
-    monkeypatch.setattr(chrome, "LARGEST", 1000)
+    monkeypatch.setattr(trace_files, "LARGEST", 1000)
     assert "GB of JSON, which is too large" in refused(capsys, "calibrate", *paths, "-o", out)
 
 

@@ -5,9 +5,7 @@ import math
 import pytest
 
 import outpace
-from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.words import shown
-from outpace.experiment.calibrating.writing import write_calibration
+from outpace.experiment.calibrating import calibrate, write_calibration
 
 # Each step is stretched to a duration that depends on the seed; the computation takes far less.
 LAW = {"kind": "lognormal", "mean_s": 0.05, "cv": 0.1, "factors": [1.0, 1.0, 1.0, 3.0]}
@@ -31,8 +29,7 @@ def test_the_real_speedup_over_bsp_lies_in_the_promised_interval(tmp_path):
     """
     outpace.run(CONFIG, tmp_path / "first", stop={"iterations": 30})
     cluster = tmp_path / "cluster.yaml"
-    found = calibrate([tmp_path / "first"])
-    write_calibration(found, shown(found), cluster, tmp_path / "cluster.html")
+    write_calibration(calibrate([tmp_path / "first"]), cluster, tmp_path / "cluster.html")
     advice = outpace.advise(
         CONFIG,
         stop={"virtual_time_s": 10.0},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,11 +13,7 @@ from outpace.cli.base import app, echo, print_rows, require_page, say
 from outpace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from outpace.experiment.calibrating.writing import Found
     from outpace.report.calibration import Shown
-
-    # What was found, what is shown of it, and a function that writes more and returns what to say
-    _Calibrated: TypeAlias = tuple[Found, Shown, Callable[[], list[str]]]
 
 _TRACES: Final = (".json", ".json.gz")
 
@@ -46,7 +42,14 @@ def calibrate(
     Simulations take the file by --cluster FILE, or by include: FILE in a configuration.
     """
     from outpace.config.cluster_files import CALIBRATED, read_cluster
-    from outpace.experiment.calibrating.writing import write_calibration
+    from outpace.experiment.calibrating import calibrate as calibrate_runs
+    from outpace.experiment.calibrating import write_calibration
+    from outpace.experiment.calibrating.comparing import (
+        comparison_path,
+        require_comparison,
+        write_comparison,
+    )
+    from outpace.experiment.calibrating.trace_calibration import calibrate_traces
     from outpace.support.yaml_files import read_yaml
 
     if out.suffix not in (".yaml", ".yml"):
@@ -61,17 +64,27 @@ def calibrate(
     _require_sources(sources)
     page = out.with_suffix(".html") if report is None else report
     require_page(page, "--report")
+    further: list[str] = []
     if _are_traces(sources):
-        found, shown, further = _from_traces(sources, out)
+        require_comparison(comparison_path(out))
+        traced = calibrate_traces(sources)
+        found = traced.calibration
+        parameters = f"task: {{kind: timing, parameters: {traced.parameters}}}"
+        further = [
+            f"model: {traced.size_bytes:,} bytes of gradients, {parameters}",
+            f"next: outpace compare {comparison_path(out)}",
+        ]
     else:
-        found, shown, further = _from_runs(sources)
-    write_calibration(found, shown, out, page)
+        traced, found = None, calibrate_runs(sources)
+    write_calibration(found, out, page)
     read_cluster(out)
-    _print(shown)
-    say("note", shown.notes)
+    if traced is not None:
+        write_comparison(traced, out)
+    _print(found.shown)
+    say("note", found.notes)
     echo(f"cluster: {out}")
     echo(f"page: {page}")
-    for line in further():
+    for line in further:
         echo(line)
 
 
@@ -111,39 +124,6 @@ def _pattern(names: Sequence[str]) -> str:
     """Return a shell pattern for files that differ in a number, as in `rank*.json`."""
     patterns = {re.sub(r"\d+", "*", name, count=1) for name in names}
     return patterns.pop() if len(patterns) == 1 else "*.json*"
-
-
-def _from_runs(folders: Sequence[Path]) -> _Calibrated:
-    from outpace.experiment.calibrating import calibrate as calibrate_runs
-    from outpace.experiment.calibrating.words import shown
-
-    found = calibrate_runs(folders)
-    return found, shown(found), list
-
-
-def _from_traces(paths: Sequence[Path], out: Path) -> _Calibrated:
-    from outpace.experiment.calibrating.comparing import (
-        comparison_path,
-        left_out,
-        require_comparison,
-        write_comparison,
-    )
-    from outpace.experiment.calibrating.traced import calibrate_traces
-    from outpace.experiment.calibrating.traced_words import shown
-
-    require_comparison(comparison_path(out))
-    found = calibrate_traces(paths)
-    found.notes.extend(filter(None, [left_out(found)]))
-
-    def further() -> list[str]:
-        path = write_comparison(found, out)
-        parameters = f"task: {{kind: timing, parameters: {found.parameters}}}"
-        return [
-            f"model: {found.size_bytes:,} bytes of gradients, {parameters}",
-            f"next: outpace compare {path}",
-        ]
-
-    return found, shown(found), further
 
 
 def _print(shown: Shown) -> None:

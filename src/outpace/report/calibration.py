@@ -44,7 +44,8 @@ class Shown:
     Args:
         laws: Keys of the cluster file, and their laws in words.
         rows: The table of the run times; the first row has the titles.
-        recorded: Recorded run times, in s, shape (T, N).
+        recorded: Run times of the iterations that all workers finished, in s, shape (T, N).
+        network, service, all_reduces: None if they were not measured.
         all_reduce_rows: The table of the all-reduces, as `rows`.
     """
 
@@ -54,10 +55,10 @@ class Shown:
     notes: Sequence[str]
     compute: RunTimeFit
     recorded: Floats
-    network: NetworkFit | None
-    service: ServiceTimes | None
-    all_reduce_rows: Sequence[Sequence[str]]
-    all_reduces: AllReduceFit | None
+    network: NetworkFit | None = None
+    service: ServiceTimes | None = None
+    all_reduce_rows: Sequence[Sequence[str]] = ()
+    all_reduces: AllReduceFit | None = None
 
 
 def write_calibration_page(shown: Shown, path: Path) -> None:

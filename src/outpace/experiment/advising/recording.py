@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from outpace.config.cluster_files import with_cluster
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.words import shown
-from outpace.experiment.calibrating.writing import write_calibration
+from outpace.experiment.calibrating import calibrate, write_calibration
 from outpace.experiment.running import run
 from outpace.experiment.sources import Source
 from outpace.record.folder import write_json
@@ -57,8 +55,7 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
     out = folder / _RECORDED
     try:
         run(experiment, out)
-        found = calibrate([out])
-        write_calibration(found, shown(found), path, path.with_suffix(".html"))
+        write_calibration(calibrate([out]), path, path.with_suffix(".html"))
         write_json(folder / _FILE, asked)
     except BaseException:
         _remove(folder)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.plain import law_data
-from outpace.experiment.calibrating.traced import TracedCalibration
+from outpace.experiment.calibrating.calibration import plain
+from outpace.experiment.calibrating.trace_calibration import TracedCalibration
 from outpace.record.folder import write_text
 from outpace.support.regular_files import named, read_text
 from outpace.support.yaml_files import write_yaml
@@ -25,7 +23,6 @@ _ITERATIONS: Final = 300
 _EVERY: Final = 8  # local SGD
 _FASTER: Final = 4
 _FASTER_NAME: Final = "all-reduce, 4 times the bandwidth, a quarter of the latency"
-_SLOWER: Final = 1.1  # mean run time of a slow rank over that of the median of the others
 
 
 def comparison_path(cluster: Path) -> Path:
@@ -77,16 +74,17 @@ def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
             "network": _faster(found),
         },
     ]
-    if (alike := without_slowest(found)) is not None:
-        slow, like, changes = alike
+    if found.slow is not None and found.factors:
+        slow, like = found.slow
         name = f"all-reduce, rank {slow} as fast as rank {like}"
-        variants.append({"name": name, "sync": {"kind": "ssgd"}, **changes})
+        compute = {"factors": list(found.factors)}
+        variants.append({"name": name, "sync": {"kind": "ssgd"}, "compute": compute})
     variants += [
         {
             "name": f"local SGD, average every {_EVERY} steps",
             "sync": {"kind": "local-sgd", "every": _EVERY},
             # Nothing is computed during the average of local SGD.
-            "network": {"all_reduce": law_data(found.alone)},
+            "network": {"all_reduce": plain(found.alone)},
         },
         {"name": "BSP with servers", "sync": {"kind": "bsp"}, **servers},
         {"name": "SSP with servers", "sync": {"kind": "ssp", "staleness": 3}, **servers},
@@ -106,53 +104,10 @@ def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
     }
 
 
-def slowest(found: TracedCalibration) -> tuple[int, int] | None:
-    """Return the slowest rank, and the median of the other ranks, which may replace it.
-
-    None if the slowest rank takes less than 10 % longer.
-    """
-    means = found.recorded().seconds.mean(axis=0)
-    ranks = np.argsort(means)
-    slow, like = int(ranks[-1]), int(ranks[(len(ranks) - 1) // 2])
-    return None if means[slow] < _SLOWER * means[like] else (slow, like)
-
-
-def without_slowest(found: TracedCalibration) -> tuple[int, int, dict[str, Any]] | None:
-    """Return the slowest rank, the rank that replaces it, and the configuration for that.
-
-    Returns None without a slow rank, or without factors of the ranks. So if run times are replayed:
-    the copy of a rank is replayed from another iteration on, so ranks that were slow together would
-    be slow one after the other.
-    """
-    pair, law = slowest(found), found.compute.law
-    if pair is None or law is None or not law.factors:
-        return None
-    slow, like = pair
-    factors = [law.factors[like if rank == slow else rank] for rank in range(found.workers)]
-    return slow, like, {"compute": {"factors": factors}}
-
-
-def left_out(found: TracedCalibration) -> str:
-    """Return why a slow rank has no variant without it; empty if it has one, or there is none."""
-    pair = slowest(found)
-    if pair is None or without_slowest(found) is not None:
-        return ""
-    slow, like = pair
-    why = (
-        "the recorded run times are replayed, and a copy of another rank would be slow at other "
-        "times than that rank"
-        if found.compute.law is None
-        else "the ranks differ no more than chance makes them"
-    )
-    return (
-        f"rank {slow} is slow, but the comparison has no variant in which it is as fast as rank "
-        f"{like}: {why}. Profile more steps, for a law of the run times"
-    )
-
-
 def _faster(found: TracedCalibration) -> dict[str, Any]:
     """Return the changes of a network on which each message takes a quarter of its time."""
-    law = found.network_law
+    law = found.calibration.network_law
+    assert law is not None
     assert law.all_reduce is not None
     return {**_faster_link(law), "all_reduce": _faster_link(law.all_reduce)}
 

@@ -1,58 +1,33 @@
-"""A calibration in words, for the terminal and the page."""
+"""Laws and fits in words and tables, for the terminal and the page."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
 from outpace.cluster.calibration import Floats
+from outpace.cluster.calibration.all_reduces import AllReduceFit
 from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import Law, RunTimeFit
-from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential
+from outpace.cluster.laws import (
+    Constant,
+    Errors,
+    Exponential,
+    ServiceLaw,
+    ServiceSize,
+    ShiftedExponential,
+)
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.cluster.regimes import Regimes
-from outpace.experiment.calibrating.calibration import Calibration
-from outpace.report.calibration import Shown
 from outpace.report.words import SPACE, duration, plural
 
-
-def shown(found: Calibration) -> Shown:
-    """Return what terminal and page show of a calibration."""
-    recorded = found.recorded().seconds
-    return Shown(
-        " and ".join(run.folder.name for run in found.runs),
-        law_rows(found),
-        compute_rows(found.compute, recorded),
-        found.notes,
-        found.compute,
-        recorded,
-        found.network,
-        found.service_times,
-        all_reduce_rows(found),
-        found.all_reduces,
-    )
+_FIRST: Final = ("from", "compute", "network", "all_reduce")
 
 
-def law_rows(found: Calibration) -> list[tuple[str, str]]:
-    """Return what was found, by key of the cluster file."""
-    counts = {"run": len(found.runs), "worker": found.workers, "server": found.servers}
-    about = ", ".join(plural(count, noun) for noun, count in counts.items())
-    about += f", {plural(found.iterations, 'iteration')}"
-    overhead_s = found.runs[0].overhead_s
-    rows = [("from", about), ("compute", compute_words(found.compute, overhead_s))]
-    law = found.network_law
-    if law is not None and found.network is not None:
-        rows.append(("network", _network(law, found.network) + _from(found, True)))
-    if law is not None and law.all_reduce is not None:
-        rows.append(("all_reduce", _all_reduce(law.all_reduce, found)))
-    rows += [(key, law_words(law, "servers")) for key, law in found.service.items()]
-    if found.service and (size := found.service_size) is not None:
-        message, update = (
-            duration(1e6 * each) for each in (size.message_s_per_byte, size.update_s_per_byte)
-        )
-        more = f"for each MB more {message} per message and {update} per update"
-        rows.append(("service_size", f"{size.size_bytes / 1e6:.4g} MB a server; {more}"))
-    if (times := found.evaluations) is not None:
-        count = f"{plural(times.count, 'evaluation')}, Kolmogorov distance {times.distance:.3f}"
-        rows.append(("evaluation_time", f"{law_words(times.law)}; {count}"))
-    return [(key, words.replace(SPACE, " ")) for key, words in rows]
+def in_words(words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what was found by key of the cluster file, in the order in which it is shown."""
+    keys = [*(key for key in _FIRST if key in words), *(key for key in words if key not in _FIRST)]
+    return [(key, words[key].replace(SPACE, " ")) for key in keys]
 
 
 def compute_words(fit: RunTimeFit, overhead_s: float = 0.0) -> str:
@@ -118,7 +93,8 @@ def error_words(error: float, of: str, testable: bool, remedy: str) -> str:
     return f"fit not testable: it has as many parameters as times ({remedy})"
 
 
-def _network(law: NetworkLaw, fit: NetworkFit) -> str:
+def network_words(law: NetworkLaw, fit: NetworkFit) -> str:
+    """Return the links in words."""
     parts = [
         f"latency {duration(law.latency_s)}",
         f"bandwidth {rate_words(law.bandwidth_bytes_per_s)}",
@@ -137,11 +113,11 @@ def _network(law: NetworkLaw, fit: NetworkFit) -> str:
     return ", ".join(parts)
 
 
-def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
+def all_reduce_words(law: AllReduceLaw, fit: AllReduceFit | None) -> str:
+    """Return the cost of a round of an all-reduce in words; fit: None if it was not measured."""
     took = f"a round takes {duration(law.latency_s or 0.0)}"
     if law.bandwidth_bytes_per_s is not None:
         took += f" and its bytes at {rate_words(law.bandwidth_bytes_per_s)}"
-    fit = found.all_reduces
     if fit is None:
         return f"{took}; not measured, by the protocol of Gloo"
     parts = [took]
@@ -149,13 +125,16 @@ def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
         parts.append(f"{fit.slower:.3g} times as long as in the probe")
     remedy = "record a further run without servers, of a model with another size"
     parts.append(error_words(fit.error, " of the line", fit.testable, remedy))
-    return ", ".join(parts) + _from(found, False)
+    return ", ".join(parts)
 
 
-def _from(found: Calibration, with_servers: bool) -> str:
-    """Return from which runs it comes, if not from all."""
-    names = [run.folder.name for run in found.runs if bool(run.servers) == with_servers]
-    return "" if len(names) == len(found.runs) else f"; from {', '.join(names)}"
+def size_words(size: ServiceSize) -> str:
+    """Return the size of a server in words, and how service times change with it."""
+    message, update = (
+        duration(1e6 * each) for each in (size.message_s_per_byte, size.update_s_per_byte)
+    )
+    more = f"for each MB more {message} per message and {update} per update"
+    return f"{size.size_bytes / 1e6:.4g} MB a server; {more}"
 
 
 def rate_words(rate: float | None) -> str:
@@ -187,15 +166,14 @@ def compute_rows(fit: RunTimeFit, recorded: Floats) -> list[list[str]]:
     return rows
 
 
-def all_reduce_rows(found: Calibration) -> list[list[str]]:
+def all_reduce_rows(names: Sequence[str], fit: AllReduceFit | None) -> list[list[str]]:
     """Return the table of the all-reduces, a row per run without servers; empty without any."""
-    if found.all_reduces is None:
+    if fit is None:
         return []
     rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
-    without = [run for run in found.runs if not run.servers]
-    for run, (size, *times, _) in zip(without, found.all_reduces.training, strict=True):
-        testable = found.all_reduces.training_testable
-        rows.append([run.folder.name, *compared(*times, testable=testable), f"{size:.0f}"])
+    for name, (size, *times, _) in zip(names, fit.training, strict=True):
+        times = compared(*times, testable=fit.training_testable)
+        rows.append([name, *times, f"{size:.0f}"])
     return rows
 
 

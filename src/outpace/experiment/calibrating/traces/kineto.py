@@ -27,8 +27,12 @@ from numpy.typing import NDArray
 from outpace.cluster.calibration.profiles import RankProfile
 from outpace.cluster.calibration.waits import LATE_S, merged
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.traces.chrome import Event, read_document
-from outpace.experiment.calibrating.traces.sizes import size_of_dims, size_of_elements
+from outpace.experiment.calibrating.trace_files import (
+    Event,
+    read_document,
+    size_of_dims,
+    size_of_elements,
+)
 
 _US: Final = 1e-6
 _STEP: Final = "ProfilerStep#"

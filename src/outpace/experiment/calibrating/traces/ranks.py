@@ -11,7 +11,7 @@ import numpy as np
 
 from outpace.cluster.calibration.profiles import Profiled, profiled
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.traces.kineto import RankTrace, read_rank
+from outpace.experiment.calibrating.trace_events import RankTrace, read_rank
 
 _APART_S: Final = 60.0  # between the records of two ranks; more than clocks differ
 _SPREAD: Final = 0.1  # of an iteration, between the ends of an all-reduce at two ranks
