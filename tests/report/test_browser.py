@@ -13,6 +13,7 @@ import pytest
 
 from outpace.predict.recorded import RunTimes
 from outpace.record import folder as files
+from outpace.report.frame import write_library
 from outpace.report.page import write_report
 from outpace.report.read.folders import runs_in
 from outpace.report.run_times.facts import facts_of
@@ -91,6 +92,7 @@ def look(path: Path, tmp_path: Path, width: int, figures: list[str]) -> list[str
     )
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not complaints, complaints
+    (tmp_path / "dom.html").write_text(done.stdout)
     found = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, "the page's script did not come to its end"
     return found.group(1).splitlines()
@@ -138,6 +140,21 @@ def test_a_report_over_seeds_draws_all_figures_without_complaint(simulated, tmp_
         assert int(svg) >= 2, line
         assert int(drawn) > 0, line
         assert 200 <= int(height) <= 1200, line
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_page_says_if_the_plotly_js_that_it_shares_is_not_there(simulated, tmp_path, is_there):
+    write_library(tmp_path)
+    folder = tmp_path / "BSP"
+    folder.mkdir()
+    write_report([simulated["BSP"]], folder / "report.html")
+    if not is_there:
+        (tmp_path / "plotly.js").unlink()
+    lines = look(folder / "report.html", folder, 500, ["figure-progress"])
+    _, svg, *_ = lines[3].split("|")
+    assert (int(svg) > 0) is is_there
+    text = (folder / "dom.html").read_text()
+    assert ("This figure needs the file ../plotly.js, which is not there." in text) is not is_there
 
 
 def test_a_page_of_run_times_draws_all_figures_without_complaint(tmp_path):

@@ -15,6 +15,7 @@ from tests.support.reports.run_folders import Page, make_run, write_waiting_trac
 from outpace.errors import ConfigError
 from outpace.record import folder as files
 from outpace.record.metrics import METRICS
+from outpace.report.frame import write_library
 from outpace.report.page import write_report
 
 SECTIONS = {"summary", "progress", "time-split", "timeline", "staleness", "configuration"}
@@ -57,6 +58,25 @@ def test_the_file_names_no_other_resource(simulated, tmp_path):
     assert policy is not None
     assert policy.startswith("default-src 'none'")
     assert "http" not in policy
+
+
+def test_the_pages_of_a_comparison_share_one_plotly_js(tmp_path):
+    folder = make_run(tmp_path / "BSP" / "seed-0", accuracy=[(0, 0.1), (5, 0.8)])
+    write_library(tmp_path)
+    write_report([folder], folder / "report.html")
+    sources = [a["src"] for tag, a in Page(folder / "report.html").tags if "src" in a]
+    assert sources == ["../../plotly.js"]
+    assert (
+        (folder / "report.html").stat().st_size
+        < 50_000
+        < 1e6
+        < (tmp_path / "plotly.js").stat().st_size
+    )
+    # Another content, as a stranger's folder may have it, is not run: plotly.js is inside.
+    (tmp_path / "plotly.js").write_text("steal()")
+    write_report([folder], folder / "report.html")
+    assert not any("src" in a for _, a in Page(folder / "report.html").tags)
+    assert (folder / "report.html").stat().st_size > 1e6
 
 
 def test_every_figure_is_one_that_plotly_accepts(simulated, tmp_path):
