@@ -29,7 +29,7 @@ from outpace.report.figures.figure import (
     view,
 )
 from outpace.report.frame import write_page
-from outpace.report.parts import Section, Table, Words
+from outpace.report.parts import Cell, Section, Table
 from outpace.report.words import duration, percent
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,8 @@ class Shown:
 
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    laws = [Words(f": {words}", name=key) for key, words in shown.laws]
+    rows = [[Cell(key, look="code"), Cell(words, look="words")] for key, words in shown.laws]
+    laws = [Table("laws-table", ["Key", "Law"], rows)]
     sections = [
         Section("laws", "The cluster file", laws),
         Section(

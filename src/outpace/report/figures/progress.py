@@ -95,6 +95,9 @@ def progress(
             traces, arrows = [], []
             for place, run in enumerate(runs):
                 drawn = _band(run, place, x, y) if run.seeds else _line(run, place, x, y)
+                if len(runs) == 1 and run.logs:
+                    drawn = _logs(run, x, y)
+                    note += " Each worker has logged; the target is judged by the first of them."
                 traces += drawn
                 if drawn and judged is not None and judged.reached_s(run) is None:
                     arrows.append(_arrow(run, place, drawn[-1]))
@@ -125,6 +128,19 @@ def _line(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
         xs.append(a)
         ys.append(b)
     return [_drawn(run, place, xs, ys)] if points else []
+
+
+def _logs(run: Run, x: str, y: str) -> list[go.Scatter]:
+    """Return a line for each worker that has logged; the last one is that of the first worker."""
+    drawn = []
+    for place, (worker, log) in enumerate(run.logs.items()):
+        known = zip(log[x], log[y], strict=True)
+        points = [(a, b) for a, b in known if a is not None and b is not None]
+        points = [points[index] for index in thinned(len(points), _POINTS)]
+        if points:
+            xs, ys = zip(*points, strict=True)
+            drawn.append(line(f"worker {worker}", rounded(xs, 7), rounded(ys), place))
+    return drawn[::-1]
 
 
 def _arrow(run: Run, place: int, ended: go.Scatter) -> go.Scatter:

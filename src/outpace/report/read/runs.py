@@ -14,6 +14,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -26,6 +27,7 @@ from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.regular_files import read_text
 
 Series = list[float | None]
+_MOST_LOGS: Final = 16
 _COLUMNS: Final = (
     "time_s",
     "updates",
@@ -55,6 +57,7 @@ class Run:
 
     Attributes:
         metrics: the curve of the run, see `outpace.record.curves`.
+        logs: what each worker of a script logged, if several did, of at most _MOST_LOGS workers.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
         compared: what the comparison says about the variant; None for a run with one seed.
@@ -66,6 +69,7 @@ class Run:
     config_text: str
     metrics: Mapping[str, Series]  # column -> values; all columns have the same length
     trace: Path
+    logs: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seeds: tuple[Run, ...] = ()
     compared: VariantResult | None = None
@@ -273,26 +277,38 @@ def read_run(folder: Path, name: str) -> Run:
         config, text = {}, f"# {error}\n"
         problems.append(one_line(error))
     try:
-        metrics = _metrics(folder / METRICS)
+        metrics, logs = _metrics(folder / METRICS)
     except Unreadable as error:
-        metrics = {name: [] for name in _COLUMNS}
+        metrics, logs = {name: [] for name in _COLUMNS}, {}
         problems.append(str(error))
-    return Run(name, summary, config, text, metrics, folder / TRACE, problems)
+    return Run(name, summary, config, text, metrics, folder / TRACE, logs, problems)
 
 
-def _metrics(path: Path) -> dict[str, Series]:
+def _metrics(path: Path) -> tuple[dict[str, Series], dict[int, dict[str, Series]]]:
+    """Return the curve of a run, and the logs of its workers if several have logged."""
+    logs: dict[int, dict[str, Series]] = {}
     with reading(path), pq.ParquetFile(table_file(path)) as file:
         names = set(_COLUMNS).intersection(file.schema_arrow.names)
-        table = curve_of(file.read(sorted(names), use_threads=False))
+        rows = file.read(sorted(names), use_threads=False)
+        curve = curve_of(rows)
         if "worker" in names:  # without the points of a script that are on no curve
-            on_curve = [table[name].is_valid() for name in QUANTITIES if name in names]
-            table = table.filter(reduce(pc.or_, [table["worker"].is_null(), *on_curve]))
-        return {
-            name: [number_or_none(value) for value in table[name].to_pylist()]
-            if name in names
-            else [None] * len(table)
-            for name in _COLUMNS
-        }
+            on_curve = [curve[name].is_valid() for name in QUANTITIES if name in names]
+            curve = curve.filter(reduce(pc.or_, [curve["worker"].is_null(), *on_curve]))
+            workers = sorted(pc.unique(rows["worker"].drop_null()).to_pylist())
+            if len(workers) > 1:
+                for worker in workers[:_MOST_LOGS]:
+                    logs[worker] = _series(rows.filter(pc.equal(rows["worker"], worker)))
+        return _series(curve), logs
+
+
+def _series(table: pa.Table) -> dict[str, Series]:
+    """Return the values of each column; those of a column that is missing are None."""
+    return {
+        name: [number_or_none(value) for value in table[name].to_pylist()]
+        if name in table.column_names
+        else [None] * len(table)
+        for name in _COLUMNS
+    }
 
 
 def number_or_none(value: Any) -> float | None:

@@ -29,9 +29,9 @@ _WIDE: Final = 8  # largest time over smallest: from here on the axis is logarit
 _GREY: Final = "#8a8f98"
 _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status
     "complete": ("circle", colour(0)),
-    "pruned": ("triangle-up-open", _GREY),
-    "too-slow": ("triangle-up-open", colour(1)),
-    "missed": ("x-thin-open", colour(4)),
+    "pruned": ("arrow-up-open", _GREY),
+    "too-slow": ("arrow-up-open", colour(1)),
+    "missed": ("arrow-up", colour(4)),
 }
 
 

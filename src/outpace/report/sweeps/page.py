@@ -49,7 +49,7 @@ def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
             [slices(data)],
             "Each candidate against one of its values; the other values differ, too. "
             + (
-                "A triangle is at the time at which a candidate was ended early: it had not "
+                "An arrow is at the time at which a candidate was ended early: it had not "
                 "reached the target, and would have taken longer."
                 if data.objective.of_time
                 else "A candidate without a value is shown at the value that it had when it ended."
