@@ -11,8 +11,9 @@ import torch
 from scipy.stats import ks_2samp, norm
 
 from outpace.predict.pooled.law import Law, log_above, log_likelihood
-from outpace.predict.pooled.layout import NodeLayout
+from outpace.predict.pooled.layout import NodeLayout, ordered
 from outpace.predict.pooled.prediction import Forecast
+from outpace.predict.recorded import RunTimes
 
 _FLAGS = list(itertools.product((False, True), repeat=2))
 _NODE = np.array([0, 0, 1, 1])
@@ -159,3 +160,16 @@ def _forecast(law: Law) -> Forecast:
     single = Law(*(part.float() for part in law))
     layout = NodeLayout.of(_NODE)
     return Forecast(single, math.log(2.0), layout, torch.Generator().manual_seed(0))
+
+
+def test_a_layout_follows_the_first_times_and_keeps_nodes_together() -> None:
+    """Node 7 has the larger size, node 2 the faster worker; worker 3 is the fastest of node 7."""
+    node = np.array([4, 7, 2, 7, 7])
+    first = np.array([2.0, 3.0, 1.0, 1.5, np.nan])
+    layout = NodeLayout.of(node, first)
+    assert (layout.nodes, layout.width) == (3, 3)
+    assert layout.workers.tolist() == [3, 1, 4, 2, 0]
+    assert layout.place.tolist() == [6, 1, 3, 0, 2]
+    table = ordered(RunTimes(first[None], np.zeros((1, 5), bool), node))
+    np.testing.assert_array_equal(table.seconds, [[1.5, 3.0, np.nan, 1.0, 2.0]])
+    assert table.node.tolist() == [0, 0, 0, 1, 2]

@@ -35,7 +35,7 @@ class Pooled:
     needs: ClassVar[int] = 1
 
     def follow(self, node: Nodes, seed: int) -> Follower:
-        return Follower(self.network, NodeLayout.of(np.asarray(node)), seed)
+        return Follower(self.network, np.asarray(node), seed)
 
     def tensors(self) -> Mapping[str, Tensor]:
         return {name: tensor.detach().clone() for name, tensor in self.network.named_parameters()}
@@ -54,17 +54,18 @@ class Pooled:
 class Follower:
     """Follows one run with a pooled model. Implements `Filter`."""
 
-    def __init__(self, network: PooledNetwork, layout: NodeLayout, seed: int) -> None:
-        self._network = network
-        self._layout = layout
+    def __init__(self, network: PooledNetwork, node: Nodes, seed: int) -> None:
+        self._network, self._node, self._begun = network, node, False
+        self._layout = layout = NodeLayout.of(node)
         self._state: Levels = network.begin(1, layout.nodes, layout.width)
         self._tracks = begin((), layout.nodes, layout.width)
         self._generator = torch.Generator().manual_seed(seed)
 
     @torch.no_grad()
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        self._layout = layout = self._layout.refined(seconds, censored)
-        # Functions may round otherwise at other places of an array, so they are called in order.
+        if not self._begun:
+            self._begun, self._layout = True, NodeLayout.of(self._node, seconds)
+        layout = self._layout
         times = layout.spread(torch.from_numpy(np.asarray(seconds, np.float64))).log()
         mask = layout.spread(torch.from_numpy(np.asarray(censored, bool)))
         self._tracks, features = advance(

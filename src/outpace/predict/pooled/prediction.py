@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -53,9 +53,8 @@ class Forecast:
     def sample(self, count: int) -> Seconds:
         drawn = np.empty((count, len(self.layout.place)))
         workers = self.layout.workers
-        drawn[:, workers.numpy()] = self.draw(
-            count, self.weights(), self.layout.place[workers], None
-        )
+        place = self.layout.place[workers]
+        drawn[:, workers.numpy()] = self.draw(count, self.weights(), place, None)
         return drawn
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
@@ -113,47 +112,45 @@ class Forecast:
         return drawn if above is None else np.maximum(drawn, above)
 
 
+@dataclass(frozen=True, eq=False)
 class Given:
     """A forecast given which workers have finished by some time. Implements `Prediction`.
 
     It is exact: the weights of shifts, regimes and delays follow from Bayes' rule, and workers
     that have not finished are drawn from the normal law above the time that has passed.
+
+    Args:
+        arrived: Shape (N,), NaN for workers that have not finished after `elapsed_s`.
     """
 
-    def __init__(self, forecast: Forecast, arrived: Seconds, elapsed_s: float) -> None:
-        self._arrived = np.array(arrived, np.float64)
-        self._waiting = np.isnan(self._arrived)
-        self._elapsed_s = elapsed_s
-        # Workers that have done the same until this iteration are told apart by it.
-        layout = forecast.layout.refined(self._arrived, self._waiting)
-        self._forecast = replace(forecast, layout=layout)
+    forecast: Forecast
+    arrived: Seconds
+    elapsed_s: float
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
-        return Given(self._forecast, arrived, elapsed_s)
+        return Given(self.forecast, arrived, elapsed_s)
 
     def sample(self, count: int) -> Seconds:
-        drawn = np.tile(self._arrived, (count, 1))
-        if self._waiting.any():
-            layout = self._forecast.layout
-            workers = layout.workers
-            workers = workers[torch.from_numpy(self._waiting)[workers]]
-            above = self._elapsed_s if self._elapsed_s > 0.0 else None
-            drawn[:, workers.numpy()] = self._forecast.draw(
-                count, self._weights, layout.place[workers], above
-            )
+        drawn = np.tile(self.arrived, (count, 1))
+        waiting = np.isnan(self.arrived)
+        if waiting.any():
+            above = self.elapsed_s if self.elapsed_s > 0.0 else None
+            workers = self.forecast.layout.workers
+            workers = workers[torch.from_numpy(waiting)[workers]]
+            place = self.forecast.layout.place[workers]
+            drawn[:, workers.numpy()] = self.forecast.draw(count, self._weights, place, above)
         return drawn
 
     @cached_property
     def _weights(self) -> _Weights:
-        forecast = self._forecast
+        forecast = self.forecast
         layout, present = forecast.layout, forecast.layout.present
-        if self._elapsed_s <= 0.0:
+        if self.elapsed_s <= 0.0:
             return forecast.weights()
-        times = layout.spread(
-            torch.from_numpy(np.where(self._waiting, self._elapsed_s, self._arrived))
-        )
+        is_waiting = np.isnan(self.arrived)
+        times = layout.spread(torch.from_numpy(np.where(is_waiting, self.elapsed_s, self.arrived)))
         away = torch.where(present, times.log() - forecast.reference, 0.0)
-        waiting = layout.spread(torch.from_numpy(self._waiting))
+        waiting = layout.spread(torch.from_numpy(is_waiting))
         law = likely(forecast.law, away, waiting, present)
         usual, delayed = log_parts(law, away, waiting)
         both = torch.logaddexp(usual, delayed).mul_(present[..., None, None])
