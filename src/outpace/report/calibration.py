@@ -93,29 +93,21 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "way, and the line latency + bytes / bandwidth.",
             )
         )
-    if shown.all_reduces is not None:
-        sections.append(
-            Section(
-                "all-reduces",
-                "Time of an all-reduce against its size",
-                [
-                    _all_reduces(shown.all_reduces),
-                    _table("all-reduce-times", shown.all_reduce_rows),
-                ],
+    if shown.all_reduce_rows:
+        title, figures = "Time of all-reduces", []
+        about = (
+            "Periods in which all-reduces were under way, from the last arrival of a rank until "
+            "the end: medians, and times by latency and bandwidth."
+        )
+        if shown.all_reduces is not None:
+            title, figures = "Time of an all-reduce against its size", [shown.all_reduces]
+            about = (
                 "From the last arrival of a worker: medians of the probe, mean of the training of "
-                "each run, and the times of the training by the law.",
+                "each run, and the times of the training by the law."
             )
-        )
-    elif shown.all_reduce_rows:
-        sections.append(
-            Section(
-                "all-reduces",
-                "Time of all-reduces",
-                [_table("all-reduce-times", shown.all_reduce_rows)],
-                "Periods in which all-reduces were under way, from the last arrival of a rank "
-                "until the end: medians, and times by latency and bandwidth.",
-            )
-        )
+        rows = _table("all-reduce-times", shown.all_reduce_rows)
+        found = [_all_reduces(fit) for fit in figures]
+        sections.append(Section("all-reduces", title, [*found, rows], about))
     if shown.service is not None:
         sections.append(
             Section(
@@ -235,72 +227,48 @@ def _transits(network: NetworkFit) -> Figure:
     """Return the figure `figure-transits`: times of messages against their sizes."""
     of, traces = network.transits, []
     for place, (name, direction) in enumerate((("to servers", True), ("to workers", False))):
-        chosen = of.to_server == direction
+        mine = of.where(of.to_server == direction)
+        columns = mine.worker, mine.server, mine.size_bytes, mine.seconds
         hover = [
             f"worker {worker}, server {server}: {size:,.0f} bytes in {duration(float(time))}"
-            for worker, server, size, time in zip(
-                of.worker[chosen],
-                of.server[chosen],
-                of.size_bytes[chosen],
-                of.seconds[chosen],
-                strict=True,
-            )
+            for worker, server, size, time in zip(*columns, strict=True)
         ]
-        x, y = rounded(of.size_bytes[chosen]), rounded(1e3 * of.seconds[chosen])
+        x, y = rounded(mine.size_bytes), rounded(1e3 * mine.seconds)
         traces.append(dots(name, x, y, hover, color=colour(place), size=8, opacity=0.75))
-    order = np.argsort(of.size_bytes, kind="stable")
-    lines = sorted(
-        set(zip(rounded(of.size_bytes[order]), rounded(1e3 * network.fitted[order]), strict=True))
-    )
-    slowest: dict[float, float] = {}
-    fastest: dict[float, float] = {}
-    for size, time in lines:
-        slowest[size] = max(time, slowest.get(size, time))
-        fastest[size] = min(time, fastest.get(size, time))
+    sizes, which = np.unique(of.size_bytes, return_inverse=True)
+    fitted = [1e3 * network.fitted[which.ravel() == place] for place in range(len(sizes))]
+    fastest, slowest = (rounded(map(end, fitted)) for end in (np.min, np.max))
     if slowest == fastest:
-        traces.append(line("law", list(fastest), list(fastest.values()), 2, dash="dash"))
+        traces.append(line("law", rounded(sizes), fastest, 2, dash="dash"))
     else:
-        traces.append(line("law, fastest", list(fastest), list(fastest.values()), 2, dash="dash"))
-        traces.append(line("law, slowest", list(slowest), list(slowest.values()), 4, dash="dash"))
-    layout = {
-        "xaxis": axis("bytes", type="log"),
-        "yaxis": axis("time (ms)", type="log"),
-        "hovermode": "closest",
-    }
-    return Figure("figure-transits", "Time of messages against size", {(): view(traces, layout)})
+        traces.append(line("law, fastest", rounded(sizes), fastest, 2, dash="dash"))
+        traces.append(line("law, slowest", rounded(sizes), slowest, 4, dash="dash"))
+    return _by_size("figure-transits", "Time of messages against size", traces)
 
 
 def _all_reduces(fit: AllReduceFit) -> Figure:
     """Return the figure `figure-all-reduces`: recorded times and the law."""
-    traces = [
-        dots(
-            name,
-            rounded(sizes),
-            rounded(1e3 * times),
-            None,
-            color=colour(place),
-            size=size,
-            opacity=0.75,
-        )
-        for place, (name, sizes, times, size) in enumerate(
-            (
-                ("median", fit.sizes, fit.medians, 8),
-                ("mean of the training", fit.training[:, 0], fit.training[:, 1], 12),
-            )
-        )
-    ]
+    recorded = (
+        ("median", fit.sizes, fit.medians, 8),
+        ("mean of the training", fit.training[:, 0], fit.training[:, 1], 12),
+    )
+    traces = []
+    for place, (name, sizes, times, size) in enumerate(recorded):
+        look = {"color": colour(place), "size": size, "opacity": 0.75}
+        traces.append(dots(name, rounded(sizes), rounded(1e3 * times), None, **look))
     sizes = np.geomspace(fit.sizes.min(), fit.sizes.max(), 30)
     traces.append(line("law", rounded(sizes), rounded(1e3 * fit.seconds(sizes)), 2, dash="dash"))
+    return _by_size("figure-all-reduces", "Time of an all-reduce against its size", traces)
+
+
+def _by_size(name: str, alt: str, traces: Sequence[go.Scatter]) -> Figure:
+    """Return a figure of times in ms against sizes, both on logarithmic axes."""
     layout = {
         "xaxis": axis("bytes", type="log"),
         "yaxis": axis("time (ms)", type="log"),
         "hovermode": "closest",
     }
-    return Figure(
-        "figure-all-reduces",
-        "Time of an all-reduce against its size",
-        {(): view(traces, layout)},
-    )
+    return Figure(name, alt, {(): view(traces, layout)})
 
 
 def _service(service: ServiceTimes) -> Figure:

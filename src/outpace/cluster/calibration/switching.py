@@ -54,13 +54,9 @@ def switching_fit(sequences: list[tuple[Floats, Floats]]) -> SwitchingFit | None
     if not starts:
         return None
     start = min(starts, key=lambda start: data.loss(start)[0])
-    loss, values = data.best(start, alike=False)
-    bic = data.bic(loss, len(values))
-    if len(values) > _SHARED:
-        loss, alike = data.best(np.append(values[:_SHARED], 0 * values[_SHARED:]), alike=True)
-        if (without := data.bic(loss, _SHARED)) < bic:
-            bic, values = without, alike
-    law = data.law(values)
+    loss, values = data.best(start)
+    law, parameters = data.law(values)
+    bic = parameters * math.log(data.count) + 2 * loss * data.count
     fast, slow = law.regimes
     share = slow.dwell_s / (slow.dwell_s + slow.factor * fast.dwell_s)  # of the iterations
     if slow.factor < _LEAST_FACTOR or not _LEAST_SHARE < share < 1 - _LEAST_SHARE:
@@ -146,19 +142,13 @@ class _Data:
         low, high = np.array(self.bounds()[: len(values)]).T
         return np.concatenate([np.clip(values, low, high), self.level[1:] - level])
 
-    def best(self, start: Floats, *, alike: bool) -> tuple[float, Floats]:
-        """Return the smallest loss, and its parameters; alike: without factors of workers."""
-        bounds = self.bounds()
-        if alike:
-            bounds[_SHARED:] = [(0.0, 0.0)] * (len(bounds) - _SHARED)
+    def best(self, start: Floats) -> tuple[float, Floats]:
+        """Return the smallest loss, and its parameters."""
         options = {"maxiter": _STEPS, "ftol": 1e-8}
         found = scipy.optimize.minimize(
-            self.loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            self.loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds(), options=options
         )
         return float(found.fun), found.x
-
-    def bic(self, loss: float, parameters: int) -> float:
-        return parameters * math.log(self.count) + 2 * loss * self.count
 
     def bounds(self) -> list[tuple[float, float]]:
         """Return the limits of the parameters."""
@@ -203,14 +193,14 @@ class _Data:
         assert given.grad is not None
         return float(loss.detach()), given.grad.numpy().astype(np.float64)
 
-    def law(self, values: Floats) -> Regimes:
-        """Return the law with these parameters."""
+    def law(self, values: Floats) -> tuple[Regimes, float]:
+        """Return the law with these parameters, and their effective number."""
         level, factor, spread, fast, slow = (float(value) for value in values[:_SHARED])
         variance = math.exp(2 * spread)
         levels = level + np.concatenate([[-values[_SHARED:].sum()], values[_SHARED:]])
         counts = np.bincount(self.worker.numpy(), self.known.sum(dim=1).numpy())
         factors = shrunk_factors(levels, math.exp(spread) / np.sqrt(counts))
-        return Regimes(
+        law = Regimes(
             mean_s=float(np.exp(levels).mean()) * math.exp(variance / 2),
             cv=math.sqrt(math.expm1(variance)),
             factors=factors.rounded,
@@ -219,6 +209,7 @@ class _Data:
                 Regime(math.exp(factor), math.exp(slow)),
             ),
         )
+        return law, _SHARED + factors.parameters
 
 
 def _log_product(matrices: list[torch.Tensor]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from outpace.cluster.calibration.run_times import Recording, RunTimeFit
+from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.cluster.network import NetworkLaw
 from outpace.config.cluster_files import CALIBRATED
 from outpace.errors import ConfigError
@@ -37,7 +37,6 @@ class Calibration:
 
     Args:
         shown: The law of the run times, and what terminal and page show.
-        recordings: Run times of each run.
         laws: The keys of the cluster file beside `compute`.
         said: What the file says of them under `calibrated`.
         caveats: Those of the notes that say where the network of the file is another than that of
@@ -45,7 +44,6 @@ class Calibration:
     """
 
     shown: Shown
-    recordings: Sequence[Recording]
     laws: Mapping[str, Any]
     said: Mapping[str, Any]
     caveats: Sequence[str] = ()

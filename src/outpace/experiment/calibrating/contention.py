@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
+import scipy.optimize
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration import Floats
@@ -39,8 +40,8 @@ from outpace.predict.recorded.table import Mask
 _Contention: TypeAlias = Literal["serialised", "fair"]
 _LEAST: Final = 20  # messages whose times are known
 _RANGE: Final = 50.0  # factor by which times may change, either way
-_STEPS: Final = 12  # of a bisection: to 0.2 %
-_ROUNDS: Final = 2  # of the bisections, where there are several factors
+_PRECISION: Final = 1e-3  # of a factor, relative
+_ROUNDS: Final = 2  # of the fits, where there are several factors
 _OTHERS: Final = ""  # the nodes without links of their own
 _WITHIN: Final = "within machines"  # messages over the loopback
 _CLEARLY: Final = 0.95  # share of the error of `serialised` below which `fair` is chosen
@@ -159,7 +160,7 @@ def _factors(
 ) -> dict[str, float]:
     """Return the factors of times with which these messages take as long as they did.
 
-    By bisection, one factor after the other: times grow with the factor.
+    One factor after the other is the root of the difference: times grow with the factor.
 
     Args:
         middle_of: mean or median, in which they agree.
@@ -178,15 +179,17 @@ def _factors(
     groups = [name for name, mine in of_group.items() if mine.sum() >= _LEAST]
     for name in groups * (1 if len(groups) == 1 else _ROUNDS):
         mine = of_group[name]
-        recorded = float(middle_of(messages.seconds[mine]))
-        low, high = -np.log(_RANGE), np.log(_RANGE)
-        for _ in range(_STEPS):
-            factors[name] = float(np.exp((low + high) / 2))
+
+        def beyond(log_factor: float, name: str = name, mine: Mask = mine) -> float:
+            factors[name] = float(np.exp(log_factor))
             replayed = replay(_scaled(law, law.contention, factors), messages)
-            if float(middle_of(replayed[mine])) > recorded:
-                high = np.log(factors[name])
-            else:
-                low = np.log(factors[name])
+            return float(middle_of(replayed[mine]) / middle_of(messages.seconds[mine]) - 1)
+
+        low, high = -np.log(_RANGE), np.log(_RANGE)
+        if beyond(low) >= 0 or beyond(high) <= 0:
+            continue  # the factor is at an end of its range
+        root = scipy.optimize.brentq(beyond, low, high, xtol=_PRECISION)
+        factors[name] = float(np.exp(root))
     return factors
 
 

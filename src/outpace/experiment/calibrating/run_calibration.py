@@ -47,19 +47,13 @@ _OTHERS: Final = 0.1  # share of the cores that other processes may take
 _BUSY: Final = 0.6  # share of the cores that may be busy: below, a process hardly waits for a core
 
 
-def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Calibration:
+def calibrate(folders: Sequence[Path]) -> Calibration:
     """Estimate the laws of the cluster of these runs.
-
-    Args:
-        without_server: A server whose messages are left out, since it differs from the others,
-            which are taken as alike.
 
     Raises:
         ConfigError: with one line, as `read_runs`; or if too few iterations are left.
     """
     runs = read_runs(folders)
-    if without_server is not None:
-        runs = [run.without_server(without_server) for run in runs]
     first, workers = runs[0], runs[0].workers
     recordings = [run.recording for run in runs]
     fit = fit_run_times(recordings, assumed_cv=ASSUMED_CV if first.is_real else 0.0)
@@ -109,8 +103,7 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
                 "mean_error_in_training": contention.error,
             }
     if with_servers:
-        alike = without_server is not None
-        service, times = fit_service(with_servers, fit.warm_up, notes, alike=alike)
+        service, times = fit_service(with_servers, fit.warm_up, notes)
         laws |= service
         words |= {key: law_words(law, "servers") for key, law in service.items()}
         if service and (size := service_size_of(with_servers[0])) is not None:
@@ -159,7 +152,7 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         all_reduce_rows([run.folder.name for run in runs if not run.servers], all_reduces),
         all_reduces,
     )
-    return Calibration(shown, recordings, laws, said, caveats)
+    return Calibration(shown, laws, said, caveats)
 
 
 def _network(

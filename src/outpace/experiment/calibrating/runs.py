@@ -8,7 +8,7 @@ the next iteration. Waits, transfers and untimed spans are no part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,18 +75,6 @@ class RunData:
             return 0
         return int(np.median(requests.sent_bytes))
 
-    def without_server(self, server: int) -> RunData:
-        """Return the run without the messages of a server, which differs from the others."""
-        measured = self.measured
-        if measured is None:
-            return self
-        transits, requests = measured.transits, measured.requests
-        left = replace(measured, transits=transits.where(transits.server != server))
-        if requests is not None:
-            others = requests.server != server
-            left = replace(left, requests=requests.where(others), is_push=measured.is_push[others])
-        return replace(self, measured=left)
-
 
 def read_runs(folders: Sequence[Path]) -> list[RunData]:
     """Read runs of one cluster.
@@ -100,25 +88,21 @@ def read_runs(folders: Sequence[Path]) -> list[RunData]:
         if names.count(folder.resolve()) > 1:
             raise ConfigError(f"{folder}: the run is named twice; name it once")
     runs = [_read(folder) for folder in folders]
-    for other in runs[1:]:
-        _require_alike(runs[0], other, _alike)
-    with_servers = [run for run in runs if run.servers]
-    for other in with_servers[1:]:
-        _require_alike(with_servers[0], other, _alike_servers)
+    _require_alike(runs, _alike)
+    _require_alike([run for run in runs if run.servers], _alike_servers)
     return runs
 
 
-def _require_alike(
-    first: RunData, other: RunData, alike: Callable[[RunData], Mapping[str, Any]]
-) -> None:
+def _require_alike(runs: Sequence[RunData], alike: Callable[[RunData], Mapping[str, Any]]) -> None:
     """Raise ConfigError if what `alike` returns differs."""
-    ones, twos = alike(first), alike(other)
-    for key, one in ones.items():
-        if one != twos[key]:
-            raise ConfigError(
-                f"{other.folder}: it does not belong together with {first.folder}: {key} is "
-                f"{twos[key]} instead of {one}; calibrate them one by one"
-            )
+    for other in runs[1:]:
+        first, found = alike(runs[0]), alike(other)
+        for key in first:
+            if first[key] != found[key]:
+                raise ConfigError(
+                    f"{other.folder}: it does not belong together with {runs[0].folder}: {key} is "
+                    f"{found[key]} instead of {first[key]}; calibrate them one by one"
+                )
 
 
 def _alike(run: RunData) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _SAME_SIZE: Final = 1.01  # of the largest server, over the smallest
 
 
 def fit_service(
-    runs: Sequence[RunData], warm_up: int, notes: list[str], *, alike: bool = False
+    runs: Sequence[RunData], warm_up: int, notes: list[str]
 ) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
     """Return the laws of the service times by their keys, and the times that they were fitted to.
 
@@ -30,7 +30,6 @@ def fit_service(
         runs: With servers.
         warm_up: Number of first iterations that are left out.
         notes: Gets a sentence if pushes and updates cannot be told apart, or if servers differ.
-        alike: True to take all servers as alike.
     """
     told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
     runs = told_apart or runs
@@ -44,7 +43,7 @@ def fit_service(
             for run, (part, is_push) in zip(runs, parts, strict=True)
         ]
     )
-    factors = {} if alike or not _are_alike_in_size(parts[0][0]) else _factors(found)
+    factors = _factors(found) if _are_alike_in_size(parts[0][0]) else {}
     laws: dict[str, ServiceLaw] = {}
     if len(found.push):
         laws["push_time"] = _law(found.push, found.push_server, factors.get("push_time"))

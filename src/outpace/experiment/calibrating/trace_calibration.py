@@ -83,8 +83,7 @@ def calibrate_traces(paths: Sequence[Path]) -> TracedCalibration:
     traces = read_traces(paths)
     found, ranks = traces.profiled, traces.ranks
     _require_enough(ranks[0].path.parent, found.iterations)
-    recording = Recording(found.starts, found.compute)
-    fit = fit_run_times([recording], assumed_cv=ASSUMED_CV)
+    fit = fit_run_times([Recording(found.starts, found.compute)], assumed_cv=ASSUMED_CV)
     _require_enough(ranks[0].path.parent, found.iterations - fit.warm_up)
     later = slice(fit.warm_up, None)
     periods = fit_periods(found.periods)
@@ -149,7 +148,7 @@ def calibrate_traces(paths: Sequence[Path]) -> TracedCalibration:
         recorded,
         all_reduce_rows=_period_rows(periods),
     )
-    calibration = Calibration(shown, [recording], {"network": law}, said)
+    calibration = Calibration(shown, {"network": law}, said)
     return TracedCalibration(calibration, size_bytes, alone, slow, factors)
 
 
