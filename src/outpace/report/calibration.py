@@ -105,9 +105,9 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "From the last arrival of a worker: medians of the probe, mean of the training of "
                 "each run, and the times of the training by the law."
             )
-        rows = _table("all-reduce-times", shown.all_reduce_rows)
-        found = [_all_reduces(fit) for fit in figures]
-        sections.append(Section("all-reduces", title, [*found, rows], about))
+        table = _table("all-reduce-times", shown.all_reduce_rows)
+        drawn = [_all_reduces(fit) for fit in figures]
+        sections.append(Section("all-reduces", title, [*drawn, table], about))
     if shown.service is not None:
         sections.append(
             Section(
