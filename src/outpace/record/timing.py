@@ -266,15 +266,6 @@ def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.
     return SCHEMA.with_metadata({_METADATA: json.dumps(known).encode()})
 
 
-def sampling_of(table: pa.Table) -> Sampling:
-    """Return which iterations a table of `read_timing` has. Raises Unreadable."""
-    try:
-        known = json.loads((table.schema.metadata or {})[_METADATA])
-        return Sampling(int(known["all_iterations_until"]), int(known["most_per_s"]))
-    except (LookupError, TypeError, ValueError):
-        raise Unreadable(f"{TIMING}: its metadata do not say which iterations it has") from None
-
-
 def read_timing(folder: Path) -> pa.Table:
     """Return the times of a real run from its folder; columns: SCHEMA.
 

@@ -27,6 +27,18 @@ from outpace.sync.policy import Scale
 
 SUFFIX: Final = ".safetensors"
 _PARAMETERS: Final = "parameters"
+# The fields that a state and its record have in common.
+_OF_SHARD: Final = (
+    "shard",
+    "clock",
+    "version",
+    "watermarks",
+    "gone",
+    "pushes",
+    "furthest",
+    "mixed",
+)
+_OF_PENDING: Final = ("iteration", "scale", "workers", "count", "pushes", "settings")
 
 
 class StateEntry(msgspec.Struct, frozen=True):
@@ -62,9 +74,9 @@ class PendingRecord(msgspec.Struct, frozen=True):
     scale: Scale
     workers: int
     count: int
-    parts: list[PartialSum]
-    pushes: list[tuple[int, int]]
-    settings: list[tuple[int, StepSettings]] = []
+    parts: tuple[PartialSum, ...]
+    pushes: tuple[tuple[int, int], ...]
+    settings: tuple[tuple[int, StepSettings], ...] = ()
 
     def key(self, node: int) -> str:
         """The name of a part of the sum in the file."""
@@ -113,34 +125,19 @@ def shard_file(state: ShardState, name: str = "") -> tuple[ShardRecord, dict[str
 
     As `write_shard`, which writes them. Raises ConfigError.
     """
-    entries, is_phantom = _entries(state.optimizer), isinstance(state.parameters, Phantom)
+    is_phantom = isinstance(state.parameters, Phantom)
     record = ShardRecord(
-        shard=state.shard,
         file=f"{name or server_name(state.shard)}{SUFFIX}",
-        clock=state.clock,
-        version=state.version,
-        watermarks=state.watermarks,
-        gone=state.gone,
-        pushes=state.pushes,
-        furthest=state.furthest,
-        mixed=state.mixed,
         phantom_bytes=state.parameters.nbytes if is_phantom else None,
-        optimizer=entries,
+        optimizer=_entries(state.optimizer),
         pending=[
             PendingRecord(
-                pending.iteration,
-                pending.scale,
-                pending.workers,
-                pending.count,
-                [
-                    PartialSum(node, _lengths(value), _dtypes(value))
-                    for node, value in pending.parts
-                ],
-                list(pending.pushes),
-                list(pending.settings),
+                parts=tuple(PartialSum(n, _lengths(part), _dtypes(part)) for n, part in each.parts),
+                **_common(each, _OF_PENDING),
             )
-            for pending in state.pending
+            for each in state.pending
         ],
+        **_common(state, _OF_SHARD),
     )
     return record, _tensors(state, record)
 
@@ -178,17 +175,15 @@ def shard_of(record: ShardRecord, found: Mapping[str, torch.Tensor]) -> ShardSta
         optimizer.setdefault(entry.parameter, {})[entry.name] = value
     pending = tuple(
         PendingIteration(
-            each.iteration,
-            each.scale,
-            each.workers,
-            each.count,
-            tuple((part.node, sum_of(each, part)) for part in each.parts),
-            tuple(each.pushes),
-            tuple(each.settings),
+            parts=tuple((part.node, sum_of(each, part)) for part in each.parts),
+            **_common(each, _OF_PENDING),
         )
         for each in record.pending
     )
-    return _state(record, found[_PARAMETERS] if phantom is None else phantom, optimizer, pending)
+    parameters = found[_PARAMETERS] if phantom is None else phantom
+    return ShardState(
+        parameters=parameters, optimizer=optimizer, pending=pending, **_common(record, _OF_SHARD)
+    )
 
 
 def read_parameters(folder: Path, record: ShardRecord) -> Value:
@@ -217,28 +212,12 @@ def mean_parameters(folder: Path, files: Sequence[str]) -> Value:
 
 def without_tensors(record: ShardRecord) -> ShardState:
     """Return the state without parameters, optimizer and pending sums."""
-    return _state(record, Phantom(0), {}, ())
+    return ShardState(parameters=Phantom(0), **_common(record, _OF_SHARD))
 
 
-def _state(
-    record: ShardRecord,
-    parameters: Value,
-    optimizer: OptimizerState,
-    pending: tuple[PendingIteration, ...],
-) -> ShardState:
-    return ShardState(
-        shard=record.shard,
-        clock=record.clock,
-        version=record.version,
-        watermarks=record.watermarks,
-        gone=record.gone,
-        pushes=record.pushes,
-        furthest=record.furthest,
-        mixed=record.mixed,
-        parameters=parameters,
-        optimizer=optimizer,
-        pending=pending,
-    )
+def _common(one: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of these names."""
+    return {name: getattr(one, name) for name in names}
 
 
 def _tensors(state: ShardState, record: ShardRecord) -> dict[str, torch.Tensor]:
