@@ -115,8 +115,8 @@ def test_a_gain_that_cannot_be_simulated_is_said_to_be_unknown(tmp_path):
     ],
 )
 def test_the_repair_of_a_server_is_simulated(tmp_path, name, slow, even):
-    """The run has no log of its messages: it is simulated again to compare its servers."""
-    run(tmp_path / "slow", compute=EVEN, servers=2, **slow)
+    network = {**slow.get("network", even.get("network", {})), "log": True}
+    run(tmp_path / "slow", compute=EVEN, servers=2, **{**slow, "network": network})
     found = outpace.explain(tmp_path / "slow")
     (cause,), (gain,) = found.causes, found.gains
     assert cause.name == name

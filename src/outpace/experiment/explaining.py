@@ -29,7 +29,7 @@ from outpace.experiment.sources import path_of
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
 from outpace.report.explaining import Explanation, Gain
-from outpace.report.explaining.causes import NO_REQUESTS, Examined, examined
+from outpace.report.explaining.causes import Examined, examined
 from outpace.report.explaining.tables import Floats, Tables
 from outpace.report.explaining.words import ALL_WORKERS, MOST_WORKERS
 from outpace.support.regular_files import regular
@@ -38,7 +38,6 @@ from outpace.sync.messages import worker_name
 
 _CAUSES: Final = 3  # most that are simulated, beside all together
 _MOST: Final = 40_000  # gradients that are simulated
-_MOST_REQUESTS: Final = 60_000  # whose messages are logged
 _BLOCK: Final = 64  # consecutive iterations
 _RUN_TIMES: Final = "run-times.parquet"
 _SERVICE: Final = (*SERVICE_TIMES, "service_size")
@@ -76,7 +75,7 @@ def explain(
         ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
             than 8 iterations; or if the run cannot be simulated with the changes.
     """
-    found = _with_servers(examined(path_of(folder, "folder")))
+    found = examined(path_of(folder, "folder"))
     explanation = found.explanation
     has_causes = bool(explanation.causes) or explanation.faster is not None
     if not changes and not (gains and has_causes):
@@ -86,6 +85,12 @@ def explain(
         base = replay.time_of(replay.seconds)
         more, notes = _gains(replay, found, base) if gains else ([], [])
         if changes:
+            workers = found.tables.workers
+            if isinstance(more_workers := changes.get("workers"), int) and more_workers > workers:
+                raise ConfigError(
+                    f"workers={more_workers}: only the run times of {workers} workers are "
+                    "recorded; calibrate on the run, and simulate more with outpace compare"
+                )
             changed = replay.time_of(replay.seconds, changes)
             more.append(replay.gain(_words(changes), "", base, base - changed))
     except ConfigError as error:
@@ -148,37 +153,26 @@ class _Replay:
         return _Replay(tables, data, rows, tables.own[rows], stop, training_s, notes)
 
     def time_of(self, seconds: Floats, changes: Mapping[str, Any] | None = None) -> float:
-        """Return the seconds per gradient with these run times. Raises ConfigError."""
-        with tempfile.TemporaryDirectory() as folder:
-            summary = self.simulated(Path(folder), seconds, changes or {})
-        gradients = summary["gradients_applied"] or sum(summary["iterations"])
-        return float(summary["virtual_time_s"]) / max(int(gradients), 1)
-
-    def simulated(
-        self, folder: Path, seconds: Floats, changes: Mapping[str, Any], out: Path | None = None
-    ) -> Mapping[str, Any]:
-        """Simulate the run with other run times and keys, and return its summary."""
-        path, workers = folder / _RUN_TIMES, seconds.shape[1]
-        if isinstance(more := changes.get("workers"), int) and more > workers:
-            raise ConfigError(
-                f"workers={more}: only the run times of {workers} workers are recorded; calibrate "
-                "on the run, and simulate more workers with outpace compare"
-            )
-        write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), np.arange(workers)), path)
-        data, sync = self.data, changes.get("sync")
+        """Return the seconds per gradient with these run times and keys. Raises ConfigError."""
+        workers, sync = seconds.shape[1], (changes or {}).get("sync")
+        stop = {"iterations": len(seconds)} if "iterations" in self.stop else self.stop
+        data = self.data
         if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old one
             data = Candidate("changed", "", sync).applied(data)
-        compute = {"kind": "trace", "path": str(path), "wrap": True}
-        stop = {"iterations": len(seconds)} if "iterations" in self.stop else self.stop
-        data = data | {"workers": workers, "compute": compute, "stop": stop}
-        for key, value in changes.items():
-            data = merged(data, {key: value})
-        try:
-            return running.simulate(data, out).summary
-        except ConfigError:
-            raise
-        except OutpaceError as error:
-            raise ConfigError(f"the run cannot be simulated again: {error}") from error
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / _RUN_TIMES
+            times = RunTimes(seconds, np.zeros(seconds.shape, np.bool_), np.arange(workers))
+            write(times, path)
+            compute = {"kind": "trace", "path": str(path), "wrap": True}
+            data = data | {"workers": workers, "compute": compute, "stop": stop}
+            try:
+                summary = running.simulate(merged(data, changes or {})).summary
+            except ConfigError:
+                raise
+            except OutpaceError as error:
+                raise ConfigError(f"the run cannot be simulated again: {error}") from error
+        gradients = summary["gradients_applied"] or sum(summary["iterations"])
+        return float(summary["virtual_time_s"]) / max(int(gradients), 1)
 
     def without(self, delay: Floats, base: float) -> float:
         """Return by how many seconds a gradient takes less without a delay, shape (T, N).
@@ -252,44 +246,6 @@ def _without_worker(replay: _Replay, worker: int) -> _Replay:
     if machines := network.get("machines"):
         found["machines"] = machines_of_run(machines, left, replay.tables.servers)
     return replace(replay, data={**replay.data, "network": found})
-
-
-def _with_servers(found: Examined) -> Examined:
-    """Return an explanation with the servers of a simulated run that did not log its messages.
-
-    The run is simulated again with its run times, and this time its messages are logged. Links are
-    then compared by the times of their messages alone.
-    """
-    explanation, tables = found.explanation, found.tables
-    if tables.is_real or NO_REQUESTS not in explanation.notes:
-        return found
-    try:
-        replay = _Replay.of_run(tables)
-        rows = replay.seconds[: max(_BLOCK, _MOST_REQUESTS // (tables.workers * tables.servers))]
-        with tempfile.TemporaryDirectory() as folder:
-            run = Path(folder) / "run"
-            replay.simulated(Path(folder), rows, {"network": {"log": True}}, run)
-            again = examined(run)
-    except OutpaceError as error:
-        notes = (*explanation.notes, f"the run cannot be simulated again: {error}")
-        return replace(found, explanation=replace(explanation, notes=notes))
-    # Of long runs only the first iterations are simulated again.
-    scale = max(1.0, explanation.iterations / again.explanation.iterations)
-    causes = list(zip(explanation.causes, found.delays, strict=True))
-    causes = [each for each in causes if each[0].kind == "worker"]
-    for cause, delay in zip(again.explanation.causes, again.delays, strict=True):
-        if cause.kind != "worker":
-            lost_s = scale * cause.lost_s
-            cause = replace(cause, lost_s=lost_s, share=lost_s / explanation.time_s)
-            causes.append((cause, np.resize(delay, tables.own.shape)))
-    causes.sort(key=lambda each: -each[0].lost_s)
-    whole = replace(
-        explanation,
-        causes=tuple(cause for cause, _ in causes),
-        compared=tuple(dict.fromkeys([*explanation.compared, *again.explanation.compared])),
-        notes=tuple(note for note in explanation.notes if note != NO_REQUESTS),
-    )
-    return Examined(whole, tables, [delay for _, delay in causes])
 
 
 def _chosen(seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -61,7 +61,7 @@ _LIMIT: Final = 3.0  # standard deviations
 _LEAST_DEVIATION: Final = 0.005  # of the logarithms
 _LEVELS: Final = (0.5, 1.0, 2.0)  # l
 _FEWEST_STARTS: Final = 100  # rows, over which the weight of later starts is spread at least
-_STARTS: Final = (1.1, 1.5, 3.0)  # factors with which the search for a period begins
+_STARTS: Final = (1.02, 1.1, 1.5, 3.0)  # factors with which the search for a period begins
 _MOST_TIMES: Final = 20  # that rows and factor of a period are estimated in turn
 _ONE_BREAK: Final = 5  # rows: a shorter break between two periods is no break
 _SHORT: Final = 5  # rows: in shorter periods each time is compared alone
@@ -183,9 +183,9 @@ def _next_period(usual: Floats, least: float) -> SlowPeriod | None:
             return None
         named = int((evidence[:, unit] >= enough).argmax())
         residuals = usual[:, unit] - _others(usual, unit)
-        if (found := _slow_rows(residuals, least, deviation)) is None:
-            continue  # it is slower, but not by the least factor
-        first, end, factor = found
+        first, end, factor = _slow_rows(residuals, deviation)
+        if factor < least:
+            continue
         to_end = enough + 2 * math.log(len(usual))
         after = -_gains(residuals, factor, deviation)[end:].sum()
         last = None if after < to_end else end - 1
@@ -212,14 +212,11 @@ def _evidence(usual: Floats, deviation: float) -> Floats:
     return found
 
 
-def _slow_rows(residuals: Floats, least: float, deviation: float) -> tuple[int, int, float] | None:
-    """Return the first row of a slow period, the row after the last, and log factor.
-
-    None if no rows are slower than the others by the least factor.
-    """
-    best, found = 0.0, None
+def _slow_rows(residuals: Floats, deviation: float) -> tuple[int, int, float]:
+    """Return the first row of a slow period, the row after the last, and its log factor."""
+    best, found = 0.0, (0, 0, 0.0)
     for start in _STARTS:
-        factor, rows = max(math.log(start), least), (0, 0)
+        factor, rows = math.log(start), (0, 0)
         for _ in range(_MOST_TIMES):
             sums = np.concatenate([[0.0], np.cumsum(_gains(residuals, factor, deviation))])
             end = int((sums - np.minimum.accumulate(sums)).argmax())
@@ -228,7 +225,7 @@ def _slow_rows(residuals: Floats, least: float, deviation: float) -> tuple[int, 
                 break
             rows = first, end
             factor = _middle_mean(residuals[first:end])
-        if first < end and factor >= least and (gain := sums[end] - sums[first]) > best:
+        if (gain := float(sums[end] - sums[first])) > best:
             best, found = gain, (first, end, factor)
     return found
 

@@ -16,10 +16,6 @@ from outpace.report.explaining.requests import Requests, pulls_held, requests_of
 from outpace.report.explaining.servers import LEAST_FACTOR, slow_servers
 from outpace.report.explaining.tables import Floats, Tables, read_tables
 
-NO_REQUESTS: Final = (
-    "servers are not compared: the run has no times of their requests; a simulation records them "
-    "with network.log=true"
-)
 _COMMUNICATING: Final = 0.01  # share of a worker's time, from which messages are compared
 _LEAST_SHARE: Final = 0.005  # of the run, that a server or link must cost
 _LEAST_S: Final = 0.1  # of a real run
@@ -117,9 +113,9 @@ def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
     requests = None
     if tables.is_short:
         notes.append(
-            f"the run took {tables.time_s:.2g} s, an iteration {1000 * tables.iteration_s:.2g} ms: "
-            "too short to judge small differences, and servers and links are not compared; record "
-            "a longer run"
+            f"the run took {tables.time_s:.3g} s, an iteration {tables.iteration_s:.2g} s: too "
+            "short to judge small differences, and servers and links are not compared; record a "
+            "longer run"
         )
     elif not tables.servers:
         notes.append("without servers, links are not compared: an all-reduce uses all at once")
@@ -133,7 +129,10 @@ def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
     else:
         requests = requests_of(tables)
         if requests is None or requests.handling is None:
-            notes.append(NO_REQUESTS)
+            notes.append(
+                "servers are not compared: the run has no times of their requests; a simulation "
+                "records them with network.log=true"
+            )
     return requests, notes
 
 
