@@ -164,7 +164,7 @@ def _markdown(part: str, found: dict[str, Any]) -> list[str]:
             lines.append(f"| {row['workers']} | {median:.0f} µs | {span} | {share} | {goal} |")
     elif part == "servers":
         lines = [
-            "**Slow servers and links of generated clusters, and stops of a server**",
+            "**Slow servers and links of generated clusters**",
             "",
             "| slow | clusters | named | not named | others named | |",
             "|---|---|---|---|---|---|",

@@ -113,6 +113,15 @@ def test_small_differences_are_not_named_however_long_the_run():
     assert not slow_units(seconds).periods
 
 
+def test_chance_does_not_make_a_small_difference_a_short_slow_period():
+    """A unit 5 % slower, in rows in which it is more by chance, also with heavy tails."""
+    for seed in range(6):
+        rng = np.random.default_rng([12, seed])
+        seconds = np.exp(0.05 / math.sqrt(2) * rng.standard_t(4, (300, 16)))
+        seconds[:, 3] *= 1.05
+        assert not slow_units(seconds).periods
+
+
 def test_units_that_are_absent_are_not_compared():
     seconds = noise(np.random.default_rng(7), 40, 5)
     seconds[:, 0] *= 1.4

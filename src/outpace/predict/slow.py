@@ -183,7 +183,8 @@ def _next_period(usual: Floats, least: float) -> SlowPeriod | None:
             return None
         named = int((evidence[:, unit] >= enough).argmax())
         residuals = usual[:, unit] - _others(usual, unit)
-        first, end, factor = _slow_rows(residuals, deviation)
+        fewest = math.ceil(enough / math.log(units))  # a row tells at most log N
+        first, end, factor = _slow_rows(residuals, deviation, fewest)
         if factor < least:
             continue
         to_end = enough + 2 * math.log(len(usual))
@@ -212,8 +213,11 @@ def _evidence(usual: Floats, deviation: float) -> Floats:
     return found
 
 
-def _slow_rows(residuals: Floats, deviation: float) -> tuple[int, int, float]:
-    """Return the first row of a slow period, the row after the last, and its log factor."""
+def _slow_rows(residuals: Floats, deviation: float, fewest: int) -> tuple[int, int, float]:
+    """Return the first row of a slow period, the row after the last, and its log factor.
+
+    All are 0 if no period has at least `fewest` rows.
+    """
     best, found = 0.0, (0, 0, 0.0)
     for start in _STARTS:
         factor, rows = math.log(start), (0, 0)
@@ -225,7 +229,8 @@ def _slow_rows(residuals: Floats, deviation: float) -> tuple[int, int, float]:
                 break
             rows = first, end
             factor = _middle_mean(residuals[first:end])
-        if (gain := float(sums[end] - sums[first])) > best:
+        gain = float(sums[end] - sums[first])
+        if end - first >= fewest and gain > best:
             best, found = gain, (first, end, factor)
     return found
 

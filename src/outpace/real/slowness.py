@@ -24,7 +24,7 @@ from outpace.report.explaining.servers import slow_servers
 
 Floats = NDArray[np.float64]
 _WINDOW: Final = 128  # iterations that are compared
-_SELDOM: Final = 32  # most iterations between two comparisons
+_SELDOM: Final = 40  # most iterations between two comparisons
 _WAITING: Final = 64  # iterations that wait for their last times
 _MOST: Final = 3  # workers that are named
 _MOST_SERVERS: Final = 2
