@@ -14,8 +14,8 @@ import pytest
 from tests.support.fluentps import behind_barrier
 
 from outpace.config.reading import experiment_from
+from outpace.experiment.recorded_run import timing_sink_for
 from outpace.experiment.running import run
-from outpace.experiment.sinks import timing_sink_for
 from outpace.real.net import probes
 from outpace.real.node.server import Server
 from outpace.real.process.local import LocalLauncher

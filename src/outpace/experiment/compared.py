@@ -99,7 +99,7 @@ class Comparison(list[Row]):
 
     def _repr_html_(self) -> str:
         """Return a table and a small picture, which a notebook shows."""
-        rows = [(self._name(row), display.cells(row.summary)) for row in self]
+        rows = [(self.name_of(row), display.cells(row.summary)) for row in self]
         return display.table(rows) + display.small_picture(self._evaluated())
 
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
@@ -119,14 +119,15 @@ class Comparison(list[Row]):
         ]
         return display.pandas().DataFrame(rows)
 
-    def _name(self, row: Row) -> str:
+    def name_of(self, row: Row) -> str:
+        """Return the name of a run, which no other run of the comparison has."""
         alone = len({each.seed for each in self}) == 1
         return row.variant.name if alone else f"{row.variant.name}, seed {row.seed}"
 
     def _evaluated(self) -> list[display.Evaluated]:
         places = {name: k for k, name in enumerate(dict.fromkeys(r.variant.name for r in self))}
         return [
-            display.Evaluated(self._name(row), places[row.variant.name], _evaluations(row))
+            display.Evaluated(self.name_of(row), places[row.variant.name], _evaluations(row))
             for row in self
         ]
 

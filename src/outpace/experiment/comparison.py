@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
-from outpace.experiment.overwriting import overwritten
+from outpace.experiment.end_warnings import overwritten
 from outpace.experiment.resuming.complete_runs import complete_runs
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
@@ -90,7 +90,7 @@ def compare(
     named = {variant.name: variant for variant in variants}
     if out is not None and not resume:
         files.require_new(out)
-    bars = _Bars(plan, {name: progress(variant) for name, variant in named.items()})
+    show = _shown(plan, {name: progress(variant) for name, variant in named.items()})
     rows: dict[Hashable, Row] = {}
     said = once(warn)
     with pool_on(
@@ -98,13 +98,13 @@ def compare(
         [each.experiment for each in variants],
         processes=processes,
         have_folders=True,
-        progress=bars.set,
+        progress=show,
         warning=lambda key, text: said(f"{key[0]}: {text}"),
     ) as pool:
         if out is not None and resume:
             for key in complete_runs(plan, out):
                 rows[key] = _row(named, plan[key], None)
-                bars.set(key, 1.0)
+                show(key, 1.0)
         elif out is not None:
             files.new_folder(out)
         if out is not None:
@@ -119,7 +119,7 @@ def compare(
                 for event in events:
                     if isinstance(event, Ended):
                         row = rows[event.key] = _row(named, plan[event.key], event)
-                        bars.set(event.key, 1.0)
+                        show(event.key, 1.0)
                         if out is not None:
                             done = f"({len(rows)} of {len(plan)})"
                             say(f"{plan[event.key].name}: {row.in_words} {done}")
@@ -127,8 +127,12 @@ def compare(
             found = Comparison(rows[key] for key in plan if key in rows)
             if found and out is not None:
                 _write(found, out)
-    for warning in overwritten(found):
-        warn(warning)
+    names = {found.name_of(row): row.summary.get("files_written", ()) for row in found}
+    for group, paths in overwritten(names):
+        warn(
+            f"the scripts of {group} wrote the same files, so only those of the last run "
+            f"are left: {paths}; let the script write to outpace.output_dir()"
+        )
     return found
 
 
@@ -244,24 +248,21 @@ def _write(rows: Sequence[Row], out: Path) -> None:
         raise RunError(f"cannot write about the runs in {out}: {fault}{more}") from fault
 
 
-class _Bars:
-    """The share of each variant's runs that is done.
+def _shown(
+    keys: Iterable[Any], bars: Mapping[str, Progress | None]
+) -> Callable[[Any, float], None]:
+    """Return a function that shows the share of a run that is done.
 
     Args:
         keys: of all runs: variant and seed.
         bars: shows the share of a variant, by its name.
     """
+    shares = dict.fromkeys(keys, 0.0)
 
-    def __init__(self, keys: Iterable[Any], bars: Mapping[str, Progress | None]) -> None:
-        self._bars = bars
-        self._done: dict[str, dict[int, float]] = {name: {} for name in bars}
-        for name, seed in keys:
-            self._done[name][seed] = 0.0
+    def show(key: Any, share: float) -> None:
+        shares[key] = share
+        own = [each for (name, _), each in shares.items() if name == key[0]]
+        if (bar := bars[key[0]]) is not None:
+            bar(sum(own) / len(own))
 
-    def set(self, key: Any, share: float) -> None:
-        """Show the share of a run that is done."""
-        name, seed = key
-        done = self._done[name]
-        done[seed] = share
-        if (bar := self._bars[name]) is not None:
-            bar(sum(done.values()) / len(done))
+    return show

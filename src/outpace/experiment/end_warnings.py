@@ -1,16 +1,18 @@
-"""Warnings about a script's run that is complete."""
+"""Warnings about scripts whose runs are complete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
-from outpace.experiment.overwriting import overwritten_by_workers
 from outpace.sync.messages import worker_name
 
 _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
+_MOST_NAMED: Final = 3  # scripts or files
 _ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share of the most
 
 
@@ -23,10 +25,40 @@ def warnings_at_end(
     """
     if experiment.has_script:
         yield from _target_never_checked(experiment, engine)
-        yield from overwritten_by_workers(engine.files_written())
+        named = {worker_name(each): paths for each, paths in sorted(engine.files_written().items())}
+        for group, paths in overwritten(named):
+            yield (
+                f"the scripts of {group} wrote the same files, each over those of the others: "
+                f"{paths}; write them in worker 0 alone (if outpace.rank() == 0), or to "
+                "outpace.output_dir()"
+            )
         recovery, is_same = engine.recovery(), before in (None, experiment.workers)
         if is_same and not recovery.restarts and not recovery.scalings:
             yield from _uneven_steps(experiment, engine)
+
+
+def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+    """Yield in words each group of scripts that have written the same files, and their names.
+
+    written: by the name of a script's worker or run, the files that it has written.
+    """
+    writers = defaultdict(list)
+    for name, paths in written.items():
+        for path in paths:
+            writers[path].append(name)
+    groups = defaultdict(list)
+    for path, names in sorted(writers.items()):
+        if len(names) > 1:
+            groups[tuple(names)].append(Path(path).name)
+    for group, files in groups.items():
+        yield _listed(group), _listed(files)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        shown.append(f"{len(names) - _MOST_NAMED} more")
+    return ", ".join(shown)
 
 
 def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -26,20 +26,24 @@ from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import began_with
 from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.resuming.so_far import at_checkpoint, going_on
-from outpace.experiment.sinks import RunSink
 from outpace.predict.models import save as save_run_time_model
+from outpace.real.net import probes
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock, Taken
 from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.segments import SegmentedSink
+from outpace.record.sinks import MemorySink, NoSink, ParquetSink
 from outpace.record.status import remove_status
-from outpace.record.trace import NONE, RESTART, Trace
+from outpace.record.timing import Sampling, schema_of
+from outpace.record.trace import NONE, RESTART, SCHEMA, Trace
 from outpace.record.trackers.feeding import Trackers
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
 from outpace.support.processes.signals import uninterrupted
 from outpace.support.units import seconds
 from outpace.support.version import __version__
+
+RunSink: TypeAlias = MemorySink | ParquetSink | SegmentedSink | NoSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,3 +313,35 @@ def in_words(used: Mapping[str, Any]) -> list[str]:
         said = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
         lines.append(f"  {tensors} tensors: {said}")
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
+
+def sink_for(
+    out: Path | None, experiment: Experiment, resumed: Resumption | None = None
+) -> RunSink:
+    """Return the sink for the trace of a run with this folder."""
+    return _sink(out, files.TRACE, SCHEMA, "the trace of the run", experiment, resumed)
+
+
+def timing_sink_for(
+    experiment: Experiment, out: Path | None, resumed: Resumption | None = None
+) -> RunSink:
+    """Return the sink for the times of a real run with this folder."""
+    sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
+    probe = {"sizes": probes.SIZES, "at_most_s": probes.PROBE_S} if experiment.probe else None
+    schema = schema_of(sampling, probe)
+    return _sink(out, files.TIMING, schema, "the times of messages", experiment, resumed)
+
+
+def _sink(
+    out: Path | None,
+    name: str,
+    schema: pa.Schema,
+    what: str,
+    experiment: Experiment,
+    resumed: Resumption | None,
+) -> RunSink:
+    if out is None:
+        return MemorySink(schema)
+    if experiment.checkpoint is None and resumed is None:
+        return ParquetSink(out / name, schema, what)
+    return SegmentedSink(out / name, schema, what)

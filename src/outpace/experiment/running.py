@@ -17,12 +17,11 @@ from outpace.engine.control import ControlFunction
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.experiment.launching import launch_of
-from outpace.experiment.recorded_run import RecordedRun
+from outpace.experiment.recorded_run import RecordedRun, sink_for, timing_sink_for
 from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import resume_command
 from outpace.experiment.resuming.point import Resumption, keeper_of, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
-from outpace.experiment.sinks import sink_for, timing_sink_for
 from outpace.experiment.sources import (
     ExperimentLike,
     TaskLike,

@@ -13,9 +13,8 @@ from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
 from outpace.engine.status import StatusFile
-from outpace.experiment.recorded_run import RecordedRun
+from outpace.experiment.recorded_run import RecordedRun, sink_for
 from outpace.experiment.resuming.point import Resumption, keeper_of
-from outpace.experiment.sinks import sink_for
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts

@@ -8,9 +8,10 @@ from typing import Final
 from outpace.report.best import apart
 from outpace.report.columns import Value
 from outpace.report.read.runs import Run, clock, on_one_clock
+from outpace.report.read.variants import counted
 from outpace.report.target import ReportTarget, evaluation_gap_s, same_task
 from outpace.report.telling_apart import told_apart
-from outpace.report.words import listed, number, percent, seconds, times
+from outpace.report.words import listed, number, percent, plural, seconds, times
 
 _NAMED: Final = 3  # runs in one sentence
 _NOTABLE: Final = 1.05  # a smaller ratio is not worth a sentence
@@ -20,7 +21,7 @@ def comparison(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
     """Return sentences about the complete runs, the most important first; some are empty."""
     ended = [run for run in runs if run.complete]
     first, *others = [said for said in _without_failures(runs, ended, target) if said] or [""]
-    return [first, _failures(ended), *others]
+    return [first, _resolution(ended, target), _failures(ended), *others]
 
 
 def _without_failures(
@@ -37,6 +38,21 @@ def _without_failures(
         return [*quality, *rest]
     derived = target is not None and not target.given
     return [*rest[::-1], *([] if derived and not any(rest) else quality[::-1])]
+
+
+def _resolution(runs: Sequence[Run], target: ReportTarget | None) -> str:
+    """Say which runs reached the target at their first log, before which nothing is known."""
+    if target is None:
+        return ""
+    alone = [each for run in runs for each in counted(run)]
+    reached = [(run, at) for run in alone if (at := target.reached_s(run))]
+    early = [run for run, at in reached if evaluation_gap_s(run, at) == at]
+    if not early:
+        return ""
+    return (
+        f"{len(early)} of {plural(len(alone), 'run')} reached {target.words} at the first log, so "
+        "the resolution of the times is one log: log more often, or choose a harder target."
+    )
 
 
 def _failures(runs: Sequence[Run]) -> str:

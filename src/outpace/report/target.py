@@ -110,6 +110,6 @@ def same_task(runs: Sequence[Run]) -> bool:
 
 
 def evaluation_gap_s(run: Run, time_s: float) -> float:
-    """Return the seconds between the evaluation at `time_s` and the evaluation before it."""
+    """Return the seconds between the evaluation at `time_s` and the one before it, or the start."""
     before = [t for t in run.metrics["time_s"] if t is not None and t < time_s]
-    return time_s - max(before, default=time_s)
+    return time_s - max(before, default=0.0)
