@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.support.reports.perfetto import read
 from tests.support.reports.run_folders import (
-    MS,
     Page,
     make_run,
     write_interrupted_trace,
@@ -18,11 +16,10 @@ from outpace.record import folder as files
 from outpace.record.event_log import EventLog
 from outpace.record.sinks import ParquetSink
 from outpace.record.totals import Recovery
-from outpace.record.trace import GAP, NONE, RESTART, Trace
+from outpace.record.trace import NONE, RESTART, Trace
 from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
 from outpace.report.page import write_report
-from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.runs import read_runs
 from outpace.sync.membership.events import Removed
 
@@ -102,33 +99,6 @@ def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_
     assert "worker 1 was lost at 4.00 s for good" in _interrupted(*read_runs([folder])).replace(
         "\xa0", " "
     )
-
-
-def test_a_server_that_came_back_alone_in_an_earlier_version_did_not_stop_the_workers(tmp_path):
-    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
-    write_waiting_trace(folder)
-    waiting = files.read_table(folder / files.TRACE)
-    sink = ParquetSink(folder / files.TRACE)
-    trace = Trace(sink)
-    trace.row(RESTART, NONE, 0, 7, 120_000_000, 280_000_000, NONE, NONE, 2)
-    trace.row(GAP, 1, 0, 8, 290_000_000, 290_000_000, *[NONE] * 5, 3)
-    trace.flush()
-    sink.close()
-    whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])
-    files.write_table(folder / files.TRACE, whole)
-    (run,) = read_runs([folder])
-    section = interrupted([run])
-    assert section is not None
-    assert texts(section.content[0])[0][3] == "2, alone"
-    said = _interrupted(run).replace("\xa0", " ")
-    assert "server 0 was lost at 0.120 s and back after 0.160 s, from checkpoint 2." in said
-    write_report([folder], tmp_path / "report.html")
-    assert lanes(Page(tmp_path / "report.html"), "process lost") == []
-    write_perfetto(folder, tmp_path / "out.gz")
-    drawn = read(tmp_path / "out.gz")
-    assert drawn.spans("servers/run") == [("server-0 is restarted", 120 * MS, 280 * MS)]
-    (mark,) = drawn.instants["servers/run"]
-    assert (mark.name, mark.start) == ("server-0 lacks 3 of worker-1", 290 * MS)
 
 
 def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):

@@ -110,8 +110,6 @@ def _interrupted(run: Run) -> str:
             part += " for good"
         elif each.checkpoint is None:
             part += f" and back after {seconds(each.away_s)}"
-        elif each.is_alone:
-            part += f" and back after {seconds(each.away_s)}, from checkpoint {each.checkpoint}"
         else:
             part += (
                 f", and all began again from checkpoint {each.checkpoint} after "

@@ -16,11 +16,6 @@ _LEAD: Final = (
     "A process that was lost is back when its successor begins with its work. Where all processes "
     "began again, the work since the checkpoint was done again."
 )
-# In folders of earlier versions.
-_ALONE: Final = (
-    " A server that came back alone lacks what was applied since its checkpoint: these updates are "
-    "lost."
-)
 _ANEW: Final = (
     " A script that keeps nothing began anew: its work since the checkpoint is lost, and counts in "
     "the lost updates."
@@ -44,9 +39,7 @@ def interrupted(runs: Sequence[Run]) -> Section | None:
     if more:
         shown.append(Words(f"{'; '.join(more)}.", "legend"))
     anew = any(one.anew for _, each in found for one in each)
-    alone = any(one.is_alone and one.checkpoint is not None for _, each in found for one in each)
-    lead = _LEAD + _ALONE * alone + _ANEW * anew
-    return Section("interrupted", "Interruptions", shown, lead)
+    return Section("interrupted", "Interruptions", shown, _LEAD + _ANEW * anew)
 
 
 def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
@@ -54,9 +47,7 @@ def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
     back = NOTHING
     if each.who:
         back = "never" if each.away_s is None else seconds(each.away_s)
-    number = NOTHING
-    if each.checkpoint is not None:
-        number = f"{each.checkpoint}, {'alone' if each.is_alone else 'all processes'}"
+    number = NOTHING if each.checkpoint is None else f"{each.checkpoint}, all processes"
     again = seconds(each.repeated_s) if each.repeated_s else NOTHING
     if each.anew:
         again = f"none: {plural(each.anew, 'script')} began anew"

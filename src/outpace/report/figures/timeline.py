@@ -93,9 +93,9 @@ def _absences(lost: Sequence[Interruption], span: tuple[int, int], workers: int)
         end = span[1] if each.away_s is None else start + round(each.away_s * 1e9)
         if not each.who or end <= span[0] or start >= span[1]:
             continue
-        if each.is_alone and each.worker is None:
-            continue  # the workers continued without that server
-        alone = each.worker is not None and each.is_alone
+        alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
+        if alone and each.worker is None:
+            continue
         for worker in [each.worker or 0] if alone else range(workers):
             found.append(Absence(worker, start, end, each.who))
     return found

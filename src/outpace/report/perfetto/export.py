@@ -33,7 +33,7 @@ Row: TypeAlias = dict[str, Any]
 PERFETTO: Final = "perfetto.pftrace.gz"
 
 _WORKERS, _SERVERS = 1, 2  # process numbers
-_FORMER: Final = ("resync", "switch")  # events of earlier versions, which are not drawn
+_FORMER: Final = ("resync", "switch", "gap")  # events of earlier versions, which are not drawn
 
 
 def write_perfetto(run: Path, out: Path) -> None:
@@ -64,7 +64,6 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
             "checkpoint": drawing.checkpoint,
             "restart": drawing.restart,
             "loss": drawing.restart,
-            "gap": drawing.gap,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -240,12 +239,6 @@ class _Drawing:
         else:
             did = "resumed" if who == "run" else "lost"
             self._packets.mark(self._run(), row["start_ns"], f"{who} {did}", args)
-
-    def gap(self, row: Row) -> None:
-        """Mark when it is known what a server lacks that came back alone."""
-        what = f"{self._name(row['shard'])} lacks {row['clock']} of worker-{row['worker']}"
-        args: dict[str, int | str] = {"from iteration": row["iteration"]}
-        self._packets.mark(self._run(), row["start_ns"], what, args)
 
     def _run(self) -> int:
         return self._packets.track(self._servers, "run", (1 << 16) + 1)  # after the scheduler

@@ -18,9 +18,8 @@ class Interruption(NamedTuple):
 
     who: such as worker 2; empty: the run was ended and resumed. at_s: of the run. away_s: until
     its successor began; None if it has none. repeated_s: time of the run whose work was repeated.
-    checkpoint: from which all processes began again, or a server alone; None if a worker did.
-    anew: scripts that began anew then, because they keep nothing. is_alone: True unless all
-    processes began again.
+    checkpoint: from which all processes began again; None if a worker was replaced alone.
+    anew: scripts that began anew then, because they keep nothing.
     """
 
     who: str
@@ -29,7 +28,6 @@ class Interruption(NamedTuple):
     repeated_s: float
     checkpoint: int | None
     anew: int = 0
-    is_alone: bool = False
 
     @property
     def worker(self) -> int | None:
@@ -70,5 +68,4 @@ def _of(row: dict[str, int], event: str) -> Interruption:
     repeated = max(0, row["held_ns"]) / 1e9
     checkpoint = None if row["version"] == NONE else row["version"]
     anew = max(0, row["clock"])
-    is_alone = who != "" and (checkpoint is None or row["held_ns"] == NONE)
-    return Interruption(who, row["start_ns"] / 1e9, away, repeated, checkpoint, anew, is_alone)
+    return Interruption(who, row["start_ns"] / 1e9, away, repeated, checkpoint, anew)
