@@ -10,8 +10,7 @@ from typing import Any, Final
 from benchmarks.strategies.outcome import Measured, Outcome
 from benchmarks.strategies.suite import HERE
 from benchmarks.strategies.table import ratio, seconds
-
-from outpace.report.words import embedded
+from jinja2.utils import htmlsafe_json_dumps
 
 PAGE: Final = HERE / "results.html"
 _TEMPLATE: Final = HERE / "page.html"
@@ -20,7 +19,7 @@ _TEMPLATE: Final = HERE / "page.html"
 def page(outcomes: Sequence[Outcome]) -> str:
     """Return the page. Equal results make an equal page."""
     data = [_cell(each) for each in outcomes if each.complete]
-    return Template(_TEMPLATE.read_text("utf-8")).substitute(data=embedded(data))
+    return Template(_TEMPLATE.read_text("utf-8")).substitute(data=htmlsafe_json_dumps(data))
 
 
 def write_page(outcomes: Sequence[Outcome], path: Path = PAGE) -> None:

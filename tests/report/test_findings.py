@@ -96,7 +96,7 @@ def test_targets_that_contradict_each_other_are_not_used(tmp_path):
         )
         for goal in (0.8, 0.9)
     ]
-    assert target_of(read_runs(folders)) == ReportTarget("accuracy", 0.95, given=False)
+    assert target_of(read_runs(folders)) == ReportTarget(0.95, given=False)
 
 
 def test_a_target_can_be_a_training_loss(tmp_path):
@@ -141,7 +141,7 @@ def test_runs_within_one_evaluation_of_each_other_are_not_called_sooner(tmp_path
 def test_the_target_is_what_all_reached_rounded_down(tmp_path, first, second, target):
     folders = [make_run(tmp_path / "a", accuracy=first), make_run(tmp_path / "b", accuracy=second)]
     found = target_of(read_runs(folders))
-    assert found == (None if target is None else ReportTarget("accuracy", target, given=False))
+    assert found == (None if target is None else ReportTarget(target, given=False))
 
 
 def test_accuracies_of_different_tasks_are_not_compared(tmp_path):
@@ -163,7 +163,7 @@ def test_a_run_that_failed_neither_sets_the_target_nor_is_compared(tmp_path):
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (1, 0.5), (2, 0.9)]),
         make_run(tmp_path / "bad", accuracy=[(0, 0.1), (0.5, 0.2)], status="failed", error="x"),
     ]
-    assert target_of(read_runs(folders)) == ReportTarget("accuracy", 0.9, given=False)
+    assert target_of(read_runs(folders)) == ReportTarget(0.9, given=False)
     assert not any("bad" in sentence for sentence in said(*folders))
 
 

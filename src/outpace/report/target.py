@@ -5,41 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
 
 from outpace.report.read.runs import Run, number_or_none
 from outpace.report.read.variants import counted
-from outpace.report.words import number, percent
+from outpace.report.words import number, percent, target_words
 from outpace.support.estimates import mean_of
-
-_COLUMNS: Final[dict[str, Literal["accuracy", "train_loss"]]] = {
-    "accuracy": "accuracy",
-    "loss": "train_loss",
-}
+from outpace.support.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
-class ReportTarget:
-    """A value of one column of the metrics.
+class ReportTarget(Target):
+    """The target that all runs of a report are judged by.
 
-    given: True if the configurations give the target, False if it is derived from the results.
+    given: True if the configurations give it, False if it is derived from the results.
     """
 
-    column: Literal["accuracy", "train_loss"]
-    value: float
-    given: bool
+    given: bool = True
 
     @property
     def title(self) -> str:
         """Short name, such as `90 %` or `loss 0.5`."""
-        return percent(self.value) if self.column == "accuracy" else f"loss {number(self.value)}"
+        return percent(self.value) if self.loss is None else f"loss {number(self.value)}"
 
     @property
     def words(self) -> str:
         """Long name, such as `90 % accuracy` or `a training loss of 0.5`."""
-        if self.column == "accuracy":
-            return f"{percent(self.value)} accuracy"
-        return f"a training loss of {number(self.value)}"
+        return target_words(self)
 
     def applies_to(self, run: Run) -> bool:
         """True if an evaluation of the run has a value in the column."""
@@ -56,12 +47,9 @@ class ReportTarget:
             times = [self.reached_s(each) for each in run.seeds]
             known = [time_s for time_s in times if time_s is not None]
             return mean_of(known).mean if len(known) == len(times) else None
-        for time_s, value in zip(run.metrics["time_s"], run.metrics[self.column], strict=True):
-            if value is None:
-                continue
-            if value >= self.value if self.column == "accuracy" else value <= self.value:
-                return time_s
-        return None
+        columns = (run.metrics[name] for name in ("time_s", "accuracy", "train_loss"))
+        evaluations = zip(*columns, strict=True)
+        return next((time_s for time_s, *values in evaluations if self.is_reached(*values)), None)
 
 
 def target_of(runs: Sequence[Run]) -> ReportTarget | None:
@@ -78,12 +66,14 @@ def target_of(runs: Sequence[Run]) -> ReportTarget | None:
 
 
 def _given(run: Run) -> ReportTarget | None:
-    for key, column in _COLUMNS.items():
-        value = number_or_none(run.setting("target", key))
-        if value is not None:
-            return ReportTarget(column, value, given=True)
-    value = number_or_none(run.setting("stop", "target_accuracy"))
-    return None if value is None else ReportTarget("accuracy", value, given=True)
+    stop = number_or_none(run.setting("stop", "target_accuracy"))
+    accuracy, loss = (number_or_none(run.setting("target", key)) for key in ("accuracy", "loss"))
+    if accuracy is None and loss is None:
+        accuracy = stop
+    try:
+        return ReportTarget(accuracy, loss)
+    except ValueError:
+        return None  # there is none, or the file is damaged
 
 
 def _derived(runs: Sequence[Run]) -> ReportTarget | None:
@@ -101,7 +91,7 @@ def _derived(runs: Sequence[Run]) -> ReportTarget | None:
     step = 0.05 if lowest < 0.9 else 0.01 if lowest < 0.99 else 0.001
     target = round(math.floor(lowest / step + 1e-9) * step, 3)
     at_first = max(values[0] for values in known)
-    return ReportTarget("accuracy", target, given=False) if target > at_first else None
+    return ReportTarget(target, given=False) if target > at_first else None
 
 
 def same_task(runs: Sequence[Run]) -> bool:

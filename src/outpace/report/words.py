@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from outpace.support.estimates import Estimate
+from outpace.support.targets import Target
 from outpace.support.words import plural as plural
 from outpace.support.words import printable
 
@@ -28,12 +28,6 @@ def label(name: str) -> str:
 def on_node(name: str, node: str) -> str:
     """Return the name of a process for a figure, with its node if it has one."""
     return f"{name} ({label(node)})" if node else name
-
-
-def embedded(data: Any) -> str:
-    """Return JSON that is safe inside a <script>, whatever strings the data contains."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -94,6 +88,13 @@ def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     return f"{show(estimate.low).partition(SPACE)[0]} to {show(estimate.high)}"
+
+
+def target_words(target: Target) -> str:
+    """Return a target in words, such as `90 % accuracy` or `a training loss of 0.5`."""
+    if target.loss is None:
+        return f"{percent(target.value)} accuracy"
+    return f"a training loss of {number(target.value)}"
 
 
 def listed(items: Sequence[str]) -> str:

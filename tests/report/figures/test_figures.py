@@ -19,7 +19,7 @@ from outpace.report.words import label, number, percent, size, times
 
 def test_lines_are_the_metrics(simulated):
     runs = read_runs([simulated["BSP"], simulated["ASP"]])
-    figure = progress(runs, [None, None], ReportTarget("accuracy", 0.5, given=True))
+    figure = progress(runs, [None, None], ReportTarget(0.5, given=True))
     keys = [(y, x) for y in range(3) for x in range(3)]
     views = dict(zip(keys, figure.views.values(), strict=True))
     table = pq.read_table(simulated["ASP"] / files.METRICS)
@@ -39,7 +39,7 @@ def test_lines_are_the_metrics(simulated):
 def test_a_run_that_missed_the_target_ends_in_an_arrow(tmp_path):
     curves = {"reached": [(0.0, 0.1), (4.0, 0.9)], "missed": [(0.0, 0.1), (6.0, 0.7)]}
     runs = read_runs([make_run(tmp_path / name, accuracy=curves[name]) for name in curves])
-    views = progress(runs, [None] * 2, ReportTarget("accuracy", 0.8, given=True)).views
+    views = progress(runs, [None] * 2, ReportTarget(0.8, given=True)).views
     *lines, arrow = views["Accuracy", "vs time"].traces
     assert [each["name"] for each in lines] == ["reached", "missed"]
     assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([6.0], [0.7], "arrow-right")

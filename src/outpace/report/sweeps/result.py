@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from outpace.report.words import number, percent, seconds
+from outpace.report.words import number, percent, seconds, target_words
 from outpace.support.targets import Target
 from outpace.support.yaml_files import in_one_line
 
@@ -256,9 +256,7 @@ class SweepResult:
     def goal(self) -> str:
         """The target in words, such as `95 % accuracy`."""
         assert self.objective.target is not None
-        if self.objective.target.accuracy is not None:
-            return f"{percent(self.objective.target.accuracy)} accuracy"
-        return f"a training loss of {number(self.objective.target.value)}"
+        return target_words(self.objective.target)
 
     def results(self, each: Candidate) -> list[float]:
         """Return the objective of each run of a complete candidate."""
