@@ -46,13 +46,18 @@ def _resolution(runs: Sequence[Run], target: ReportTarget | None) -> str:
         return ""
     alone = [each for run in runs for each in counted(run)]
     reached = [(run, at) for run in alone if (at := target.reached_s(run))]
-    early = [run for run, at in reached if evaluation_gap_s(run, at) == at]
+    early = [run for run, at in reached if at == _first_s(run)]
     if not early:
         return ""
     return (
         f"{len(early)} of {plural(len(alone), 'run')} reached {target.words} at the first log, so "
         "the resolution of the times is one log: log more often, or choose a harder target."
     )
+
+
+def _first_s(run: Run) -> float:
+    """Return the time of the first evaluation, or log, of a run."""
+    return min(time_s for time_s in run.metrics["time_s"] if time_s is not None)
 
 
 def _failures(runs: Sequence[Run]) -> str:
