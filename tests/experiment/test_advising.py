@@ -309,7 +309,7 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
     def failing(folders):
         raise outpace.ConfigError("too few iterations")
 
-    def write(found, words, path, page):
+    def write(found, path, page):
         path.write_text("compute: {kind: constant, mean_s: 0.1}\n")
         path.with_name("cluster.run-times.parquet").touch()
 
@@ -319,7 +319,6 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
         recording.recorded_cluster(source, out, lambda _: None)
     assert not out.exists()
     monkeypatch.setattr(recording, "calibrate", lambda folders: None)
-    monkeypatch.setattr(recording, "shown", lambda found: "")
     monkeypatch.setattr(recording, "write_calibration", write)
     with pytest.warns(OutpaceWarning, match="32 steps"):
         recording.recorded_cluster(source, out, lambda _: None)

@@ -32,7 +32,7 @@ class Runs:
     with 0.4.
     """
 
-    cost_s, took_s = 0.0, 1.0
+    cost_s = 0.0
     now_s = 0.0  # what the clock shows
     slowest_s = 2.0  # of BSP and all-reduce with learning rate 1
     points = POINTS  # evaluations until the target
@@ -62,7 +62,7 @@ class Runs:
         whole_s = (self.slowest_s if is_slow else 1.0) / trial.rate
         at = [whole_s * (k + 1) / self.points for k in range(self.points)]
         totals = {"iterations": 10.0}
-        return Curve.of(at, [0.9 * t / whole_s for t in at], "reached", totals=totals)
+        return Curve.of(at, [0.9 * t / whole_s for t in at], "reached", None, 1.0, totals)
 
 
 @pytest.fixture

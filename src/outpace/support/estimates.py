@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_LEVEL: Final = 0.95
+_TAIL: Final = 0.025  # probability beyond each end of a 95 % interval
 PREDICTED: Final = 0.9  # share of further runs that a prediction interval contains
 
 
@@ -52,8 +52,13 @@ class TimeTo:
     reached: bool
 
 
-def mean_of(values: Sequence[float]) -> Estimate:
-    """Return the mean of the values with its interval; NOTHING if there are none."""
+def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0) -> Estimate:
+    """Return the mean of the values with its interval; NOTHING if there are none.
+
+    Args:
+        low_tail: probability of a true mean below the interval.
+        error: standard error that all values have in common; it does not shrink with their number.
+    """
     n = len(values)
     if n == 0:
         return NOTHING
@@ -61,8 +66,12 @@ def mean_of(values: Sequence[float]) -> Estimate:
     if n == 1:
         return Estimate(mean)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    reach = _quantile(n - 1) * spread / math.sqrt(n)
-    return Estimate(mean, mean - reach, mean + reach)
+
+    def reach(tail: float) -> float:
+        own = quantile(tail, n - 1) * spread / math.sqrt(n)
+        return math.hypot(own, quantile(tail) * error) if error else own
+
+    return Estimate(mean, mean - reach(low_tail), mean + reach(_TAIL))
 
 
 def next_of(values: Sequence[float]) -> Estimate:
@@ -76,7 +85,7 @@ def next_of(values: Sequence[float]) -> Estimate:
         return mean_of(values)
     mean = math.fsum(values) / n
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    reach = _quantile(n - 1, PREDICTED) * spread * math.sqrt(1 + 1 / n)
+    reach = quantile((1 - PREDICTED) / 2, n - 1) * spread * math.sqrt(1 + 1 / n)
     return Estimate(mean, mean - reach, mean + reach)
 
 
@@ -88,12 +97,17 @@ def mean_time(times: Sequence[TimeTo]) -> Estimate:
     return Estimate(found.mean, found.low, None)
 
 
-def ratio_of(times: Sequence[TimeTo], first: Sequence[TimeTo]) -> Estimate:
+def ratio_of(
+    times: Sequence[TimeTo], first: Sequence[TimeTo], *, low_tail: float = _TAIL, error: float = 0.0
+) -> Estimate:
     """Return the geometric mean of time / time of the first variant, over pairs of equal seeds.
 
     The interval is that of the mean logarithm. If runs of only one of the two variants missed the
     target, the ratios are bounds: from below where the variant missed it, from above where the
     first did. If runs of both missed it, nothing is known.
+
+    Args:
+        low_tail, error: of the mean logarithm, see `mean_of`.
     """
     if not times or any(each.time_s <= 0 for each in (*times, *first)):
         return NOTHING
@@ -102,7 +116,7 @@ def ratio_of(times: Sequence[TimeTo], first: Sequence[TimeTo]) -> Estimate:
     if late and first_late:
         return NOTHING
     pairs = zip(times, first, strict=True)
-    logs = mean_of([math.log(one.time_s / other.time_s) for one, other in pairs])
+    logs = mean_of([math.log(one.time_s / other.time_s) for one, other in pairs], low_tail, error)
     assert logs.mean is not None
     return Estimate(
         math.exp(logs.mean),
@@ -116,8 +130,8 @@ def difference_of(values: Sequence[float], first: Sequence[float]) -> Estimate:
     return mean_of([one - other for one, other in zip(values, first, strict=True)])
 
 
-def _quantile(freedom: int, level: float = _LEVEL) -> float:
-    """Return the quantile of Student's t above which half of 1 - level lies."""
-    from scipy.stats import t  # imported here, because it takes half a second
+def quantile(tail: float, freedom: int | None = None) -> float:
+    """Return the quantile above which `tail` of Student's t law lies; None: of the normal law."""
+    from scipy.stats import norm, t  # imported here, because it takes half a second
 
-    return float(t.ppf((1 + level) / 2, freedom))
+    return float(norm.isf(tail) if freedom is None else t.isf(tail, freedom))

@@ -173,9 +173,16 @@ def advise(
             )
             source = recorded_cluster(source, place, say)
         problem = problem_of(source, target, lr_argument, only)
-        warnings = _Warnings()
         first = problem.source.experiment()
-        with pool_on(on, [first], processes=processes, warning=warnings.take) as pool:
+        warned: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
+
+        def warning(key: Hashable, text: str) -> None:
+            if text not in warned:
+                warn(text)
+            own = {key.candidate} if isinstance(key, Trial) else set()
+            warned[text] = warned.get(text, set()) | own
+
+        with pool_on(on, [first], processes=processes, warning=warning) as pool:
             trace = None if folder is None or (folder / _BSP).exists() else folder / _BSP
             study = Study(
                 problem, pool, seeds=seeds, budget_s=budget_s, folder=trace, say=say, show=show
@@ -183,7 +190,7 @@ def advise(
 
             def result_of(found: Outcome) -> AdviceResult:
                 result = advice_of(study.problem, found, min_gain, _command(study.problem, folder))
-                more = {"warnings": warnings.named(problem), "study": asked}
+                more = {"warnings": _named(warned, problem), "study": asked}
                 if is_temporary:  # a real run does not use the cluster file, which is removed
                     kept = {k: v for k, v in result.recommendation.items() if k != INCLUDE}
                     more["recommendation"] = kept
@@ -222,29 +229,13 @@ def _target(accuracy: float | None, loss: float | None, configured: Any) -> Targ
         raise ConfigError(f"target: {error}") from None
 
 
-class _Warnings:
-    """What many runs warn of alike, and whose runs.
-
-    A warning is repeated at once if it is new.
-    """
-
-    def __init__(self) -> None:
-        self._candidates: dict[str, set[str]] = {}  # by the text
-
-    def take(self, key: Hashable, text: str) -> None:
-        if text not in self._candidates:
-            warn(text)
-        own = self._candidates.setdefault(text, set())
-        if isinstance(key, Trial):
-            own.add(key.candidate)
-
-    def named(self, problem: Problem) -> tuple[str, ...]:
-        """Return the texts, each behind the candidates that had it."""
-        found = []
-        for text, names in sorted(self._candidates.items()):
-            own = listed([each.name for each in problem.candidates if each.name in names])
-            found.append(f"{own}: {text}" if own else text)
-        return tuple(found)
+def _named(warned: Mapping[str, set[str]], problem: Problem) -> tuple[str, ...]:
+    """Return the warnings of the runs, each behind the candidates that had it."""
+    found = []
+    for text, names in sorted(warned.items()):
+        own = listed([each.name for each in problem.candidates if each.name in names])
+        found.append(f"{own}: {text}" if own else text)
+    return tuple(found)
 
 
 def _asked(source: Source, target: Target, seeds: int, options: list[Any]) -> Any:

@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import numpy as np
 
 from outpace.experiment.advising.curves import Curve
-from outpace.experiment.advising.statistics import quantile
 from outpace.report.advice.result import Promise
-from outpace.support.estimates import NOTHING, Estimate
-
-_SHARE: Final = 0.9  # of further runs, or pairs of runs, that an interval contains
+from outpace.support.estimates import NOTHING, PREDICTED, Estimate, quantile
 
 
 def one_run(curves: Sequence[Curve], level: float, error: float | None) -> Promise:
@@ -127,10 +123,10 @@ def _promise(
         further: variance of a further logarithm around the mean of n.
         around: returns the interval with a reach of the logarithm.
     """
-    tail = (1 - _SHARE) / 2
+    tail = (1 - PREDICTED) / 2
     student = quantile(tail, n - 1)
     seeds = around(student * math.sqrt(further))
     if error is None:
         return Promise(seeds, NOTHING, seeds, None)
-    alone = around(quantile(tail, None) * error)
+    alone = around(quantile(tail) * error)
     return Promise(seeds, alone, around(student * math.sqrt(further + error**2)), error)

@@ -42,22 +42,13 @@ class _Open:
     """A trial that has not ended.
 
     Attributes:
-        first_s: when its first evaluation was received.
         ending: decided from its points; None: not yet.
     """
 
     started_s: float
-    first_s: float = 0.0
     times_s: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     ending: Ending | None = None
-
-    def took_s(self) -> float:
-        """Return the real time of the trial, without the start of its process if that is known."""
-        now_s, count = time.monotonic(), len(self.times_s)
-        if count < 2:
-            return now_s - self.started_s
-        return (now_s - self.first_s) * count / (count - 1)
 
 
 class PoolRunner:
@@ -66,13 +57,13 @@ class PoolRunner:
     Attributes:
         every_s: returns the virtual time from one evaluation to the next of a trial; None: as
             configured.
-        cost_s: processor time of all trials. took_s: real time of the last one that has ended.
+        cost_s: processor time of all trials; of a script, real time.
     """
 
     def __init__(self, problem: Problem, pool: Pool, budget: Budget) -> None:
         self.problem, self.budget = problem, budget
         self.every_s: Callable[[Trial], float | None] = lambda _: None
-        self.cost_s, self.took_s = 0.0, 0.0
+        self.cost_s = 0.0
         self._pool = pool
         self._ended_s = 0.0  # when the last trial ended
 
@@ -100,7 +91,6 @@ class PoolRunner:
                 self._take(trial, known, event)
                 continue
             curve = self._curve(known, event)
-            self.took_s = max(curve.cost_s, known.took_s())
             self.cost_s += curve.cost_s
             if known.ending is not None or event.status != "stopped":
                 self.budget.ended()
@@ -111,7 +101,6 @@ class PoolRunner:
         score = self.problem.target.score(point.accuracy, point.train_loss)
         if known.ending is not None or score is None:
             return
-        known.first_s = known.first_s or time.monotonic()
         known.times_s.append(point.time_s)
         known.scores.append(score)
         best = max(known.scores)

@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from outpace.support.estimates import NOTHING, Estimate, TimeTo
+from outpace.support.estimates import Estimate, TimeTo, ratio_of
 
 _TAIL: Final = 0.025
 _DRAWS: Final = 20_000
@@ -55,31 +55,7 @@ def speedup(
         error: relative standard error of the predicted factor, by the calibration; None: unknown,
             and not contained in the interval.
     """
-    if not times or len(times) != len(reference):
-        return NOTHING
-    if any(each.time_s <= 0 for each in (*times, *reference)):
-        return NOTHING
-    missed = any(not each.reached for each in times)
-    reference_missed = any(not each.reached for each in reference)
-    if missed and reference_missed:
-        return NOTHING
-    logs = np.log([r.time_s / t.time_s for t, r in zip(times, reference, strict=True)])
-    mean = float(logs.mean())
-    n = len(logs)
-    if n < 2:
-        return Estimate(math.exp(mean))
-    spread = float(logs.std(ddof=1)) / math.sqrt(n)
-
-    def reach(tail: float) -> float:
-        of_error = 0.0 if error is None else quantile(tail, None) * error
-        return math.hypot(quantile(tail, n - 1) * spread, of_error)
-
-    low, high = mean - reach(_TAIL / family), mean + reach(_TAIL)
-    return Estimate(
-        math.exp(mean),
-        None if missed else math.exp(low),
-        None if reference_missed else math.exp(high),
-    )
+    return ratio_of(reference, times, low_tail=_TAIL / family, error=error or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +139,3 @@ def probability_of_best(
     shares = np.bincount(best, minlength=len(whole)) / _DRAWS
     found = dict(zip(whole, shares.tolist(), strict=True))
     return {name: found.get(name, 0.0) for name in times}
-
-
-def quantile(tail: float, freedom: int | None) -> float:
-    """Return the quantile above which `tail` of Student's t law lies; None: of the normal law."""
-    from scipy.stats import norm, t  # imported here, because it takes half a second
-
-    return float(norm.isf(tail) if freedom is None else t.isf(tail, freedom))

@@ -22,7 +22,7 @@ from outpace.experiment.advising.statistics import chosen
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
 from outpace.support.estimates import TimeTo
-from outpace.support.notices import warnings_to
+from outpace.support.notices import once, warnings_to
 
 WHOLE: Final = 3  # fresh seeds whose runs continue after the target, for the final quality
 LONGEST: Final = 3.0  # horizon of a run, in times of BSP
@@ -126,7 +126,7 @@ class Study:
         if (done := pilot.totals.get("iterations", 0.0)) and pilot.end_s:
             self.problem = self.problem.with_patience(_rounded(_PATIENCE * pilot.end_s / done))
             self._runner.problem = self.problem
-        problem, one_run_s = self.problem, self._runner.took_s
+        problem, one_run_s = self.problem, pilot.cost_s
         names = tuple(each.name for each in problem.candidates)
         references = tuple(name for name in (BSP, ALL_REDUCE) if name in names)
         families = {e.family for e in problem.candidates if e.name not in references}
@@ -209,7 +209,8 @@ class Study:
         bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
         bsp_s = bsp_s if math.isfinite(bsp_s) else found.horizon_s
         found.horizon_fresh_s = min(found.horizon_s, LONGEST * bsp_s)
-        if possible >= len(self._seeds) * len(names):  # else the final quality is left out
+        # Whole runs are longer than those so far; without much time the final quality is left out.
+        if possible >= LONGEST * len(self._seeds) * len(names):
             found.whole_s = min(found.horizon_fresh_s, _FURTHER * bsp_s)
         count = int(max(1.0, min(len(self._seeds), possible / len(names))))
         self._say(f"on {plural(count, 'fresh seed')}: {', '.join(names)}")
@@ -263,9 +264,9 @@ class Study:
             self._fresh_left = sum(trial not in curves for trial in every)
             changed = self._changed_runs(len(names))
             self._budget.begin("fresh seeds", self._fresh_left + changed)
-            ended = dict(self._runner.run(trials, self._trace_folder))
-            curves.update(ended)
-            diverged = {t.candidate: t.rate for t, curve in ended.items() if curve.diverged}
+            for trial, curve in self._runner.run(trials, self._trace_folder):
+                curves[trial] = curve
+            diverged = {t.candidate: t.rate for t in trials if t in curves and curves[t].diverged}
             for name, rate in diverged.items():
                 if search.space.rate is None or name in search.lowered:
                     continue
@@ -319,25 +320,19 @@ class Study:
 
     def _changed_clusters(self, found: Outcome) -> None:
         """Look at the finalists again on changed clusters."""
-        said, is_run = set[str](), bool(found.fresh) and not self._budget.over
-
-        def say(text: str) -> None:
-            if is_run and text not in said:
-                self._say(f"on a changed cluster: {text}")
-            said.add(text)
-
-        with warnings_to(say):
+        if not found.fresh or self._budget.over:
+            return
+        with warnings_to(once(lambda text: self._say(f"on a changed cluster: {text}"))):
             changed = scenarios(self.problem)
             self._budget.begin("changed clusters", self._changed_runs(len(found.fresh)))
-            if is_run:
-                self._say(f"changed clusters: {', '.join(each.name for each in changed)}")
+            self._say(f"changed clusters: {', '.join(each.name for each in changed)}")
             for scenario in changed:
                 found.changed.append((scenario, self._changed_times(scenario, found)))
 
     def _changed_times(self, scenario: Scenario, found: Outcome) -> dict[str, list[TimeTo]]:
         """Return times of BSP and the finalists on a changed cluster; empty without enough time."""
         search, problem = found.search, scenario.problem
-        if problem is None or not found.fresh:
+        if problem is None:
             return {}
         usable = {each.name for each in problem.candidates}
         names = [n for n in found.fresh if n in usable and n != ALL_REDUCE]

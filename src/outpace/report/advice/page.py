@@ -145,7 +145,7 @@ def _where_time_goes(advice: AdviceResult) -> Section | None:
 def _changes(advice: AdviceResult) -> Section | None:
     """Return what would change the advice."""
     found = advice.sensitivity
-    if not found or (advice.status != "complete" and all(each.best is None for each in found)):
+    if not found:
         return None
     lines: list[Row] = []
     for each in found:
