@@ -12,11 +12,11 @@ from statistics import mean
 from typing import Any, Final
 
 from benchmarks.traces.training import Training, train
-from outpace.experiment.calibrating.trace_calibration import TracedCalibration, calibrate_traces
 
 import outpace
 from outpace.experiment.calibrating import write_calibration
 from outpace.experiment.calibrating.calibration import plain
+from outpace.experiment.calibrating.trace_calibration import TracedCalibration, calibrate_traces
 
 OWN: Final = "as profiled"
 WITHOUT: Final = "without the slow rank"

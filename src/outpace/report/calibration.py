@@ -24,13 +24,14 @@ from outpace.report.figures.figure import (
     colour,
     dots,
     line,
+    log_axis,
     rounded,
     thinned,
     view,
 )
 from outpace.report.frame import write_page
 from outpace.report.parts import Cell, Section, Table
-from outpace.report.words import duration, percent
+from outpace.report.words import duration, percent, size
 
 Floats = NDArray[np.float64]
 _POINTS: Final = 300  # per curve
@@ -64,7 +65,7 @@ class Shown:
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
     rows = [[Cell(key, look="code"), Cell(words, look="words")] for key, words in shown.laws]
-    laws = [Table("laws-table", ["Key", "Law"], rows)]
+    laws = [Table("laws-table", ["Key", Cell("Law", look="words")], rows)]
     sections = [
         Section("laws", "The cluster file", laws),
         Section(
@@ -253,8 +254,8 @@ def _all_reduces(fit: AllReduceFit) -> Figure:
         ("mean of the training", fit.training[:, 0], fit.training[:, 1], 12),
     )
     traces = []
-    for place, (name, sizes, times, size) in enumerate(recorded):
-        look = {"color": colour(place), "size": size, "opacity": 0.75}
+    for place, (name, sizes, times, diameter) in enumerate(recorded):
+        look = {"color": colour(place), "size": diameter, "opacity": 0.75}
         traces.append(dots(name, rounded(sizes), rounded(1e3 * times), None, **look))
     sizes = np.geomspace(fit.sizes.min(), fit.sizes.max(), 30)
     traces.append(line("law", rounded(sizes), rounded(1e3 * fit.seconds(sizes)), 2, dash="dash"))
@@ -263,9 +264,10 @@ def _all_reduces(fit: AllReduceFit) -> Figure:
 
 def _by_size(name: str, alt: str, traces: Sequence[go.Scatter]) -> Figure:
     """Return a figure of times in ms against sizes, both on logarithmic axes."""
+    x, y = ([value for each in traces for value in each[name]] for name in ("x", "y"))
     layout = {
-        "xaxis": axis("bytes", type="log"),
-        "yaxis": axis("time (ms)", type="log"),
+        "xaxis": log_axis("bytes", x, size),
+        "yaxis": log_axis("time (ms)", y),
         "hovermode": "closest",
     }
     return Figure(name, alt, {(): view(traces, layout)})
@@ -279,7 +281,7 @@ def _service(service: ServiceTimes) -> Figure:
         if len(times)
     ]
     layout = {
-        "xaxis": axis("service time (ms)", type="log"),
+        "xaxis": log_axis("service time (ms)", [x for each in traces for x in each.x]),
         "yaxis": axis("share of the times up to this", range=[0, 1]),
         "hovermode": "closest",
     }

@@ -7,7 +7,7 @@ import pytest
 from tests.support.reports.run_folders import make_run
 
 from outpace.record import folder as files
-from outpace.report.figures.figure import colour, dash
+from outpace.report.figures.figure import colour, dash, log_axis
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs
 from outpace.report.figures.staleness import staleness
@@ -110,6 +110,13 @@ def test_the_bars_of_runs_are_the_means_of_the_summary(tmp_path):
         "wait": [3.0, 6.0],
     }
     assert view.layout["yaxis"]["ticktext"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 20.0), (0.3, 1.6), (1e3, 3e8)])
+def test_all_tick_labels_of_a_logarithmic_axis_differ(low, high):
+    drawn = log_axis("bytes", [low, high])
+    assert len(set(drawn["ticktext"])) == len(drawn["ticktext"])
+    assert sum(low <= tick <= high for tick in drawn["tickvals"]) >= 2
 
 
 def test_runs_keep_their_colour_and_many_differ_by_dash():

@@ -6,7 +6,8 @@ and the colours of grid and text are set by the page, for light and dark (report
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -25,6 +26,7 @@ INK: Final = "#7d8590"  # of lines that no run has; visible in light and dark
 # Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
 
+_ALIKE: Final = 5  # largest value over smallest, up to which an axis is linear
 NO_TRACE: Final = "There is no readable trace with a finished iteration."
 
 
@@ -118,6 +120,24 @@ def axis(title: str, **more: Any) -> Plot:
 
 def axis_from_0(title: str, **more: Any) -> Plot:
     return axis(title, hoverformat=".4~g", rangemode="tozero", **more)
+
+
+def log_axis(
+    title: str, values: Iterable[float], show: Callable[[float], str] = "{:g}".format
+) -> Plot:
+    """Return a logarithmic axis for these positive values, on which all tick labels differ.
+
+    plotly's own labels between powers of ten have one digit only, or it leaves the powers out.
+    Values that are alike get a linear axis.
+    """
+    known = [value for value in values if value > 0] or [1.0]
+    if max(known) < _ALIKE * min(known):
+        return axis(title, hoverformat=".4~g")
+    low, high = math.log10(min(known)), math.log10(max(known))
+    digits = (1, 2, 5) if high - low < 3 else (1,)
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return axis(title, type="log", tickvals=ticks, ticktext=[show(tick) for tick in ticks])
 
 
 def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from outpace.report.figures.figure import (
     colour,
     dots,
     line,
+    log_axis,
     rounded,
     view,
 )
@@ -207,7 +207,7 @@ def _objective_axis(data: SweepResult) -> Plot:
         return axis("test accuracy at the end (%)")
     heights = [y for each in data.candidates if (y := _height(data, each))]
     if data.objective.of_time and heights and max(heights) > _WIDE * min(heights):
-        return _log_axis(escaped(data.objective.words), min(heights), max(heights))
+        return log_axis(escaped(data.objective.words), heights)
     return axis_from_0(escaped(data.objective.words))
 
 
@@ -218,15 +218,7 @@ def _axis_of(dimension: Dimension) -> Plot:
         ticks = [escaped(shown(value)).replace(", ", ",<br>") for value in dimension.values]
         order = {"categoryorder": "array", "categoryarray": words}
         return axis(title, type="category", tickvals=words, ticktext=ticks, **order)
-    return _log_axis(title, *dimension.values) if dimension.law == "log" else axis(title)
-
-
-def _log_axis(title: str, low: float, high: float) -> Plot:
-    """Return a logarithmic axis; plotly's own ticks would leave powers of ten out."""
-    digits = (1, 2, 5) if high < 1000 * low else (1,)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
-    return axis(title, type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    return log_axis(title, dimension.values) if dimension.law == "log" else axis(title)
 
 
 def _about(each: Candidate, data: SweepResult) -> str:
