@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 
 import pytest
 
@@ -48,7 +49,7 @@ def slower(experiment):
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory):
-    out = tmp_path_factory.mktemp("advice") / "out"
+    out = tmp_path_factory.mktemp("advice") / "my out"
     states = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verifying, "run", slower)
@@ -83,6 +84,7 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
         "twice the workers",
     }
     assert (advice.folder / "report.html").is_file()
+    assert shlex.split(data["command"])[2:] == [str(advice.folder / "recommended.yaml")]
     assert "no cluster file states errors" in data["one_run"]["no_error"]
     pair = data["one_run"]["speedup_over_bsp"]
     assert pair["both"] == pair["seeds"]
@@ -353,6 +355,27 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
         outpace.advise(data, out, target_loss=0.05, only=["asp"], say=said.append)
     assert said == ["no cluster file: 32 steps of BSP are recorded on real processes"]
     assert read_yaml(out / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_cluster_file_that_is_temporary_is_removed_and_not_recommended(monkeypatch):
+    places = []
+
+    def record(source, folder, say):
+        places.append(folder / "cluster.yaml")
+        places[0].write_text("compute: {kind: constant, mean_s: 0.1}\n")
+        return source._replace(data={**source.data, "include": [str(places[0])]})
+
+    def run(study):
+        names = tuple(each.name for each in study.problem.candidates)
+        return Outcome(Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05)), 20.0)
+
+    monkeypatch.setattr(advise, "recorded_cluster", record)
+    monkeypatch.setattr(Study, "run", run)
+    data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
+    found = outpace.advise(data, target_loss=0.05, only=["asp"])
+    assert "include" not in found.recommendation
+    assert found.data["command"] == ""  # there is no file
+    assert not places[0].exists()
 
 
 def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch):

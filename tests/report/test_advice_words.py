@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from outpace.report.advice.page import _times
 from outpace.report.advice.result import (
     AdviceResult,
     AfterTarget,
@@ -81,6 +82,14 @@ def test_the_promise_names_its_parts_or_says_which_one_is_not_known():
     text = "\n".join(said(one_run=unknown))
     assert "without the prediction error (no cluster file)" in text
     assert "every 2.00 s here" in text  # a fifth of the time to the target
+
+
+def test_a_strategy_that_missed_the_target_is_drawn_as_an_arrow():
+    candidates = (candidate("BSP"), dataclasses.replace(candidate("ASP"), missed=1))
+    section = _times(dataclasses.replace(ADVICE, candidates=candidates))
+    (figure,) = section.content
+    (view,) = figure.views.values()
+    assert [trace["marker"]["symbol"] for trace in view.traces] == ["circle", "triangle-right"]
 
 
 def test_an_advice_is_read_as_it_was_written():
