@@ -249,3 +249,23 @@ def test_workers_of_such_a_script_may_have_slightly_different_numbers_of_steps(
     pq.write_table(rows.filter(pc.invert(late)), tmp_path / "run" / files.TRACE)
     (cause,) = explained(tmp_path / "run").causes
     assert (cause.lost_s == pytest.approx(limited.lost_s, rel=0.1)) is ends_by_itself
+
+
+@pytest.mark.parametrize(("wall_time_s", "names"), [(4.0, []), (10.0, ["link of server 2"])])
+def test_servers_and_links_of_a_run_of_some_seconds_are_not_judged(tmp_path, wall_time_s, names):
+    recorded(tmp_path / "run", 3, lambda _, __, server: (0.03 if server == 2 else 0.01, 0.0001))
+    summary = files.read_summary(tmp_path / "run")
+    files.correct_summary(tmp_path / "run", {**summary, "wall_time_s": wall_time_s})
+    found = explained(tmp_path / "run")
+    assert [cause.name for cause in found.causes] == names
+    assert any("too short to judge" in note for note in found.notes) is (not names)
+
+
+def test_a_cause_of_less_than_one_per_cent_is_printed(tmp_path):
+    """By hand: a request and its answer take 3 ms longer in each iteration of about 0.1 s."""
+    recorded(tmp_path / "run", 3, lambda _, __, server: (0.0045 if server == 2 else 0.0015, 0.0001))
+    summary = files.read_summary(tmp_path / "run")
+    files.correct_summary(tmp_path / "run", {**summary, "wall_time_s": 15.0})
+    (cause,) = explained(tmp_path / "run").causes
+    assert cause.lost_s == pytest.approx(40 * 0.003, rel=0.05)
+    assert "(0.8 %)" in sentences(explained(tmp_path / "run"))[0].replace("\N{NO-BREAK SPACE}", " ")
