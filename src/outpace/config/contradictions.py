@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from outpace.cluster.laws import wrong_number_of_factors
 from outpace.config.goals import Evaluate, Stop
-from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, OF_SERVERS, SERVICE_TIMES
+from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, SERVICE_TIMES
 from outpace.config.launchers import Ray
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
-from outpace.sync import PeerStrategy
-from outpace.sync.assignment import without_servers
 from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Timing
 
@@ -41,11 +39,14 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
     yield from experiment.policies.contradictions(load)
     yield from _of_run_times(experiment)
     is_known = load or not isinstance(experiment.sync, PythonStrategy)
-    if is_known and experiment.peers is not None:
-        yield from _without_servers(experiment, experiment.peers)
-    else:
+    peers = experiment.peers if is_known else None
+    if peers is None:
         yield from excluded(experiment, experiment.policies.exclusions(load))
         yield from _of_servers(experiment)
+    else:
+        yield from excluded(experiment, peers.exclusions(experiment.workers))
+        if experiment.workers == 1:
+            yield f"workers: {peers.kind} needs at least 2 workers, which average among themselves"
     if is_known:
         yield from _of_faults(experiment)
     yield from _of_service_times(experiment)
@@ -111,22 +112,6 @@ def _of_run_times(experiment: Experiment) -> Iterator[str]:
         yield wrong_number_of_factors(len(factors), workers)
 
 
-def _without_servers(experiment: Experiment, sync: PeerStrategy) -> Iterator[str]:
-    """Yield keys that a strategy without servers cannot have."""
-    none = without_servers(sync)
-    reason = f"{none}: leave it out; a variant with servers can have it"
-    yield from excluded(experiment, dict.fromkeys(OF_SERVERS, reason))
-    if experiment.network is not None and experiment.network.delays:
-        yield f"network.delays: {none}, so no push, pull or reply can be late"
-    if experiment.checkpoint is not None and not sync.can_be_saved:
-        yield (
-            f"checkpoint: what the workers of {sync.kind} keep beside their models cannot be "
-            "saved yet; leave it out"
-        )
-    if experiment.workers == 1:
-        yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
-
-
 def excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield those of these keys that are given, each with the reason against it."""
     for key, why in reasons.items():
@@ -136,7 +121,7 @@ def excluded(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str
             is_given = isinstance(value, tuple)
         elif part:
             entries = value if isinstance(value, tuple) else filter(None, (value,))
-            is_given = any(getattr(each, part) is not None for each in entries)
+            is_given = any(getattr(each, part) not in (None, ()) for each in entries)
         else:
             is_given = value != _usual(experiment)[key]
         if is_given:

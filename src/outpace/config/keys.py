@@ -1,24 +1,13 @@
-"""Names of keys of a configuration that belong together, and what is left without servers."""
+"""Keys of a configuration that belong together, and what is left of it without servers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-SERVICE_TIMES: Final = ("push_time", "pull_time", "update_time", "judge_time")
-OF_SERVERS: Final = (  # what a strategy without servers cannot have
-    "servers",
-    "sync_changes",
-    "conditions",
-    "colocate",
-    "pull",
-    "skip",
-    *SERVICE_TIMES,
-    "service_size",
-    "slicing",
-    "overlap",
-    "on_server_loss",
-)
+from outpace.sync.peers.strategy import OF_SERVERS
+from outpace.sync.peers.strategy import SERVICE_TIMES as SERVICE_TIMES
+
 MACHINES: Final = ("servers", "workers")
 FORWARD_SHARE: Final = 1 / 3  # one matrix product forward, two backward
 MOST_NODES: Final = 20_000  # workers, and servers: 15 kB of memory each, 1 ms per iteration

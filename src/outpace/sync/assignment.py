@@ -94,8 +94,9 @@ class Policies:
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
 
     def exclusions(self, load: bool) -> dict[str, str]:
-        """Return the configuration keys that the strategies exclude, each with the reason."""
-        every = [strategy.exclusions(self.workers) for strategy in self.strategies(load)]
+        """Return the configuration keys that the policies exclude, each with the reason."""
+        policies = [strategy for strategy in self.strategies(load) if strategy.has_servers]
+        every = [policy.exclusions(self.workers) for policy in policies]
         return {key: why for each in every for key, why in each.items()}
 
     def strategies(self, load: bool) -> list[Strategy]:

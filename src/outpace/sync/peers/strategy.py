@@ -3,8 +3,8 @@
 A strategy is one file of this folder: a frozen dataclass with its options, its program (`train`)
 and the traits below, which say what a runtime must have ready for the program. A class from a
 user's file derives from `PeerStrategy` in the same way. A strategy of the library also needs its
-class in the list of `sync/strategies.py`, a line in `STRATEGIES` of
-tests/contracts/test_peer_strategies.py, and its options in docs/configuration.md.
+class in the list of `sync/strategies.py`, and a line in `STRATEGIES` of
+tests/contracts/test_peer_strategies.py; `python -m docs.reference` then describes its options.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from outpace.sync.strategy import Strategy
 AllReduce: TypeAlias = Literal["ring", "tree"]  # route of the messages of an all-reduce
 Buffers: TypeAlias = Literal["average", "own"]  # what workers do with a script's model buffers
 MOST_ITERATIONS: Final = 2**31
+SERVICE_TIMES: Final = ("push_time", "pull_time", "update_time", "judge_time")
+OF_SERVERS: Final = (  # keys of a configuration that only strategies with servers can have
+    *("servers", "sync_changes", "conditions", "colocate", "pull", "skip"),
+    *SERVICE_TIMES,
+    *("service_size", "slicing", "overlap", "on_server_loss"),
+)
 
 
 class PeerStrategy(Strategy, ABC):
@@ -48,6 +54,19 @@ class PeerStrategy(Strategy, ABC):
     def can_be_saved(self) -> bool:
         """True if the program calls `me.may_save`, so that a run can be resumed."""
         return False
+
+    def exclusions(self, workers: int) -> dict[str, str]:
+        none = f"{self.kind} has no servers"
+        found = dict.fromkeys(
+            OF_SERVERS, f"{none}: leave it out; a variant with servers can have it"
+        )
+        found["network.delays"] = f"{none}, so no push, pull or reply can be late"
+        if not self.can_be_saved:
+            found["checkpoint"] = (
+                f"what the workers of {self.kind} keep beside their models cannot be saved yet; "
+                "leave it out"
+            )
+        return found | Strategy.exclusions(self, workers)
 
     @abstractmethod
     async def train(self, me: PeerContext) -> None:
