@@ -318,12 +318,12 @@ def test_where_runs_are_carried_out_is_read_from_words_and_mappings():
     assert on_of(given, launcher) == OnRay("10.0.0.5:6379", 2, 5, {"env_vars": {"A": "b"}})
     assert on_of("ray", {"kind": "ray", "wait_s": 7}) == OnRay(wait_s=7)
     for wrong, words in (
-        ("rya", "on: unknown kind 'rya'. Did you mean 'ray'?"),
+        ("rya", "on.kind: unknown kind 'rya'. Did you mean 'ray'?"),
         ({"kind": "ray", "adress": "x"}, "Did you mean 'address'?"),
-        ({"kind": "local", "address": "x"}, "on: local has no key 'address'"),
-        ({"kind": "ray", "cpus": 0}, "on: cpus must be more than 0"),
-        ({"kind": "ray", "wait_s": True}, "on: wait_s must be more than 0"),
-        ({"kind": "ray", "address": 6379}, "on: address must be HOST:PORT"),
+        ({"kind": "local", "address": "x"}, "on.address: unknown key"),
+        ({"kind": "ray", "cpus": 0}, "on.cpus must be more than 0"),
+        ({"kind": "ray", "wait_s": True}, "on.wait_s must be a number"),
+        ({"kind": "ray", "address": 6379}, "on.address must be text"),
     ):
         with pytest.raises(ConfigError) as error:
             on_of(wrong)

@@ -62,6 +62,18 @@ def sync_from(data: Any, source: str) -> Sync:
     return found
 
 
+def section_from(expected: Any, data: Any, path: str, source: str) -> Any:
+    """Return the dataclass, or the one of several by `kind`, that plain data describe.
+
+    Args:
+        path: of the data in errors.
+
+    Raises:
+        ConfigError: listing all problems.
+    """
+    return _read(expected, data, path, source, {})
+
+
 def to_plain(experiment: Experiment) -> dict[str, Any]:
     """Return the configuration as plain data with all defaults filled in.
 

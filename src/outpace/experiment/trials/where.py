@@ -6,15 +6,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import MOST_WAIT_S, Ray
+from outpace.config.reading import section_from
 from outpace.config.trackers import Mlflow, TensorBoard, Wandb
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError
 from outpace.experiment.launching import files_of, no_ray
 from outpace.experiment.trials.elsewhere import RunsElsewhere
 from outpace.experiment.trials.pool import Pool, needs_all_cores, stays_here
+from outpace.support.checks import require
 from outpace.support.notices import warn
 from outpace.support.words import plural
 
@@ -25,6 +27,13 @@ On: TypeAlias = str | Mapping[str, Any] | None
 """None or "local": this machine. "ray", or the attributes of `OnRay` with `kind: ray`."""
 
 _SHOWN: Final = 3  # nodes that cannot take part, in an error
+
+
+@dataclass(frozen=True, slots=True)
+class OnThisMachine:
+    """The runs are carried out on this machine."""
+
+    kind: Literal["local"] = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,13 @@ class OnRay:
     address: str | None = None
     cpus: float | None = None
     wait_s: float = 60.0
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["ray"] = "ray"
+
+    def __post_init__(self) -> None:
+        cpus, wait_s = self.cpus, self.wait_s
+        require(cpus is None or 0 < cpus <= 1e6, "cpus", "more than 0, at most 1e6", cpus)
+        require(0 < wait_s <= MOST_WAIT_S, "wait_s", "more than 0, at most 1e6", wait_s)
 
 
 def on_of(on: On, launcher: object = None) -> OnRay | None:
@@ -57,49 +72,21 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
     Raises:
         ConfigError: `on` is invalid.
     """
-    given = dict(on) if isinstance(on, Mapping) else {"kind": "local" if on is None else on}
-    kind = given.pop("kind", "ray")
-    if kind not in ("local", "ray"):
-        raise ConfigError(f"on: unknown kind {kind!r}.{did_you_mean(kind, ['local', 'ray'])}")
-    if kind == "local":
-        if given:
-            raise ConfigError(f"on: local has no key {next(iter(given))!r}: leave it out")
+    if on is None:
         return None
-    known = [each.name for each in dataclasses.fields(OnRay)]
-    for key in given:
-        if key == "elastic":
-            raise ConfigError(
-                "on: elastic is for one real run, whose workers and servers join and leave "
-                "(launcher.elastic); simulated runs use nodes that join without it: leave it out"
-            )
-        if key not in known:
-            raise ConfigError(f"on: unknown key {key!r}.{did_you_mean(key, known)}")
-    found = OnRay(**(_of_launcher(launcher) | given))
-    _check(found)
-    return found
-
-
-def _of_launcher(launcher: object) -> dict[str, Any]:
+    given = {"kind": "ray", **on} if isinstance(on, Mapping) else {"kind": on}
+    if "elastic" in given:
+        raise ConfigError(
+            "on: elastic is for one real run, whose workers and servers join and leave "
+            "(launcher.elastic); simulated runs use nodes that join without it: leave it out"
+        )
     if isinstance(launcher, Ray):
         launcher = dataclasses.asdict(launcher)
-    if not isinstance(launcher, Mapping) or launcher.get("kind") != "ray":
-        return {}
-    return {key: launcher[key] for key in ("address", "wait_s", "runtime_env") if key in launcher}
-
-
-def _check(found: OnRay) -> None:
-    """Raise ConfigError if a value is invalid."""
-    for key, most in (("cpus", 1e6), ("wait_s", MOST_WAIT_S)):
-        value = getattr(found, key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is None and key == "cpus":
-            continue
-        if not is_number or not 0 < value <= most:
-            raise ConfigError(f"on: {key} must be more than 0, at most {most:g}, not {value!r}")
-    if found.address is not None and not isinstance(found.address, str):
-        raise ConfigError(f"on: address must be HOST:PORT, auto or local, not {found.address!r}")
-    if not isinstance(found.runtime_env, Mapping):
-        raise ConfigError(f"on: runtime_env must be a mapping, not {found.runtime_env!r}")
+    if isinstance(launcher, Mapping) and launcher.get("kind") == given["kind"] == "ray":
+        keys = ("address", "wait_s", "runtime_env")
+        given = {key: launcher[key] for key in keys if key in launcher} | given
+    found = section_from(OnThisMachine | OnRay, given, "on", "where the runs are carried out")
+    return found if isinstance(found, OnRay) else None
 
 
 def carrier_of(
