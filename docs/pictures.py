@@ -114,7 +114,9 @@ def take(browser: str, picture: Picture, runs: Path) -> None:
     prepare = PREPARE.replace("__SECTIONS__", str(list(picture.sections)))
     prepare = prepare.replace("__CHOICES__", str(list(picture.choices)))
     prepare = prepare.replace("__HEADER__", str(picture.header).lower())
-    page = runs / "picture.html"
+    page = (runs / picture.report).with_name(
+        "picture.html"
+    )  # finds plotly.js where the report does
     page.write_text(head + prepare + tail, encoding="utf-8")
     shown = browse(browser, page, picture.width, 900, "--dump-dom")
     height = re.search(r'data-height="(\d+)"', shown)
