@@ -26,6 +26,8 @@ from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
 from outpace.real.process.ray import tasks
+from outpace.report.advice.result import advice_from
+from outpace.report.advice.words import sentences
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
@@ -107,6 +109,18 @@ def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
         assert -0.5 <= each["error"] < -0.4
         assert each["predicted"].endswith(" s to the target")
     assert "On real processes" in (advice.folder / "report.html").read_text()
+
+
+def test_the_advice_names_what_slows_bsp(tmp_path):
+    outpace.simulate(CONFIG, tmp_path / "bsp", sync={"kind": "bsp"}, stop={"iterations": 30})
+    problem = problem_of(source_of(CONFIG, None, {}), Target(loss=0.05), only=ONLY)
+    names = tuple(each.name for each in problem.candidates)
+    search = Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05))
+    found = advice_of(problem, Outcome(search, 20.0, folder=tmp_path / "bsp"))
+    assert [each.name for each in found.causes] == ["worker 3"]
+    named = "Slow under BSP, and what it cost: worker 3 (5.00 times slower, always)"
+    assert any(each.startswith(named) for each in sentences(found))
+    assert advice_from(found.plain()) == found
 
 
 def test_a_real_run_that_fails_is_a_result_of_the_verification(monkeypatch):

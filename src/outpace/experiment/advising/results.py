@@ -240,7 +240,7 @@ def _causes(found: Outcome) -> tuple[Cause, ...]:
     if found.folder is None:
         return ()
     try:
-        causes = explained(found.folder, _MOST_CAUSES).causes
+        causes = explained(found.folder).causes[:_MOST_CAUSES]
     except ConfigError:
         return ()
     return tuple(each for each in causes if each.share >= _LEAST_SHARE)
