@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, cast
 from unittest import mock
@@ -60,6 +61,7 @@ from outpace.real.net.peer_messages import (
 )
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers
+from outpace.real.process.launcher import answered
 from outpace.record.checkpoints import Part, ShardRecord
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.event_log import EventLog
@@ -191,8 +193,8 @@ class NoProcesses:
     def __init__(self, *_: Any) -> None:
         pass
 
-    def no_room(self, names: Sequence[str]) -> str:
-        return ""
+    def no_room(self, names: Sequence[str]) -> Future[str]:
+        return answered("")
 
     def is_ending(self, name: str) -> bool:
         return False

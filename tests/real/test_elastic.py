@@ -25,7 +25,7 @@ from outpace.real.control import RealControl
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node
 from outpace.real.elastic.watching import Elastic
-from outpace.real.process.launcher import Role
+from outpace.real.process.launcher import Role, answered
 from outpace.real.process.local import LocalLauncher
 from outpace.real.training import TaskTraining
 from outpace.record.checkpoints import Checkpoints
@@ -52,9 +52,9 @@ def places(without: AbstractSet[str]) -> type[LocalLauncher]:
             if role.name not in without:
                 super().start(role)
 
-        def no_room(self, names: Sequence[str]) -> str:
+        def no_room(self, names: Sequence[str]) -> Future[str]:
             missing = ", ".join(without & set(names))
-            return f"the cluster has no room for {missing}" if missing else ""
+            return answered(f"the cluster has no room for {missing}" if missing else "")
 
     return Places
 

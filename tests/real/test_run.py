@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from outpace.config.reading import experiment_from
+from outpace.real.process.launcher import answered
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import RealRun
 from outpace.real.training import TaskTraining
@@ -24,8 +25,8 @@ class TwoMachines:
             for address in ("127.0.0.2", "127.0.0.1")
         )
 
-    def no_room(self, names) -> str:
-        return ""
+    def no_room(self, names):
+        return answered("")
 
     room_s = 0.0
 

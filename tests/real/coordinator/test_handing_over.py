@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,7 @@ from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.run_state import Announcements
 from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import JoinRun
-from outpace.real.process.launcher import Launcher
+from outpace.real.process.launcher import Launcher, answered
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import server_name
 
@@ -75,9 +76,9 @@ def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
     kernel, asked = Kernel(), list[list[str]]()
 
     class Full(Launcher):
-        def no_room(self, names: Sequence[str]) -> str:
+        def no_room(self, names: Sequence[str]) -> Future[str]:
             asked.append(list(names))
-            return "the cluster has no room for server-1"
+            return answered("the cluster has no room for server-1")
 
     preparation, announced = prepared(kernel, 2, None, None, Full())
     announced.add("server-0", JoinRun("", 7))

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from outpace.real.coordinator.run_state import with_room
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
 from outpace.real.process.ray.host import STOPPED
@@ -76,11 +77,29 @@ def test_a_process_that_its_actor_cannot_start_has_ended():
     launcher.stop()
 
 
+def test_a_role_that_has_a_place_and_whose_actor_does_not_start_is_named():
+    """Else the error says only that its process does not join, as if that were slow."""
+    answer, process = Future[str](), Process("worker-0", [])
+    places: Any = SimpleNamespace(
+        nodes={}, room_s=0.0, no_room=lambda _: answer, host=lambda _: process
+    )
+    clock = RealClock()
+    launcher = RayLauncher(places, clock, lambda *_: None, print)
+    launcher.start(Role("worker-0", print, ()))
+    asked = launcher.no_room(["worker-0", "worker-1"])
+    answer.set_result("")
+    assert asked.result().startswith("Ray has a place for worker-0, and has not started an actor")
+    process.started.set_result("one")
+    clock(clock.now)
+    assert launcher.no_room(["worker-0", "worker-1"]).result() == ""
+    launcher.stop()
+
+
 def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
     fails, answers = Future[str](), Future[str]()
     fails.set_exception(ConnectionError("no answer"))
     answers.set_result("none for a")
-    for answer, words in ((fails, ""), (answers, "none for a")):
+    for answer, words in ((fails, "late"), (answers, "late: none for a")):
         places: Any = SimpleNamespace(nodes={}, room_s=0.0, no_room=lambda _, found=answer: found)
         launcher = RayLauncher(places, RealClock(), lambda *_: None, print)
-        assert launcher.no_room(["a"]) == words
+        assert with_room("late", launcher.no_room(["a"]), is_saved=False) == words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -24,6 +25,8 @@ from outpace.support.units import Time, seconds
 from outpace.sync.membership.events import AllBegin
 from outpace.sync.membership.table import Table
 from outpace.sync.messages import WireMessage, server_name, worker_name
+
+ANSWER_S: Final = 5.0  # for a cluster that is asked whether it has room
 
 
 class Announcements:
@@ -204,15 +207,21 @@ class RunState:
         ]
 
 
-def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
+def with_room(error: str, no_room: Future[str], *, is_saved: bool) -> str:
     """Return an error about late processes, with the room that they lack and what to do.
 
-    no_room: see `Launcher`. is_saved: the run can be resumed from a checkpoint.
+    Args:
+        no_room: see `Launcher`. Left out if there is no answer in some seconds.
+        is_saved: the run can be resumed from a checkpoint.
     """
-    if not no_room:
+    try:
+        why = no_room.result(ANSWER_S)
+    except Exception:  # the cluster does not answer, and its library may raise anything
+        why = ""
+    if not why:
         return error
     then = "; then continue from the last checkpoint (--resume)" if is_saved else ""
-    return f"{error}: {no_room}{then}"
+    return f"{error}: {why}{then}"
 
 
 def machines_of(joined: Mapping[str, JoinRun]) -> dict[str, str]:

@@ -22,6 +22,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -99,14 +100,14 @@ class Launcher:
         `no_room` says whether they have them.
         """
 
-    def no_room(self, names: Sequence[str]) -> str:
-        """Say which of these roles have no place to be started on, and why.
+    def no_room(self, names: Sequence[str]) -> Future[str]:
+        """Begin to ask which of these roles have no place to be started on, and why.
 
         Returns:
-            A sentence for an error; empty if all have a place, or that is not known in some
-            seconds.
+            A sentence for an error; empty if all have a place. A cluster that is busy may not
+            answer, and the error may be any of the cluster's library.
         """
-        return ""
+        return answered("")
 
     def release(self, name: str) -> None:
         """Give back the place of this role when its process has ended, or is lost.
@@ -119,6 +120,13 @@ class Launcher:
 
 
 MakeLauncher: TypeAlias = Callable[[RealClock, OnExit, OnOutput], Launcher]
+
+
+def answered(text: str) -> Future[str]:
+    """Return an answer that is there."""
+    found = Future[str]()
+    found.set_result(text)
+    return found
 
 
 def suspended_together(

@@ -19,7 +19,7 @@ from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.kernel import Alarm
-from outpace.real.coordinator.run_state import RunState, with_room
+from outpace.real.coordinator.run_state import ANSWER_S, RunState, with_room
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.with_servers import WithServers
@@ -64,6 +64,10 @@ from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
 StartWorker: TypeAlias = Callable[[int, int], None]
 
 _LOOK_S: Final = 0.5  # between two looks for places
+_POLL_S: Final = 0.05  # between two looks whether the cluster has answered
+_NO_ANSWER: Final = (
+    "the cluster does not say whether it has room: see with `ray status` whether it answers"
+)
 
 
 class AttemptOver(RunError):
@@ -331,7 +335,7 @@ class Survival:
         launcher, kernel = self._launcher, self._kernel
         until = kernel.now + nanoseconds(launcher.room_s)
         launcher.reserve(names)
-        while why := launcher.no_room(names):
+        while why := await self._no_room(names):
             if kernel.now >= until:
                 for name in names:
                     launcher.release(name)
@@ -339,6 +343,17 @@ class Survival:
                 return
             await kernel.sleep(_LOOK_S)
         self.tell(PlacesFound())
+
+    async def _no_room(self, names: Sequence[str]) -> str:
+        """Return which of these roles have no place; see `Launcher.no_room`.
+
+        A cluster that does not answer may have none: processes that train must not end for it.
+        """
+        kernel, asked = self._kernel, self._launcher.no_room(names)
+        until = kernel.now + nanoseconds(ANSWER_S)
+        while not asked.done() and kernel.now < until:
+            await kernel.sleep(_POLL_S)
+        return asked.result() if asked.done() and asked.exception() is None else _NO_ANSWER
 
     def _scaled(self, order: Scaled) -> None:
         experiment = self._run.experiment

@@ -41,11 +41,19 @@ class RayLauncher(Launcher):
     def reserve(self, names: Sequence[str]) -> None:
         self._places.reserve(names)
 
-    def no_room(self, names: Sequence[str]) -> str:
-        try:
-            return self._places.no_room(names).result(_ANSWER_S)
-        except Exception:  # the cluster does not answer, and Ray may raise anything
-            return ""
+    def no_room(self, names: Sequence[str]) -> Future[str]:
+        waiting = [name for name in names if name in self._running and not self._running[name].node]
+        found = Future[str]()
+
+        def take(answer: Future[str]) -> None:
+            error = answer.exception()
+            if error is not None:
+                found.set_exception(error)
+            else:
+                found.set_result(answer.result() or _not_started(waiting))
+
+        self._places.no_room(names).add_done_callback(take)
+        return found
 
     def start(self, role: Role) -> None:
         if role.name in self._running:  # its process should have ended, and that was not told
@@ -146,3 +154,13 @@ class RayLauncher(Launcher):
         if process.name in self._leaving:
             self._leaving.remove(process.name)
             self._places.release(process.name)
+
+
+def _not_started(names: Sequence[str]) -> str:
+    """Say that these roles have places, and Ray has started nothing there."""
+    if not names:
+        return ""
+    return (
+        f"Ray has a place for {', '.join(names)}, and has not started an actor there: see whether "
+        "its node has too much to do, and what `ray list actors` says"
+    )
