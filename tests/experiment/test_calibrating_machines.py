@@ -12,7 +12,7 @@ import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate, write_calibration
-from outpace.experiment.calibrating.machines import nodes_of, shared_machines
+from outpace.experiment.calibrating.runs import nodes_of, shared_machines
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml

@@ -20,6 +20,7 @@ from torch import Tensor
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
+from outpace.predict.rules.settings import DecisionName
 from outpace.support.regular_files import named, regular
 from outpace.support.repeatable import one_thread
 from outpace.support.replacing import replace_file
@@ -40,18 +41,20 @@ class Kind:
         module: Has a function `fit`, with the arguments of `fit` below without the kind.
         name: The class in it, with a class method `from_parts`, the inverse of the methods
             `tensors` and `settings`.
+        decision: How a wait is chosen from its predictions, unless the configuration says it.
         refits: True if `fit` takes an earlier model to begin with.
         sorts: True if `fit` takes `ordered`.
     """
 
     module: str
     name: str
+    decision: DecisionName = "count"
     refits: bool = False
     sorts: bool = False
 
 
 MODELS: Final[dict[str, Kind]] = {
-    "pooled": Kind("outpace.predict.pooled", "Pooled", refits=True),
+    "pooled": Kind("outpace.predict.pooled", "Pooled", "replan", refits=True),
     "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov", sorts=True),
 }
 

@@ -23,8 +23,13 @@ from outpace.config.cluster_files import BUSY
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.calibration import Calibration, left_out, too_short
 from outpace.experiment.calibrating.contention import Contention, fit_contention
-from outpace.experiment.calibrating.machines import machines_differ, shared_machines
-from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
+from outpace.experiment.calibrating.runs import (
+    LEAST,
+    RunData,
+    machines_differ,
+    read_runs,
+    shared_machines,
+)
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
 from outpace.experiment.calibrating.words import (
     all_reduce_rows,

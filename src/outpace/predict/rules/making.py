@@ -7,7 +7,7 @@ from typing import Final
 
 from outpace.errors import ConfigError
 from outpace.predict.interface import Filter, Model, Rule, Wait
-from outpace.predict.models import Fitting
+from outpace.predict.models import MODELS, Fitting
 from outpace.predict.recorded.table import Nodes, Seconds
 from outpace.predict.rules.against_all import AgainstAll
 from outpace.predict.rules.baselines import Elfving, Fixed, Oracle, Quorum
@@ -39,7 +39,6 @@ _WINDOWS: Final = {  # model -> number of iterations, usual decision
     "early-20": (20, "deadline"),
 }
 HEDGED: Final = ("last-20", "last-5", "early-20")  # rules without a model
-_MEANT_FOR: Final = {"deep-markov": "count", "pooled": "replan"}
 
 
 def make_rule(
@@ -135,8 +134,9 @@ def _learned(
     note: Callable[[str], None],
     clock: Callable[[], float],
 ) -> Rule:
-    decision = settings.decision or _MEANT_FOR[model.kind]
-    plan = _MEANT_FOR[model.kind] if decision == "hedge" else decision
+    usual = MODELS[model.kind].decision
+    decision = settings.decision or usual
+    plan = usual if decision == "hedge" else decision
     objective, samples = Objective(settings.objective), settings.samples
     rule: Rule
     if plan == "replan" and settings.every == 1:
