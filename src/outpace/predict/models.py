@@ -41,20 +41,20 @@ class Kind:
         module: Has a function `fit`, with the arguments of `fit` below without the kind.
         name: The class in it, with a class method `from_parts`, the inverse of the methods
             `tensors` and `settings`.
-        decision: How a wait is chosen from its predictions, unless the configuration says it.
         refits: True if `fit` takes an earlier model to begin with.
         sorts: True if `fit` takes `ordered`.
+        decision: How a wait is chosen from its predictions, unless the configuration says it.
     """
 
     module: str
     name: str
-    decision: DecisionName = "count"
     refits: bool = False
     sorts: bool = False
+    decision: DecisionName = "count"
 
 
 MODELS: Final[dict[str, Kind]] = {
-    "pooled": Kind("outpace.predict.pooled", "Pooled", "replan", refits=True),
+    "pooled": Kind("outpace.predict.pooled", "Pooled", refits=True, decision="replan"),
     "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov", sorts=True),
 }
 
