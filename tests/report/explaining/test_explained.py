@@ -122,7 +122,7 @@ def recorded(folder, servers, times_of, sync=None):
         compute={"kind": "lognormal", "mean_s": 0.1, "cv": 0.03},
     )
     summary = files.read_summary(folder)
-    summary["wall_time_s"] = 2 * summary.pop("virtual_time_s")  # with evaluations
+    summary["wall_time_s"] = 3 * summary.pop("virtual_time_s")  # with evaluations
     files.write_summary(folder, summary)
     rows = []
     for iteration, worker, server in product(range(40), range(5), range(servers)):
@@ -251,7 +251,7 @@ def test_workers_of_such_a_script_may_have_slightly_different_numbers_of_steps(
     assert (cause.lost_s == pytest.approx(limited.lost_s, rel=0.1)) is ends_by_itself
 
 
-@pytest.mark.parametrize(("wall_time_s", "names"), [(4.0, []), (10.0, ["link of server 2"])])
+@pytest.mark.parametrize(("wall_time_s", "names"), [(4.0, []), (10.5, ["link of server 2"])])
 def test_servers_and_links_of_a_run_of_some_seconds_are_not_judged(tmp_path, wall_time_s, names):
     recorded(tmp_path / "run", 3, lambda _, __, server: (0.03 if server == 2 else 0.01, 0.0001))
     summary = files.read_summary(tmp_path / "run")

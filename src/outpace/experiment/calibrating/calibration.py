@@ -27,8 +27,6 @@ _HEAD: Final = """\
 """
 _BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
 _DIGITS: Final = 5  # significant ones
-_SHORT_S: Final = 10.0  # of a recording, below which it is too short to judge
-_SHORT_STEP_S: Final = 0.01  # of an iteration, below which the clock and the system's pauses count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,27 +136,6 @@ def _default(entry: dataclasses.Field[Any]) -> Any:
     if entry.default_factory is not dataclasses.MISSING:
         return entry.default_factory()
     return entry.default
-
-
-def too_short(seconds: float, step_s: float) -> str:
-    """Return in words that a recording is too short to judge; empty if it is long enough.
-
-    Args:
-        seconds: Length of the recording.
-        step_s: Mean length of an iteration.
-    """
-    found = []
-    if seconds < _SHORT_S:
-        found.append(f"{seconds:.2g} s are recorded")
-    if step_s < _SHORT_STEP_S:
-        found.append(f"an iteration takes {1e3 * step_s:.2g} ms")
-    if not found:
-        return ""
-    return (
-        f"too short to judge: {' and '.join(found)}, so that pauses of the machine count as "
-        "much as what differs between strategies; record at least "
-        f"{_SHORT_S:g} s, with iterations of {1e3 * _SHORT_STEP_S:g} ms or more"
-    )
 
 
 def left_out(warm_up: int) -> list[str]:

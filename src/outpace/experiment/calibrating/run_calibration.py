@@ -21,7 +21,7 @@ from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.network import NetworkLaw
 from outpace.config.cluster_files import BUSY
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.calibration import Calibration, left_out, too_short
+from outpace.experiment.calibrating.calibration import Calibration, left_out
 from outpace.experiment.calibrating.contention import Contention, fit_contention
 from outpace.experiment.calibrating.runs import (
     LEAST,
@@ -41,6 +41,7 @@ from outpace.experiment.calibrating.words import (
     network_words,
     size_words,
 )
+from outpace.predict.recorded import too_short
 from outpace.real.net.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
 from outpace.report.calibration import Shown

@@ -16,7 +16,7 @@ from outpace.cluster.calibration.all_reduce_periods import PeriodFit, fit_period
 from outpace.cluster.calibration.run_times import ASSUMED_CV, Recording, RunTimeFit, fit_run_times
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.calibration import Calibration, left_out, plain, too_short
+from outpace.experiment.calibrating.calibration import Calibration, left_out, plain
 from outpace.experiment.calibrating.runs import LEAST
 from outpace.experiment.calibrating.trace_ranks import Traces, read_traces
 from outpace.experiment.calibrating.words import (
@@ -27,6 +27,7 @@ from outpace.experiment.calibrating.words import (
     in_words,
     rate_words,
 )
+from outpace.predict.recorded import too_short
 from outpace.report.calibration import Shown
 from outpace.report.words import duration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from outpace.errors import ConfigError
 Seconds: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Nodes: TypeAlias = NDArray[np.int64]
+_SHORT_S: Final = 10.0  # of a recording, below which it is too short to judge
+_SHORT_STEP_S: Final = 0.01  # of an iteration, below which the clock and the system's pauses count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,3 +81,24 @@ def consecutive_nodes(workers: int, per_node: int | None) -> Nodes:
     if per_node < 1:
         raise ConfigError(f"workers per node must be at least 1, not {per_node}")
     return np.arange(workers) // per_node
+
+
+def too_short(seconds: float, step_s: float) -> str:
+    """Return in words that a recording is too short to judge; empty if it is long enough.
+
+    Args:
+        seconds: Length of the recording.
+        step_s: Mean length of an iteration.
+    """
+    found = []
+    if seconds < _SHORT_S:
+        found.append(f"{seconds:.2g} s are recorded")
+    if step_s < _SHORT_STEP_S:
+        found.append(f"an iteration takes {1e3 * step_s:.2g} ms")
+    if not found:
+        return ""
+    return (
+        f"too short to judge: {' and '.join(found)}, so that pauses of the machine count as "
+        "much as what is compared; record at least "
+        f"{_SHORT_S:g} s, with iterations of {1e3 * _SHORT_STEP_S:g} ms or more"
+    )

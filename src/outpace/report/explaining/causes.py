@@ -111,12 +111,8 @@ def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
             f"the first {len(tables.started):,} of {tables.recorded:,} iterations were compared"
         )
     requests = None
-    if tables.is_short:
-        notes.append(
-            f"the run took {tables.time_s:.3g} s, an iteration {tables.iteration_s:.2g} s: too "
-            "short to judge small differences, and servers and links are not compared; record a "
-            "longer run"
-        )
+    if tables.too_short:
+        notes.append(f"{tables.too_short}. Servers and links are not compared")
     elif not tables.servers:
         notes.append("without servers, links are not compared: an all-reduce uses all at once")
         if tables.rounds is None:

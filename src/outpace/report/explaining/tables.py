@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
+from outpace.predict.recorded import too_short
 from outpace.record.folder import CONFIG, SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, Unreadable, read_event, reading
 from outpace.record.trace import NONE
@@ -25,8 +26,6 @@ _ITERATION: Final = ("worker", "iteration", *_TIMES)
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
-_SHORT_RUN_S: Final = 5.0
-_SHORT_ITERATION_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +63,9 @@ class Tables:
         return float(np.nanmedian(self.ended - self.started))
 
     @property
-    def is_short(self) -> bool:
-        """True for a real run in which small differences are those of the machine at the moment."""
-        return self.is_real and (
-            self.time_s < _SHORT_RUN_S or self.iteration_s < _SHORT_ITERATION_S
-        )
+    def too_short(self) -> str:
+        """Why servers and links of a real run cannot be judged; empty if they can."""
+        return too_short(self.time_s, self.iteration_s) if self.is_real else ""
 
     @property
     def ends_with_iterations(self) -> bool:
