@@ -206,7 +206,7 @@ def meanings_of(option: type) -> dict[str, str]:
     hints = typing.get_type_hints(option)
     for name, hint in hints.items():
         if isinstance(hint, type) and issubclass(hint, Enum):
-            found[name] = about(hint)
+            found[name] = _about_values(hint)
     for each in reversed(option.__mro__):
         names: list[str] = []
         for line in (inspect.cleandoc(vars(each).get("__doc__") or "")).split("\n"):
@@ -228,6 +228,14 @@ def about(option: type) -> str:
     first = inspect.cleandoc(option.__doc__ or "").split("\n\n")[0]
     text = re.sub(r"\s*Raises ValueError.*", "", " ".join(first.split()))
     return escaped(text).rstrip(".")
+
+
+def _about_values(enum: type[Enum]) -> str:
+    """Return the docstring of an enumeration, with its values in place of their names."""
+    text = escaped(" ".join(inspect.cleandoc(enum.__doc__ or "").split()))
+    for each in enum:
+        text = re.sub(rf"\b{each.name}\b", f"`{each.value}`", text)
+    return text
 
 
 def escaped(text: str) -> str:

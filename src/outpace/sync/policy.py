@@ -43,23 +43,30 @@ class Buffer(StrEnum):
 
 
 class Apply(StrEnum):
-    """When a gradient changes the parameters."""
+    """When a gradient changes the parameters.
 
-    ON_ARRIVAL = "on-arrival"  # each gradient separately (FluentPS, algorithm 1)
-    ON_ADVANCE = "on-advance"  # one update per iteration, when the clock advances
+    ON_ARRIVAL: each gradient separately (FluentPS, algorithm 1). ON_ADVANCE: one update per
+    iteration, when the clock advances.
+    """
+
+    ON_ARRIVAL = "on-arrival"
+    ON_ADVANCE = "on-advance"
 
 
 class Scale(StrEnum):
-    """The weight of the gradients of an update: a divisor, or a factor of the learning rate."""
+    """The weight of the gradients of an update: a divisor, or a factor of the learning rate.
 
-    MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number of gradients
-    SUM = "sum"  # 1
-    # On advance only: the mean of the gradients, at the learning rate times their number
-    # (PSP-SGD, algorithm 1, line 13). With plain SGD it equals SUM; other
-    # optimizers and weight decay do not take steps in proportion to the gradient.
+    MEAN: their mean; on arrival each is divided by the number of workers. SUM: their sum. LINEAR,
+    on advance only: their mean, at the learning rate times their number. STALENESS, on arrival
+    only: each is divided by its staleness, at least 1.
+    """
+
+    MEAN = "mean"
+    SUM = "sum"
+    # PSP-SGD, algorithm 1, line 13. With plain SGD it equals SUM; other optimizers and weight decay
+    # do not take steps in proportion to the gradient.
     LINEAR = "linear"
-    # On arrival only: the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
-    # Staleness-aware Async-SGD, IJCAI 2016, equation 5).
+    # Zhang, Gupta, Lian and Liu, Staleness-aware Async-SGD, IJCAI 2016, equation 5.
     STALENESS = "staleness"
 
 

@@ -16,10 +16,14 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 
 
 class Coin(StrEnum):
-    """The source of the random number that decides about a pull."""
+    """The source of the random number that decides about a pull.
 
-    WORKER = "worker"  # one number for all servers, which agree if their clocks do
-    SERVER = "server"  # one per server: M servers delay a worker with probability 1 − (1 − P)^M
+    WORKER: one number for all servers, which agree if their clocks do. SERVER: one for each server:
+    M servers delay a worker with probability 1 − (1 − P)^M.
+    """
+
+    WORKER = "worker"
+    SERVER = "server"
 
     def of(self, pull: Pull, server: int) -> float:
         """Return the number in [0, 1) that decides about this pull at this server."""
