@@ -50,7 +50,9 @@ class Ranking:
         self.known: dict[str, Known] = {name: Known() for name in names}
         self.best_curve: Curve | None = None
         self.lowered: dict[str, float] = {}
-        self._effects: dict[int, float] = {}  # of seeds, computed anew after each trial
+        # Computed anew after each trial:
+        self._effects: dict[int, float] = {}  # of seeds
+        self._logs: dict[tuple[str, float], list[float]] = {}  # see `_values`
 
     def log_time(self, name: str, rate: float) -> float:
         """Return the mean logarithm of the (projected) times with this rate; inf without any.
@@ -62,11 +64,13 @@ class Ranking:
 
     def _values(self, name: str, rate: float) -> list[float]:
         """Return the logarithms of the times with this rate, without the effects of the seeds."""
-        return [
-            self._log_time(trial, curve) - self._effect_of(trial.seed)
-            for trial, curve in self.known[name].trials.items()
-            if trial.rate == rate
-        ]
+        if (name, rate) not in self._logs:
+            self._logs[name, rate] = [
+                self._log_time(trial, curve) - self._effect_of(trial.seed)
+                for trial, curve in self.known[name].trials.items()
+                if trial.rate == rate
+            ]
+        return self._logs[name, rate]
 
     def _log_time(self, trial: Trial, curve: Curve) -> float:
         """Return the logarithm of the time of one trial."""
@@ -171,6 +175,7 @@ class Ranking:
     def note(self, trial: Trial, curve: Curve) -> None:
         """Take the result of a trial."""
         self._effects.clear()
+        self._logs.clear()
         self.known[trial.candidate].trials[trial] = curve
         at = curve.crossing_s(self._level)
         first_s = None if self.best_curve is None else self.best_curve.crossing_s(self._level)
