@@ -1,7 +1,7 @@
 """Writes pages: one HTML file with sections, by the templates in `templates/`.
 
-plotly.js draws the figures. It is 2 MB, compressed: the pages of a comparison, a sweep or an advice
-share one file in its folder; any other page carries it inside, so that it can be sent on alone.
+plotly.js draws the figures. It is 2 MB, compressed: the pages of a comparison share one file in its
+folder; any other page carries it inside, so that it can be sent on alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outpace.support.replacing import replace_file
 from outpace.support.version import __version__
 from outpace.support.words import printable
 
-LIBRARY: Final = "plotly.js"  # in the folder of a comparison, sweep or advice
+LIBRARY: Final = "plotly.js"  # in the folder of a comparison
 _LEVELS: Final = 4  # folders in which a page looks for it: its own, and those above
 
 
