@@ -19,7 +19,9 @@ _TEMPLATE: Final = HERE / "page.html"
 def page(outcomes: Sequence[Outcome]) -> str:
     """Return the page. Equal results make an equal page."""
     data = [_cell(each) for each in outcomes if each.complete]
-    return Template(_TEMPLATE.read_text("utf-8")).substitute(data=htmlsafe_json_dumps(data))
+    return Template(_TEMPLATE.read_text("utf-8")).substitute(
+        data=htmlsafe_json_dumps(data, separators=(",", ":"))
+    )
 
 
 def write_page(outcomes: Sequence[Outcome], path: Path = PAGE) -> None:
