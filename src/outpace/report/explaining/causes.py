@@ -48,12 +48,18 @@ class Examined:
 
 
 class _Found(NamedTuple):
+    """A cause, by iterations.
+
+    Args:
+        delay: What it added to the time of each worker, in s, shape (T, N).
+    """
+
     kind: Kind
     worker: int | None
     server: int | None
     periods: Sequence[SlowPeriod]
     delay: Floats
-    lost_s: float
+    lost_s: float = 0.0
 
 
 def examined(folder: Path, most: int | None = None) -> Examined:
@@ -142,47 +148,49 @@ def _communicating(tables: Tables) -> float:
 def _workers(tables: Tables, requests: Requests | None, servers: Sequence[_Found]) -> list[_Found]:
     """Return the workers that compute slowly, and those with a slow link, with their cost."""
     slow = slow_units(tables.own)
-    way = np.zeros_like(tables.own)
-    parts: list[tuple[Kind, int, int | None, Sequence[SlowPeriod], Floats]] = [
-        ("worker", worker, None, slow.of(worker), slow.excess[:, worker]) for worker in slow.units
+    found = [
+        _Found("worker", worker, None, slow.of(worker), _column(slow.excess, worker))
+        for worker in slow.units
     ]
+    way = np.zeros_like(tables.own)
     if requests is not None:
         way = np.fmax.reduce(requests.under_way, axis=0)
         # Requests to a slow server wait for each other, in the same order again and again.
         busy = {each.server for each in servers if each.kind == "server"}
-        parts += _links(requests.under_way, [m for m in range(tables.servers) if m not in busy])
-    whole = np.zeros_like(tables.own)
-    for _, worker, _, _, longer in parts:
-        whole[:, worker] += longer
+        found += _links(requests.under_way, [m for m in range(tables.servers) if m not in busy])
+    if not found:
+        return []
+    whole = np.sum([each.delay for each in found], axis=0)
     charged, rounds = _charged(tables, whole, np.nan_to_num(way))
-    found = []
-    for kind, worker, server, periods, longer in parts:
-        mine, every = (np.add.reduceat(each, rounds) for each in (longer, whole[:, worker]))
+    every = np.add.reduceat(whole, rounds)
+    costs = []
+    for each in found:
+        mine = np.add.reduceat(each.delay, rounds)
         share = np.divide(mine, every, out=np.zeros_like(mine), where=every > 0)
-        delay = np.zeros_like(whole)
-        delay[:, worker] = longer
-        lost_s = float((charged[:, worker] * share).sum())
-        found.append(_Found(kind, worker, server, periods, delay, lost_s))
-    return found
+        costs.append(float((charged * share).sum()))
+    return [each._replace(lost_s=lost_s) for each, lost_s in zip(found, costs, strict=True)]
 
 
-def _links(
-    under_way: Floats, servers: Sequence[int]
-) -> list[tuple[Kind, int, int | None, Sequence[SlowPeriod], Floats]]:
+def _links(under_way: Floats, servers: Sequence[int]) -> list[_Found]:
     """Return the slow links of workers: to one of the servers, or to all if to several.
 
     A link is compared with those of the other workers to the same server, since messages of a
     worker to its servers may wait for each other.
     """
     each = {server: slow_units(under_way[server], LEAST_FACTOR) for server in servers}
-    found: list[tuple[Kind, int, int | None, Sequence[SlowPeriod], Floats]] = []
+    found = []
     for worker in sorted({unit for slow in each.values() for unit in slow.units}):
-        excess = {m: slow.excess[:, worker] for m, slow in each.items() if slow.of(worker)}
+        excess = {m: _column(slow.excess, worker) for m, slow in each.items() if slow.of(worker)}
         longest = max(excess, key=lambda m: float(excess[m].sum()))
-        server = longest if len(excess) < len(under_way) and len(excess) == 1 else None
+        server = longest if len(excess) == 1 < len(under_way) else None
         longer = np.max(list(excess.values()), axis=0)
-        found.append(("link", worker, server, each[longest].of(worker), longer))
+        found.append(_Found("link", worker, server, each[longest].of(worker), longer))
     return found
+
+
+def _column(table: Floats, worker: int) -> Floats:
+    """Return the table with 0 for all other workers."""
+    return np.where(np.arange(table.shape[1]) == worker, table, 0.0)
 
 
 def _charged(tables: Tables, excess: Floats, way: Floats) -> tuple[Floats, np.ndarray]:
@@ -203,10 +211,10 @@ def _charged(tables: Tables, excess: Floats, way: Floats) -> tuple[Floats, np.nd
         return shared(arrivals, np.add.reduceat(excess, rounds), until), rounds
     rounds = np.arange(len(excess))
     charged, of_held = excess, np.zeros(tables.workers)
-    if tables.servers and excess.any():
+    if tables.servers:
         held, of_held = held_because_of(excess, tables.computed, pulls_held(tables))
         charged = excess + held
-    if not tables.ends_with_iterations or not excess.any():
+    if not tables.ends_with_iterations:
         return charged / tables.workers, rounds
     lost = at_the_end(np.nanmax(tables.computed + way, axis=0), excess.sum(axis=0) + of_held)
     return charged * (lost / charged.sum()), rounds
