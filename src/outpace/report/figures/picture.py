@@ -13,6 +13,7 @@ from outpace.record.reading import Columns, chosen_rows
 from outpace.record.trace import NONE
 from outpace.report.figures.figure import INK, PHASES, Plot, bars, dots, line
 from outpace.report.read.events import Events
+from outpace.report.read.interruptions import Interruption
 from outpace.report.words import plural, seconds
 
 CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
@@ -53,15 +54,6 @@ class _Bar(NamedTuple):
     opacity: float = 1.0
 
 
-class Absence(NamedTuple):
-    """A worker had no process, because this process, such as worker 2 or server 0, was lost."""
-
-    worker: int
-    start_ns: int
-    end_ns: int
-    who: str
-
-
 class Picture:
     """The traces of a timeline, with a lane for each worker.
 
@@ -71,7 +63,8 @@ class Picture:
     Args:
         workers: numbers of the workers, in the order of their lanes.
         scheduler: number of the scheduler among the shards, if the run has one.
-        absences: times in which workers had no process.
+        losses: processes that were lost in the run.
+        end_ns: end of the span of time that is shown.
     """
 
     def __init__(
@@ -79,9 +72,10 @@ class Picture:
         events: Events,
         workers: Sequence[int],
         scheduler: int | None,
-        absences: Sequence[Absence] = (),
+        losses: Sequence[Interruption],
+        end_ns: int,
     ) -> None:
-        self._absences = absences
+        self._losses, self._end_ns = losses, end_ns
         self._events, self._scheduler = events, scheduler
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
@@ -151,18 +145,23 @@ class Picture:
             self._bars[phase].append(_Bar(self._lane[worker], start, end, text, label))
 
     def _lost(self) -> list[go.Bar]:
-        """Draw bars where workers had no process."""
-        drawn = [
-            _Bar(
-                self._lane[each.worker],
-                each.start_ns,
-                each.end_ns,
-                f"worker {each.worker}: {each.who} was lost, for "
-                f"{seconds((each.end_ns - each.start_ns) * 1e-9)}",
-            )
-            for each in self._absences
-            if each.worker in self._lane
-        ]
+        """Draw bars where workers had no process: all workers, if all began again."""
+        drawn = []
+        for each in self._losses:
+            start = round(each.at_s * 1e9)
+            end = self._end_ns if each.away_s is None else start + round(each.away_s * 1e9)
+            alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
+            workers = [each.worker] if alone else list(self._lane)
+            drawn += [
+                _Bar(
+                    self._lane[worker],
+                    start,
+                    end,
+                    f"worker {worker}: {each.who} was lost, for {seconds((end - start) * 1e-9)}",
+                )
+                for worker in workers
+                if worker in self._lane and each.who and end > start
+            ]
         return [_trace(LOST, drawn, 2 * _HALF)] if drawn else []
 
     def _labelled(self, phase: str) -> go.Bar:

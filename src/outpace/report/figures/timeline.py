@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, Plot, Views, axis, lanes, view
-from outpace.report.figures.picture import Absence, Picture
+from outpace.report.figures.picture import Picture
 from outpace.report.figures.split import lane_labels
 from outpace.report.read.events import Events, read_events
-from outpace.report.read.interruptions import Interruption, interruptions
+from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock, scheduler_of
 from outpace.report.read.totals import LongestWait, TraceTotals
 from outpace.report.words import listed, percent, seconds
@@ -61,7 +61,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
         except Unreadable as error:
             run.problems.append(str(error))
             continue
-        known_losses = interruptions(run)
+        losses = interruptions(run)
         for name, events in zip(names, found, strict=True):
             wanted = _concerned(events, wait) if wait and name == LONGEST else []
             shown = choose_lanes(events, len(sums.iterations), wanted)
@@ -70,8 +70,9 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             if name == FEWEST and other is not run:
                 notes.insert(0, f"This is the span of time shown for {other.name}.")
             scheduler = scheduler_of(run.summary)
-            away = _absences(known_losses, spans[name], len(sums.iterations))
-            traces = Picture(events, shown, scheduler, away).traces()
+            low, high = spans[name]
+            lost = [each for each in losses if each.overlaps(low * 1e-9, high * 1e-9)]
+            traces = Picture(events, shown, scheduler, lost, high).traces()
             layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
             views[run.name, name] = view(traces, layout, " ".join(notes))
     return Figure(
@@ -83,22 +84,6 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
         tall=True,
         instead=NO_TRACE,
     )
-
-
-def _absences(lost: Sequence[Interruption], span: tuple[int, int], workers: int) -> list[Absence]:
-    """Return when workers were lost in a span of time (ns): all of them, if all began again."""
-    found = []
-    for each in lost:
-        start = round(each.at_s * 1e9)
-        end = span[1] if each.away_s is None else start + round(each.away_s * 1e9)
-        if not each.who or end <= span[0] or start >= span[1]:
-            continue
-        alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
-        if alone and each.worker is None:
-            continue
-        for worker in [each.worker or 0] if alone else range(workers):
-            found.append(Absence(worker, start, end, each.who))
-    return found
 
 
 def _concerned(events: Events, longest: LongestWait) -> list[int]:

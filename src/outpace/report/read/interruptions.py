@@ -35,6 +35,10 @@ class Interruption(NamedTuple):
         kind, _, number = self.who.partition(" ")
         return int(number) if kind == "worker" else None
 
+    def overlaps(self, low_s: float, high_s: float) -> bool:
+        """True if the process was away in a span of the run's time."""
+        return self.at_s < high_s and (self.away_s is None or self.at_s + self.away_s > low_s)
+
 
 def interruptions(run: Run) -> list[Interruption]:
     """Return the interruptions of a run, in the order of time; [] if it had none."""
