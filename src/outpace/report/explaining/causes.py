@@ -158,9 +158,9 @@ def _workers(tables: Tables, requests: Requests | None, servers: Sequence[_Found
         # Requests to a slow server wait for each other, in the same order again and again.
         busy = {each.server for each in servers if each.kind == "server"}
         found += _links(requests.under_way, [m for m in range(tables.servers) if m not in busy])
-    if not found:
-        return []
-    whole = np.sum([each.delay for each in found], axis=0)
+    whole = sum((each.delay for each in found), np.zeros_like(tables.own))
+    if not whole.any():
+        return found
     charged, rounds = _charged(tables, whole, np.nan_to_num(way))
     every = np.add.reduceat(whole, rounds)
     costs = []
