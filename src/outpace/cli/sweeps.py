@@ -84,8 +84,8 @@ def sweep(
         int | None,
         typer.Option(
             "--parallel",
-            help="Most candidates under way at a time. The result depends on it, but not on the "
-            "number of cores. Default: 8.",
+            help="Candidates of a group, which is chosen by the results of the groups before. The "
+            "result depends on it, but not on the number of cores. Default: 8.",
         ),
     ] = None,
     out: Out = None,

@@ -284,7 +284,7 @@ def _method(grid: int | None, objective: Objective, prune: bool, parallel: int) 
     else:
         chosen = f"all {grid} combinations are tried" if grid > 1 else "one combination is tried"
     if parallel > 1 and (grid is None or grid > 1):
-        chosen += f", at most {parallel} at a time"
+        chosen += f", in groups of {parallel}"
     ended = []
     if objective.kind == "time-to-target":
         ended.append("its time is longer than the best time to the target")
