@@ -39,6 +39,7 @@ _PHASES: Final = ("compute", "communicate", "wait")
 _LEFT: Final = 1.1  # times the loss of the target, or the share of errors that it allows
 _MOST_CAUSES: Final = 3
 _LEAST_SHARE: Final = 0.01  # of a run: causes that cost less are not named
+_LEAST_S: Final = 0.1  # and, with the times of real machines, those that cost fewer seconds
 _SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, takes seconds
 _SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
 
@@ -117,7 +118,7 @@ def advice_of(
         evaluated_every_s=found.every_s,
         evaluate_replaced=not problem.is_script
         and any((problem.data.get("evaluate") or {}).get(key) for key in PERIODS),
-        causes=_causes(found),
+        causes=_causes(problem, found),
     )
 
 
@@ -235,7 +236,7 @@ def _first(
     return choice.best, choice.speedups
 
 
-def _causes(found: Outcome) -> tuple[Cause, ...]:
+def _causes(problem: Problem, found: Outcome) -> tuple[Cause, ...]:
     """Return what slows BSP, from its run on the first fresh seed."""
     if found.folder is None:
         return ()
@@ -243,4 +244,5 @@ def _causes(found: Outcome) -> tuple[Cause, ...]:
         causes = explained(found.folder).causes[:_MOST_CAUSES]
     except ConfigError:
         return ()
-    return tuple(each for each in causes if each.share >= _LEAST_SHARE)
+    least_s = _LEAST_S if problem.data.get(INCLUDE) else 0.0
+    return tuple(e for e in causes if e.share >= _LEAST_SHARE and e.lost_s >= least_s)
