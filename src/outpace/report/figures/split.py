@@ -17,14 +17,13 @@ from outpace.report.figures.figure import (
     bars,
     lanes,
     rounded,
-    thinned,
     view,
 )
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import Floats, TraceTotals
 from outpace.report.words import escaped, label, on_node, seconds
 
-_MOST: Final = 32  # workers shown
+MOST: Final = 16  # workers shown
 
 
 def split_of_runs(runs: Sequence[Run]) -> Figure:
@@ -92,17 +91,26 @@ def lane_labels(run: Run, workers: Sequence[int]) -> list[str]:
     return [on_node(str(worker), run.node(f"worker-{worker}")) for worker in workers]
 
 
-def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:
-    """Return the workers that get a bar, and a sentence if some workers get none."""
+def shown_workers(sums: TraceTotals, wanted: Sequence[int] = ()) -> tuple[list[int], str]:
+    """Return at most MOST workers, in order, and a sentence if others are not shown.
+
+    Those in `wanted` come first, then those that others waited for most, those that computed
+    slowest, and those with low numbers.
+    """
     workers = len(sums.iterations)
-    if workers <= _MOST:
-        return list(range(workers)), ""
-    picked = np.argsort(sums.wait_s, kind="stable")[thinned(workers, _MOST)]
+    slowness = sums.compute_s / np.maximum(sums.iterations, 1)
+    notable = [_highest(values, MOST // 4) for values in (sums.ended_s, slowness)]
+    order = dict.fromkeys([*wanted, *notable[0], *notable[1], *range(workers)])
     note = (
-        f"Shown are {_MOST} of {workers:,} workers, picked evenly from the one that waited least "
-        "to the one that waited most."
+        f"Shown are {MOST} of {workers:,} workers: those that others waited for, or that were cut "
+        "off, most; the slowest; and the first."
     )
-    return [int(worker) for worker in picked], note
+    return sorted(list(order)[:MOST]), note if workers > MOST else ""
+
+
+def _highest(values: Floats, most: int) -> list[int]:
+    """Return the indices of the highest positive values."""
+    return [int(index) for index in np.argsort(-values, kind="stable")[:most] if values[index] > 0]
 
 
 def _stacked(spans: dict[str, Floats], names: Sequence[str]) -> list[Any]:

@@ -7,29 +7,25 @@ all lanes show when it did, and computations that were cut off are striped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, Plot, Views, axis, lanes, view
 from outpace.report.figures.picture import Picture
-from outpace.report.figures.split import lane_labels
+from outpace.report.figures.split import lane_labels, shown_workers
 from outpace.report.read.events import Events, read_events
 from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock, scheduler_of
 from outpace.report.read.totals import LongestWait, TraceTotals
 from outpace.report.words import listed, percent, seconds
 
-MOST: Final = 16  # lanes
 _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
-_CULPRIT_LANES: Final = 4  # lanes for the workers most waited for, or most often cut off
-_SLOWEST_LANES: Final = 2  # lanes for the workers with the longest mean computation
 FIRST, LONGEST = "First iterations", "Around the longest wait"
 FEWEST = "The fewest gradients"  # only if iterations were closed in one of the runs
 _CULPRITS: Final = 2  # workers named in words
+_MOST_CUT_OFF: Final = 4  # lanes for the workers that were cut off most often
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
 
 
@@ -64,9 +60,12 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
         losses = interruptions(run)
         for name, events in zip(names, found, strict=True):
             wanted = _concerned(events, wait) if wait and name == LONGEST else []
-            shown = choose_lanes(events, len(sums.iterations), wanted)
+            if sums.cut_offs is not None:
+                cut_off = Counter(worker for worker, _ in events.unused).most_common(_MOST_CUT_OFF)
+                wanted += [worker for worker, _ in cut_off if 0 <= worker < len(sums.iterations)]
+            shown, selected = shown_workers(sums, wanted)
             rows = max(rows, len(shown))
-            notes = [*_words(sums, name), *_notes(events, shown, sums)]
+            notes = [*_words(sums, name), *_notes(events), selected]
             if name == FEWEST and other is not run:
                 notes.insert(0, f"This is the span of time shown for {other.name}.")
             scheduler = scheduler_of(run.summary)
@@ -74,7 +73,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             lost = [each for each in losses if each.overlaps(low * 1e-9, high * 1e-9)]
             traces = Picture(events, shown, scheduler, lost, high).traces()
             layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
-            views[run.name, name] = view(traces, layout, " ".join(notes))
+            views[run.name, name] = view(traces, layout, " ".join(notes).strip())
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
@@ -135,20 +134,11 @@ def _words(sums: TraceTotals, name: str) -> Iterator[str]:
             yield f"Of all waiting time in this run, {listed(parts)}: {pushes} ended the waits."
 
 
-def _notes(events: Events, shown: Sequence[int], sums: TraceTotals) -> Iterator[str]:
+def _notes(events: Events) -> Iterator[str]:
     if len(events.reductions["worker"]):
         yield "Thin bars are all-reduces, pale until all workers have joined."
     if len(events.collectives["worker"]):
         yield "Thin violet bars are collectives that the script called itself, such as barriers."
-    workers = len(sums.iterations)
-    if len(shown) < workers:
-        which = "were cut off" if sums.cut_offs else "others waited for"
-        yield (
-            f"Shown are {len(shown)} of {workers:,} workers: those that {which} most, the slowest, "
-            "and the first."
-        )
-        if not sums.cut_offs:
-            yield "Lines from other workers are left out."
 
 
 def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
@@ -169,36 +159,3 @@ def span_around(start: int, end: int, length: int) -> tuple[int, int]:
     length = max(length, round(1.5 * (end - start)))
     first = max(end - round(0.7 * length), 0)
     return first, first + length
-
-
-def choose_lanes(events: Events, workers: int, wanted: Sequence[int] = ()) -> list[int]:
-    """Return at most MOST workers, in order.
-
-    The workers in `wanted` come first, then the workers that others waited for most in this span
-    (or that were cut off most often), the slowest workers, and the workers with low numbers.
-    """
-    if workers <= MOST:
-        return list(range(workers))
-    if len(events.closed["iteration"]):
-        cut_off = [worker for worker, _ in events.unused if 0 <= worker < workers]
-        culprits = np.bincount(np.array(cut_off, np.int64), minlength=workers)
-    else:
-        waits = events.waits
-        spans = waits["end_ns"] - waits["start_ns"]
-        culprits = np.bincount(waits["released_by"], spans, workers)
-    rows = events.iterations
-    count = np.bincount(rows["worker"], minlength=workers)
-    spent = np.bincount(rows["worker"], rows["computed_ns"] - rows["start_ns"], workers)
-    slowness = spent / np.maximum(count, 1)
-    order = [
-        *wanted,
-        *_highest(culprits, _CULPRIT_LANES),
-        *_highest(slowness, _SLOWEST_LANES),
-        *range(workers),
-    ]
-    return sorted(list(dict.fromkeys(order))[:MOST])
-
-
-def _highest(values: NDArray[Any], most: int) -> list[int]:
-    """Return the indices of the highest positive values."""
-    return [int(index) for index in np.argsort(-values, kind="stable")[:most] if values[index] > 0]
