@@ -165,14 +165,14 @@ class Place:
 
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
-WORKER: Final = "OUTPACE_WORKER"  # number, workers and folder, for processes that scripts start
+PLACE: Final = "OUTPACE_PLACE"  # number, workers and folder, for processes that scripts start
 ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 HERE: Final = Place()
 
 
 def tell_children() -> None:
     """Let processes that this worker's script starts anew know the place: see `look_at_parent`."""
-    os.environ[WORKER] = json.dumps([HERE.number, HERE.workers, str(HERE.folder)])
+    os.environ[PLACE] = json.dumps([HERE.number, HERE.workers, str(HERE.folder)])
 
 
 def look_at_parent() -> bool:
@@ -181,9 +181,9 @@ def look_at_parent() -> bool:
     A process that is forked has it already. One that multiprocessing starts anew, such as those of
     a DataLoader with `spawn`, has the variables of the worker; so have programs, which are others.
     """
-    if WORKER not in os.environ or multiprocessing.parent_process() is None:
+    if PLACE not in os.environ or multiprocessing.parent_process() is None:
         return False
-    HERE.number, HERE.workers, files = json.loads(os.environ[WORKER])
+    HERE.number, HERE.workers, files = json.loads(os.environ[PLACE])
     HERE.files = Path(files)
     return True
 
