@@ -55,8 +55,8 @@ def sentences(advice: AdviceResult) -> list[str]:
     """Return what the advice says, the main thing first."""
     ended = _ENDED.get(advice.status)
     return [
-        *([ended] if ended else []),
         _main(advice) + _rest(advice),
+        *([ended] if ended else []),
         *_doubts(advice),
         *_leaving(advice),
         *_probabilities(advice),
