@@ -291,9 +291,8 @@ def elastic_config(cluster: Any, **changes: Any) -> dict[str, Any]:
 
 
 # A known fault: after the node was killed, worker-0 did not join within 120 s. That was seen once,
-# in a run of the whole suite. 41 such kills afterwards, at loads of 5 to 44, have not shown it
-# again, so its cause is not known. The error now says whether the actor was late. `make soak` runs
-# this test.
+# in a run of the whole suite. 41 such kills afterwards, at loads of 5 to 44, did not show it again,
+# so its cause is not known. The error now says whether the actor was late. `make soak` runs it.
 @pytest.mark.skipif("OUTPACE_RAY_NODES" not in os.environ, reason="a known fault, see above")
 def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_a_worker(cluster, tmp_path):
     """A node joins and is killed; another one joins, is drained, and gets its room back."""
