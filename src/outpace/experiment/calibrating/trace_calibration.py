@@ -126,7 +126,7 @@ def calibrate_traces(paths: Sequence[Path]) -> TracedCalibration:
         f"{rate_words(law.bandwidth_bytes_per_s)}: those of the all-reduces; "
         + error_words(periods.error, "", periods.testable, _REMEDY),
         "all_reduce": f"{size_bytes:,} bytes of gradients in {found.count[-1]} all-reduces need "
-        f"{duration(all_reduce_s)}, of which {duration(exposed_s)} overlap with nothing",
+        f"{duration(all_reduce_s)}, and make an iteration {duration(exposed_s)} longer",
     }
     slow, factors = _without_slowest(fit, recorded)
     notes = ["the traces have times and no losses: compare strategies with task: {kind: timing}"]
