@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.fluentps import behind_barrier
+from tests.support.reports.run_folders import Page
 from tests.support.runtimes import (
     BOUNDS,
     ITERATIONS,
@@ -161,9 +162,9 @@ def test_reports_call_the_scheduler_by_its_name(tmp_path):
     folder = tmp_path / "run"
     result = simulate(behind("bsp"), folder)
     assert result.summary["scheduler_shard"] == SERVERS
-    page = (folder / "report.html").read_text()
-    assert "at the scheduler for worker" in page
-    assert f"at server {SERVERS}" not in page
+    page = Page(folder / "report.html")
+    assert "at the scheduler for worker" in str(page.figures)
+    assert f"at server {SERVERS}" not in page.text + str(page.figures)
     write_perfetto(folder, tmp_path / "trace.gz")
     events = gzip.decompress((tmp_path / "trace.gz").read_bytes())
     assert b"wait for scheduler" in events

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 from tests.support.paths import SCRIPTS
+from tests.support.reports.run_folders import Page
 from tests.support.script_runs import without_costs
 
 from outpace.errors import ConfigError
@@ -40,7 +41,7 @@ def test_a_logged_accuracy_ends_the_run_and_all_workers_points_are_rows(tmp_path
     assert summary["train_loss"] == losses[-1]["train_loss"]
     assert summary["test_loss"] is None  # not finite
     assert summary["iterations"][0] < 10_000
-    assert "test accuracy" in (tmp_path / "run" / "report.html").read_text()
+    assert "test accuracy" in str(Page(tmp_path / "run" / "report.html").figures)
     # The configuration has what the script used as a comment, and no default that it did not use.
     text = (tmp_path / "run" / "config.yaml").read_text()
     assert text.startswith("# The script trained with AdamW. Settings at the start:\n#   2 tensors")
