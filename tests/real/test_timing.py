@@ -14,7 +14,7 @@ import pytest
 from tests.support.fluentps import behind_barrier
 
 from outpace.config.reading import experiment_from
-from outpace.experiment.recorded_run import timing_sink_for
+from outpace.experiment.run_records import timing_sink
 from outpace.experiment.running import run
 from outpace.real.net import probes
 from outpace.real.node.server import Server
@@ -228,7 +228,7 @@ def test_the_probe_tells_latency_and_bandwidth_of_both_directions(monkeypatch):
     monkeypatch.setattr(probes, "PROBE_S", 5.0)  # enough if other processes are busy
     changes = {"workers": 1, "task": {"kind": "timing", "parameters": 1000}}
     experiment = experiment_from(CONFIG | changes, "the test")
-    times = timing_sink_for(experiment, None)
+    times = timing_sink(None, experiment)
     engine = RealRun(
         experiment,
         TaskTraining(experiment),

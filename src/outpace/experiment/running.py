@@ -14,14 +14,14 @@ from outpace.config.experiment import Experiment
 from outpace.config.keys import FORWARD_SHARE, SERVICE_TIMES
 from outpace.config.launchers import Local
 from outpace.engine.control import ControlFunction
-from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.experiment.launching import launch_of
-from outpace.experiment.recorded_run import RecordedRun, sink_for, timing_sink_for
+from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import resume_command
-from outpace.experiment.resuming.point import Resumption, keeper_of, resumption
-from outpace.experiment.simulating import recorded_run, warnings_of
+from outpace.experiment.resuming.point import Resumption, resumption
+from outpace.experiment.run_records import records_of
+from outpace.experiment.simulating import recorded_run
 from outpace.experiment.sources import (
     ExperimentLike,
     TaskLike,
@@ -30,18 +30,16 @@ from outpace.experiment.sources import (
     path_of,
     require_function,
 )
-from outpace.experiment.tracking import Tracking, require_usable, trackers_of
+from outpace.experiment.tracking import Tracking, require_usable
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.rendezvous import Outside
 from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.checkpoints.committed import name_of
-from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command
 from outpace.record.timing import Timing
-from outpace.record.trace import Trace
 from outpace.simulation.virtual import Progress
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
@@ -197,28 +195,20 @@ def _run(
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     command: Command = "run" if options.get("outside") is None else "serve"
-    events, told = EventLog(None if out is None else out / LOG, log), log
 
-    def log_and_tell(text: str) -> None:
-        events.add_text("notice", text)
-        told(text)
+    def show(warning: str) -> None:
+        log(f"warning: {warning}")
 
-    log = log_and_tell
     with one_thread_own_randomness(), ExitStack() as held:
-        experiment = _without_ignored(experiment, log)
+        records = records_of(experiment, out, command, tracking, resumed, show)
+
+        def tell(text: str) -> None:
+            records.events.add_text("notice", text)
+            log(text)
+
+        experiment = _without_ignored(experiment, tell)
         experiment.load_user_code()
-        warnings = warnings_of(experiment)
-
-        def show(warning: str) -> None:
-            events.add_text("warning", warning)
-            told(f"warning: {warning}")
-
-        def warn_of(warning: str) -> None:
-            warnings.append(warning)
-            show(warning)
-
-        for warning in warnings:
-            show(warning)
+        records.warnings.add_settings(experiment)
         is_script = experiment.has_script
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
@@ -228,7 +218,7 @@ def _run(
                 raise ConfigError("outpace serve starts its servers itself: leave launcher out")
             goes_on = resumed is not None
             launch = held.enter_context(
-                launch_of(experiment, out, told, insecure=insecure, goes_on=goes_on)
+                launch_of(experiment, out, log, insecure=insecure, goes_on=goes_on)
             )
             if launch is not None:
                 options |= {
@@ -238,39 +228,22 @@ def _run(
                     "elastic": launch.elastic,
                 }
                 if launch.said:
-                    log(launch.said)
-        sink = sink_for(out, experiment, resumed)
-        times = timing_sink_for(experiment, out, resumed)
-        trace = Trace(sink)
-        keeper = keeper_of(experiment, out, trace, [sink, times], warn_of, events, resumed)
+                    tell(launch.said)
+        assert records.timing is not None
         engine = RealRun(
             experiment,
             training,
-            trace,
-            log,
-            warn=warn_of,
+            records.trace,
+            tell,
+            warn=records.warnings.add,
             files=files,
-            timing=Timing(times),
+            timing=Timing(records.timing),
             resume=None if resumed is None else resumed.point,
-            keeper=keeper,
-            status=StatusFile(out, command, experiment, events),
+            keeper=records.keeper,
+            status=records.status,
             **options,
         )
-        trackers = trackers_of(experiment, tracking, out, warn_of)
-        return RecordedRun(
-            experiment,
-            engine,
-            trace,
-            sink,
-            out,
-            warnings=warnings,
-            warn=show,
-            timing=times,
-            trackers=trackers,
-            resumed=resumed,
-            events=events,
-            keeper=keeper,
-        ).drive()
+        return RecordedRun(experiment, engine, records).drive()
 
 
 def _given(experiment: ExperimentLike | None) -> ExperimentLike:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from outpace.config.experiment import Experiment
-from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
-from outpace.engine.status import StatusFile
-from outpace.experiment.recorded_run import RecordedRun, sink_for
-from outpace.experiment.resuming.point import Resumption, keeper_of
-from outpace.experiment.tracking import Tracking, require_usable, trackers_of
-from outpace.record.event_log import LOG, EventLog
+from outpace.experiment.recorded_run import RecordedRun
+from outpace.experiment.resuming.point import Resumption
+from outpace.experiment.run_records import records_of
+from outpace.experiment.tracking import Tracking, require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
-from outpace.record.sinks import MemorySink, NoSink
+from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of, simulation_of_script
 from outpace.simulation.measured import times_of_task, with_measured_times
@@ -28,7 +26,6 @@ from outpace.support.notices import warn
 from outpace.support.regular_files import inside
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script, Timing
 
 
 def check(experiment: Experiment) -> None:
@@ -72,29 +69,18 @@ def recorded_run(
     """
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
-    sink = sink_for(out, experiment, resumed) if keep_trace else NoSink()
-    trace = Trace(sink)
+    records = records_of(
+        experiment, out, "simulate", tracking, resumed, warn, keep_trace=keep_trace
+    )
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
     is_script = experiment.has_script
     is_new = out is not None and resumed is None
     free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
-    warnings = warnings_of(experiment)
-
-    is_kept = experiment.checkpoint is not None or experiment.faults is not None
-    events = EventLog(out / LOG if out is not None and is_kept else None, warn)
-    status = None if out is None else StatusFile(out, "simulate", experiment, events)
-
-    def warn_of(warning: str) -> None:
-        warnings.append(warning)
-        events.add_text("warning", warning)
-        warn(warning)
-
-    keeper = keeper_of(experiment, out, trace, [sink], warn_of, events, resumed)
     # Made before the folder, so that an invalid experiment leaves no folder.
-    with free, ExitStack() as begun:
+    with free:
         simulation = _simulation(
             experiment,
-            trace,
+            records.trace,
             None if out is None else out / SCRIPT_FILES,
             # A comparison gives a Tracking with the name of this run.
             _output_of(tracking.name, out, quiet=not keep_trace)
@@ -102,42 +88,16 @@ def recorded_run(
             else print_line,
             message_log=log,
             resume=None if resumed is None else resumed.point,
-            keeper=keeper,
-            events=events,
+            keeper=records.keeper,
+            events=records.events,
             progress=progress,
-            status=status,
-            warn=warn_of,
+            status=records.status,
+            warn=records.warnings.add,
             **options,
         )
-        begun.callback(simulation.close)
-        for warning in warnings:
-            warn(warning)
-        trackers = trackers_of(experiment, tracking, out, warn_of)
-        begun.pop_all()
-    return RecordedRun(
-        simulation.experiment,
-        simulation,
-        trace,
-        sink,
-        out,
-        log,
-        warnings,
-        warn,
-        trackers=trackers,
-        may_have=SCRIPT_FILES if is_script else "",
-        ended=ended,
-        resumed=resumed,
-        events=events,
-        keeper=keeper,
-    )
-
-
-def warnings_of(experiment: Experiment) -> list[str]:
-    """Return what is allowed in a configuration, but probably not meant."""
-    found = list(experiment.policies.warnings())
-    if not isinstance(experiment.task, Script | Timing):
-        found += stale_momentum(experiment, [getattr(experiment.optimizer, "momentum", 0.0)])
-    return found
+    records.warnings.add_settings(experiment)
+    may_have = SCRIPT_FILES if is_script else ""
+    return RecordedRun(simulation.experiment, simulation, records, log, may_have, ended)
 
 
 def _simulation(
