@@ -57,7 +57,7 @@ def test_a_large_model_is_not_allocated():
         ({"layers": [4, 0]}, r"task.layers\[1\] must be at least 1, not 0"),
         ({"layers": [9e14, 2e14]}, "task.layers must be at most 1e15 parameters in all"),
         ({"layers": [4, "x"]}, r"task.layers\[1\] must be a whole number, not 'x'"),
-        ({"layers": 5}, "task.layers must be text, not 5"),
+        ({"layers": 5}, "task.layers must be text or a list, not 5"),
         ({"layers": "resnet-57"}, r"not 'resnet-57'. Did you mean 'resnet-56'\?"),
     ],
 )
