@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
 import torch
-from tests.support.cluster import until
-from tests.support.nodes import NodesHere
 
 import outpace
 from outpace.config.reading import experiment_from
 from outpace.experiment.sources import as_experiment
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.experiment.trials.elsewhere import RunsElsewhere
+from outpace.experiment.trials import pool as pool_module
 
 BASE = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -35,27 +31,6 @@ def experiment(**changes):
     return experiment_from({**BASE, **changes}, "the test")
 
 
-@contextmanager
-def here(most: int) -> Iterator[Pool]:
-    with Pool(most) as pool:
-        yield pool
-
-
-@contextmanager
-def elsewhere(most: int) -> Iterator[Pool]:
-    """A pool whose runs are on two nodes of a cluster; fails if a slot or a folder is left."""
-    said = []
-    with NodesHere(one=1, two=1) as nodes:
-        carrier = RunsElsewhere(nodes, most=most, say=said.append)
-        with Pool(most, elsewhere=carrier) as pool:
-            yield pool
-        assert said == []
-        until(lambda: sum(nodes.free_cpus().values()) == 2)
-
-
-PLACES = pytest.mark.parametrize("pool_of", [here, elsewhere])
-
-
 def to_the_end(pool):
     found = []
     while events := pool.wait():
@@ -63,9 +38,8 @@ def to_the_end(pool):
     return found
 
 
-@PLACES
-def test_a_run_of_the_pool_is_the_run_of_simulate(pool_of):
-    with pool_of(2) as pool:
+def test_a_run_of_the_pool_is_the_run_of_simulate():
+    with Pool(2) as pool:
         for seed in range(3):
             pool.start(Order(seed, experiment(seed=seed)))
         with pytest.raises(ValueError, match="the key 0 has not ended"):
@@ -86,9 +60,8 @@ def test_a_run_of_the_pool_is_the_run_of_simulate(pool_of):
             assert end.summary[digest] == result.summary[digest]
 
 
-@PLACES
-def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path, pool_of):
-    with pool_of(1) as pool:
+def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path):
+    with Pool(1) as pool:
         pool.start(Order("long", experiment(**ENDLESS), tmp_path / "long"))
         pool.start(Order("queued", experiment()))
         pool.start(Order("diverges", experiment(optimizer={"lr": 1e9}, stop={"iterations": 200})))
@@ -113,9 +86,8 @@ def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path, pool_of
     assert (tmp_path / "long" / "report.html").is_file()
 
 
-@PLACES
-def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path, pool_of):
-    with pool_of(2) as pool:
+def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path):
+    with Pool(2) as pool:
         pool.start(Order(0, experiment(**ENDLESS), tmp_path / "0"))
         pool.start(Order(1, experiment(**ENDLESS), tmp_path / "1"))
         begun = set()
@@ -130,11 +102,12 @@ def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path, p
 
 @pytest.mark.parametrize(("compute", "replaced"), [("exponential", 2), ("measured", 0)])
 def test_a_process_is_replaced_after_so_many_runs_unless_it_has_measured_run_times(
-    compute, replaced
+    monkeypatch, compute, replaced
 ):
+    monkeypatch.setattr(pool_module, "RUNS_EACH", 2)
     times = {"kind": compute, **({"mean_s": 1.0} if compute == "exponential" else {})}
     processes = []
-    with Pool(1, runs_each=2) as pool:
+    with Pool(1) as pool:
         for run in range(5):
             pool.start(Order(run, experiment(compute=times)))
             assert to_the_end(pool)[-1].status == "complete"

@@ -16,8 +16,7 @@ from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
 from outpace.experiment.tracking import prepare
 from outpace.experiment.trials import Ended, Order
-from outpace.experiment.trials.here import KILLED
-from outpace.experiment.trials.pool import stays_here
+from outpace.experiment.trials.pool import KILLED, stays_here
 from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files

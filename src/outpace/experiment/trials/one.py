@@ -82,7 +82,7 @@ class Ended:
         error: why the run was stopped, or how it failed; None if it is complete.
         summary: the content of summary.json. If the run could not begin, only `status` and
             `error`.
-        points: all points of the run, in order.
+        points: all points of the run, in order; none if its process is gone.
         cpu_s: processor time of the process that simulated the run, in seconds; without the
             processes of a script or of the executor `processes`.
         result: with `Order.here`, of a run that is complete.
@@ -97,9 +97,14 @@ class Ended:
     result: Result | None = None
 
     @staticmethod
-    def failed(key: Hashable, error: str, cpu_s: float = 0.0) -> Ended:
+    def failed(key: Hashable, error: str) -> Ended:
         """Return the end of a run that could not begin, or whose process is gone."""
-        return Ended(key, "failed", error, {"status": "failed", "error": error}, cpu_s=cpu_s)
+        return Ended(key, "failed", error, {"status": "failed", "error": error})
+
+    @staticmethod
+    def unbegun(key: Hashable, reason: str) -> Ended:
+        """Return the end of a run that was stopped before it began."""
+        return Ended(key, "stopped", reason, {"status": "partial", "error": reason})
 
 
 Told: TypeAlias = float | str | Point | Ended
@@ -123,9 +128,10 @@ def carry_out(
         stopped: returns why the run is to end now; None: it is not.
 
     Returns:
-        The end of the run, without its points.
+        The end of the run.
     """
     told = 0.0  # the share done
+    points: list[Point] = []
 
     def stop_if_asked() -> None:
         if (reason := stopped()) is not None:
@@ -140,7 +146,8 @@ def carry_out(
 
     def evaluated(row: Mapping[str, Any]) -> None:
         values: dict[str, Any] = {name: row.get(name) for name in _VALUES}
-        tell(Point(order.key, **values))
+        points.append(Point(order.key, **values))
+        tell(points[-1])
         stop_if_asked()
 
     status: Literal["complete", "stopped", "failed"] = "complete"
@@ -167,4 +174,5 @@ def carry_out(
     if not summary:  # the run could not begin
         summary = {"status": "failed", "error": error}
     cpu_s = time.process_time() - started_s
-    return Ended(order.key, status, error, summary, (), cpu_s, result if order.here else None)
+    kept = result if order.here else None
+    return Ended(order.key, status, error, summary, tuple(points), cpu_s, kept)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
+import signal
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
-from outpace.experiment.trials.here import KILLED, ProcessesHere
-from outpace.experiment.trials.one import Ended, Order, Point, Told, carry_out
+from outpace.experiment.trials.one import Ended, Order, Point, Stopped, Told, carry_out
 from outpace.simulation.executors.processes import cores
+from outpace.support.processes import forking
 from outpace.tasks import GivenTask
 
-_RUNS_EACH: Final = 200  # after 1,600 runs of a small network a heap had gaps of 2 GB
-_MOST_LOSSES: Final = 3  # of a run that begins again when its node is lost
+KILLED: Final = "the process of the run "  # begin of the error if a process is killed
+_GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
+# Of a process, so that its memory does not grow: after 1,600 runs a heap had gaps of 2 GB.
+RUNS_EACH: Final = 200
+
+# Each process would import them, which takes as long as a short run.
+forking.preload(__name__)
+forking.preload("outpace.report.page")
 
 Event: TypeAlias = Point | Ended
 
@@ -45,86 +53,30 @@ def stays_here(experiment: Experiment) -> bool:
     return isinstance(experiment.task, GivenTask) or isinstance(experiment.compute, Measured | None)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A run is lost with its node, and can begin again elsewhere. how: completes `KILLED`."""
-
-    how: str
-
-
 class Carrier(Protocol):
-    """Carries runs out, each in a process that does one at a time.
+    """Carries runs out in other processes: of this machine, or of a cluster."""
 
-    The last message about a run is an `Ended`, without points, or `Lost`. Its files are in its
-    folder by then.
-    """
+    def has_room(self, order: Order, others: Collection[Order]) -> bool:
+        """True if a run can begin beside the others that are under way."""
 
-    @property
-    def look_s(self) -> float:
-        """Seconds after which `take` has something to do; infinite: see `waited_for`."""
+    def begin(self, order: Order) -> None:
+        """Begin a run."""
 
-    @property
-    def waited_for(self) -> Sequence[Connection]:
-        """When one of these can be read, `take` has something to do."""
+    def stop(self, key: Hashable, reason: str) -> None:
+        """Have a run that is under way end at its next evaluation or sooner."""
 
-    def has_room(self) -> bool:
-        """True if `begin` may be called."""
+    def events(self, timeout_s: float) -> Iterator[tuple[Hashable, Told]]:
+        """Wait until something is told about runs, and yield it with their keys.
 
-    def begin(self, run: int, order: Order, all_cores: bool) -> None:
-        """Begin a run.
-
-        Args:
-            run: its number, by which `take` and `stop` name it.
-            all_cores: it needs those of a machine.
-        """
-
-    def stop(self, run: int, reason: str) -> None:
-        """Tell the process of this run to end it, if it is under way."""
-
-    def take(self, ready: Iterable[object]) -> Iterable[tuple[int, Told | Lost]]:
-        """Return what has been told about runs, by their numbers.
-
-        Args:
-            ready: those of `waited_for` that can be read.
+        The last of a run is an `Ended`; its files are in its folder by then. It may yield nothing
+        before the time is over.
 
         Raises:
-            RunError: there is no room for any run, and none is expected.
+            RunError: no run has begun, and none is expected to.
         """
 
     def close(self) -> None:
-        """Interrupt all runs, wait until their folders are complete, and end all processes.
-
-        Nothing happens if it has been called before.
-        """
-
-
-@dataclass(eq=False, slots=True)
-class _Run:
-    """A run that is queued or under way.
-
-    Attributes:
-        number: names it in the reports of its carrier; other than that of any other run.
-        carrier: None: the process of the pool.
-        is_alone: no other run runs beside it.
-        warnings: number of those that are known.
-        share: of it that is done.
-        stopped: why it was told to stop; None: it was not.
-        losses: how often it was lost with its node.
-        repeated: points and warnings that came since it began for the last time, of those that
-            are known from before.
-    """
-
-    number: int
-    order: Order
-    carrier: Carrier | None
-    all_cores: bool
-    is_alone: bool
-    points: list[Point] = field(default_factory=list)
-    warnings: int = 0
-    share: float = 0.0
-    stopped: str | None = None
-    losses: int = 0
-    repeated: list[int] = field(default_factory=lambda: [0, 0])
+        """Interrupt all runs, and end all processes."""
 
 
 class Pool:
@@ -136,41 +88,33 @@ class Pool:
                 ...
 
     A run has bitwise the results of `outpace.simulate`. A process that is killed ends its own run
-    only. Leaving the block interrupts the runs that are under way; their folders are completed
-    and marked partial.
+    only. Leaving the block interrupts the runs that are under way; on this machine their folders
+    are completed and marked partial.
 
     A script, run times that are measured, and the executor `processes` need all cores: such a run
     is alone. A run that cannot go to another process (`Order.is_here`) runs in this one during
-    `wait`: its points come together with its end, and it cannot be stopped.
-
-    On a cluster, a run that is lost with its node begins again, at most three times. It repeats
-    bitwise, and each of its points and warnings is reported once.
+    `wait`, after all others: its points come together with its end, and it cannot be stopped.
 
     Args:
         processes: most runs at a time on this machine; None: one for each core.
-        runs_each: after so many runs another process takes the place of one, so that its memory
-            does not grow. One that has measured run times stays, because later runs use them.
         progress: called during `wait` with a key and the share of its run that is done.
         warning: called during `wait` with a key and a warning about its run.
-        elsewhere: carries out the runs that need not stay on this machine; it is closed with the
-            pool. None: all stay here.
+        carrier: carries the runs out, and is closed with the pool; None: this machine does.
     """
 
     def __init__(
         self,
         processes: int | None = None,
         *,
-        runs_each: int = _RUNS_EACH,
         progress: Callable[[Any, float], None] = lambda _, __: None,
         warning: Callable[[Any, str], None] = lambda _, __: None,
-        elsewhere: Carrier | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
-        self._here = ProcessesHere(cores() if processes is None else processes, runs_each)
-        self._elsewhere: Carrier = self._here if elsewhere is None else elsewhere
+        most = cores() if processes is None else processes
+        self._carrier = ProcessesHere(most) if carrier is None else carrier
         self._progress, self._warning = progress, warning
-        self._waiting: deque[_Run] = deque()
-        self._running: dict[int, _Run] = {}  # by number
-        self._count = 0  # of runs so far
+        self._waiting: dict[Hashable, Order] = {}
+        self._running: dict[Hashable, Order] = {}
         self._events: list[Event] = []  # to be returned by the next `wait`
 
     def __enter__(self) -> Self:
@@ -182,35 +126,23 @@ class Pool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._carrier.close()
 
     def start(self, order: Order) -> None:
         """Queue a run. Raises ValueError if a run with this key is under way or queued."""
-        if any(order.key == run.order.key for run in self._runs()):
+        if order.key in self._waiting or order.key in self._running:
             raise ValueError(f"a run with the key {order.key!r} has not ended yet")
-        self._count += 1
-        all_cores, is_here = needs_all_cores(order.experiment), stays_here(order.experiment)
-        carrier: Carrier = self._here if is_here or order.is_here else self._elsewhere
-        is_alone = carrier is self._here and (all_cores or order.is_here)
-        self._waiting.append(
-            _Run(self._count, order, None if order.is_here else carrier, all_cores, is_alone)
-        )
+        self._waiting[order.key] = order
 
     def stop(self, key: Hashable, reason: str) -> None:
         """End a run at its next evaluation or sooner; it comes back as `Ended` and `stopped`.
 
         Nothing happens if the run has ended already.
         """
-        run = next((each for each in self._runs() if each.order.key == key), None)
-        if run is None:
-            return
-        run.stopped = reason
-        if run.number not in self._running:
-            self._waiting.remove(run)
-            summary = {"status": "partial", "error": reason}
-            self._events.append(Ended(key, "stopped", reason, summary, tuple(run.points)))
-        elif run.carrier is not None:
-            run.carrier.stop(run.number, reason)
+        if self._waiting.pop(key, None) is not None:
+            self._events.append(Ended.unbegun(key, reason))
+        elif key in self._running:
+            self._carrier.stop(key, reason)
 
     def wait(self, timeout_s: float | None = None) -> list[Event]:
         """Return what has happened, at least one event unless the time is over.
@@ -225,102 +157,185 @@ class Pool:
         deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._begin()
-            if self._events or not (self._running or self._waiting):
+            left_s = deadline_s - time.monotonic()
+            if self._events or not self._running:
                 break
-            carriers = self._carriers()
-            left_s = min(
-                max(0.0, deadline_s - time.monotonic()), *(each.look_s for each in carriers)
-            )
-            ready = wait(
-                [pipe for carrier in carriers for pipe in carrier.waited_for],
-                None if left_s == math.inf else left_s,
-            )
-            for carrier in carriers:
-                for number, told in carrier.take(ready):
-                    self._take(self._running[number], told)
-            if not ready and time.monotonic() >= deadline_s:
+            for key, told in self._carrier.events(max(0.0, left_s)):
+                self._take(key, told)
+            if left_s <= 0:
                 break
         events, self._events = self._events, []
         return events
 
-    def close(self) -> None:
-        """Interrupt all runs, wait until their folders are complete, and end all processes."""
-        self._waiting.clear()
-        with ExitStack() as closing:  # closes the second one, too, if the first is interrupted
-            closing.callback(self._running.clear)
-            for carrier in self._carriers():
-                closing.callback(carrier.close)
-
-    def _carriers(self) -> Sequence[Carrier]:
-        alone = self._elsewhere is self._here
-        return [self._here] if alone else [self._here, self._elsewhere]
-
-    def _runs(self) -> Iterator[_Run]:
-        yield from self._waiting
-        yield from self._running.values()
-
     def _begin(self) -> None:
         """Begin the queued runs for which there is room."""
-        while self._waiting:
-            run = self._waiting[0]
-            others = self._running.values()
-            if others and (run.is_alone or any(each.is_alone for each in others)):
+        for key, order in list(self._waiting.items()):
+            if order.is_here:
+                continue
+            if not self._carrier.has_room(order, self._running.values()):
                 return
-            if run.carrier is not None and not run.carrier.has_room():
-                return
-            self._running[run.number] = self._waiting.popleft()
-            if run.carrier is None:
-                self._carry_out(run)
-                return
-            run.repeated = [0, 0]
-            run.carrier.begin(run.number, run.order, run.all_cores)
-            if run.stopped is not None:
-                run.carrier.stop(run.number, run.stopped)
+            self._running[key] = self._waiting.pop(key)
+            self._carrier.begin(order)
+        if self._waiting and not self._running and not self._events:
+            self._carry_out(next(iter(self._waiting.values())))
 
-    def _carry_out(self, run: _Run) -> None:
+    def _carry_out(self, order: Order) -> None:
         """Carry a run out in this process."""
+        self._running[order.key] = self._waiting.pop(order.key)
         warnings: list[str] = []  # they are for the caller, whose warnings the run does not hear
 
         def tell(told: Told) -> None:
             if isinstance(told, str):
                 warnings.append(told)
             else:
-                self._take(run, told)
+                self._take(order.key, told)
 
-        ended = carry_out(run.order, run.order.folder, tell)
+        ended = carry_out(order, order.folder, tell)
         for text in warnings:
-            self._take(run, text)
-        self._take(run, ended)
+            self._warning(order.key, text)
+        self._take(order.key, ended)
 
-    def _take(self, run: _Run, told: Told | Lost) -> None:
-        """Take a message about a run that is under way."""
-        key = run.order.key
+    def _take(self, key: Hashable, told: Told) -> None:
         match told:
             case float():
-                if told > run.share:
-                    run.share = told
-                    self._progress(key, told)
+                self._progress(key, told)
             case str():
-                run.repeated[1] += 1
-                if run.repeated[1] > run.warnings:
-                    run.warnings += 1
-                    self._warning(key, told)
+                self._warning(key, told)
             case Point():
-                run.repeated[0] += 1
-                if run.repeated[0] > len(run.points):
-                    run.points.append(told)
-                    self._events.append(told)
-            case Lost():
-                self._lose(run, told.how)
+                self._events.append(told)
             case Ended():
-                del self._running[run.number]
-                self._events.append(replace(told, points=tuple(run.points)))
+                del self._running[key]
+                self._events.append(told)
 
-    def _lose(self, run: _Run, how: str) -> None:
-        """Let a run begin again before all others, unless it was lost too often."""
-        run.losses += 1
-        if run.losses <= _MOST_LOSSES:
-            self._waiting.appendleft(self._running.pop(run.number))
-            return
-        error = f"{KILLED}{how}, and {_MOST_LOSSES} times before"
-        self._take(run, Ended.failed(run.order.key, error))
+
+@dataclass(eq=False, slots=True)
+class _Process:
+    """A process, and the run that it carries out at the moment.
+
+    Attributes:
+        runs: how many it has begun.
+        keeps_times: True if it has measured run times, which later runs use.
+    """
+
+    process: forking.Process
+    order: Order | None = None
+    runs: int = 0
+    keeps_times: bool = False
+
+
+class ProcessesHere:
+    """Carries runs out in processes of this machine, each of which is used for the next run again.
+
+    most: runs at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._processes: dict[Connection, _Process] = {}
+
+    def has_room(self, order: Order, others: Collection[Order]) -> bool:
+        alone = any(needs_all_cores(each.experiment) for each in (order, *others))
+        return len(others) < (1 if alone else self._most)
+
+    def begin(self, order: Order) -> None:
+        pipe, process = self._idle()
+        process.order, process.runs = order, process.runs + 1
+        process.keeps_times |= stays_here(order.experiment)
+        self._send(pipe, order)
+
+    def stop(self, key: Hashable, reason: str) -> None:
+        for pipe, process in self._processes.items():
+            if process.order is not None and process.order.key == key:
+                self._send(pipe, reason)
+
+    def events(self, timeout_s: float) -> Iterator[tuple[Hashable, Told]]:
+        busy = {pipe: each.order for pipe, each in self._processes.items() if each.order}
+        for pipe in wait(list(busy), None if timeout_s == math.inf else timeout_s):
+            assert isinstance(pipe, Connection)
+            key = busy[pipe].key
+            yield key, self._told(pipe, key)
+
+    def close(self) -> None:
+        deadline_s = time.monotonic() + _GRACE_S
+        try:
+            for pipe, each in self._processes.items():
+                each.process.terminate()
+                pipe.close()
+            for each in self._processes.values():
+                each.process.join(max(0.0, deadline_s - time.monotonic()))
+        finally:  # a second Ctrl-C does not wait
+            for pipe, each in self._processes.items():
+                each.process.kill()
+                pipe.close()
+                each.process.join()
+                each.process.close()
+            self._processes.clear()
+
+    def _idle(self) -> tuple[Connection, _Process]:
+        """Return the first process without a run, or a new one."""
+        for pipe, process in list(self._processes.items()):
+            if process.order is None:
+                is_used_up = process.runs >= RUNS_EACH and not process.keeps_times
+                if process.process.is_alive() and not is_used_up:
+                    return pipe, process
+                self._remove(pipe)
+        ours, theirs = Pipe()
+        with theirs:
+            started = forking.start(f"run-{len(self._processes)}", _serve, theirs)
+        process = self._processes[ours] = _Process(started)
+        return ours, process
+
+    def _told(self, pipe: Connection, key: Hashable) -> Told:
+        """Return a message of a process that carries out a run."""
+        process = self._processes[pipe]
+        try:
+            told: Told = pipe.recv()
+        except (EOFError, OSError):
+            process.process.join()
+            told = Ended.failed(key, f"{KILLED}{forking.how_it_ended(process.process)}")
+            self._remove(pipe)
+        if isinstance(told, Ended):
+            process.order = None
+        return told
+
+    def _remove(self, pipe: Connection) -> None:
+        """Forget a process that has ended, or ends when its pipe is closed."""
+        process = self._processes.pop(pipe).process
+        pipe.close()
+        process.join()
+        process.close()
+
+    @staticmethod
+    def _send(pipe: Connection, told: Order | str) -> None:
+        """Tell a process to begin a run, or why its run is to end."""
+        with contextlib.suppress(OSError):  # it was killed, which `events` notices
+            pipe.send(told)
+
+
+def _serve(pipe: Connection) -> None:
+    """Carry out the runs that come through the pipe, until it is closed.
+
+    SIGTERM interrupts the run that is under way, which then completes its folder, and ends the
+    process.
+    """
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise Stopped("interrupted")
+
+    def stopped() -> str | None:
+        with contextlib.suppress(EOFError, OSError):  # the pipe is closed, and SIGTERM comes
+            if pipe.poll() and isinstance(reason := pipe.recv(), str):
+                return reason
+        return None
+
+    def send(told: Told) -> None:
+        with contextlib.suppress(OSError):  # the pool is being closed and no longer reads
+            pipe.send(told)
+
+    signal.signal(signal.SIGTERM, interrupt)
+    with contextlib.suppress(EOFError, OSError, Stopped):
+        while True:
+            if isinstance(order := pipe.recv(), Order):  # else a reason for a run that had ended
+                # A daemon may not start processes.
+                multiprocessing.current_process().daemon = not needs_all_cores(order.experiment)
+                send(carry_out(order, order.folder, send, stopped))

@@ -6,27 +6,20 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import MOST_WAIT_S, Ray
 from outpace.config.reading import section_from
 from outpace.config.trackers import Mlflow, TensorBoard, Wandb
 from outpace.errors import ConfigError
-from outpace.experiment.launching import files_of, no_ray
-from outpace.experiment.trials.elsewhere import RunsElsewhere
-from outpace.experiment.trials.pool import Pool, needs_all_cores, stays_here
+from outpace.experiment.launching import no_ray
+from outpace.experiment.trials.pool import Carrier, Pool, stays_here
 from outpace.support.checks import require
 from outpace.support.notices import warn
-from outpace.support.words import plural
-
-if TYPE_CHECKING:
-    from outpace.real.process.ray.tasks import RayTasks
 
 On: TypeAlias = str | Mapping[str, Any] | None
 """None or "local": this machine. "ray", or the attributes of `OnRay` with `kind: ray`."""
-
-_SHOWN: Final = 3  # nodes that cannot take part, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class OnRay:
             as local.
         cpus: that each run takes up; None: 1, and if a run needs all cores, those of the node that
             has most.
-        wait_s: seconds to wait for the first of these CPUs, and for the nodes to answer.
+        wait_s: seconds to wait for a run to begin, while none is under way.
         runtime_env: the environment of the processes, as Ray describes it.
     """
 
@@ -75,11 +68,6 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
     if on is None:
         return None
     given = {"kind": "ray", **on} if isinstance(on, Mapping) else {"kind": on}
-    if "elastic" in given:
-        raise ConfigError(
-            "on: elastic is for one real run, whose workers and servers join and leave "
-            "(launcher.elastic); simulated runs use nodes that join without it: leave it out"
-        )
     if isinstance(launcher, Ray):
         launcher = dataclasses.asdict(launcher)
     if isinstance(launcher, Mapping) and launcher.get("kind") == given["kind"] == "ray":
@@ -89,59 +77,11 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
     return found if isinstance(found, OnRay) else None
 
 
-def carrier_of(
-    settings: OnRay,
-    tasks: RayTasks,
-    experiments: Sequence[Experiment],
-    *,
-    processes: int | None = None,
-    have_folders: bool,
-    say: Callable[[str], None] = warn,
-) -> RunsElsewhere | None:
-    """Return the carrier of runs like these, when there is room for one on the cluster.
-
-    Args:
-        tasks: the cluster.
-        say: called with a line about it.
-        processes, have_folders: see `pool_on`.
-
-    Returns:
-        None if all of these runs stay on this machine, which is said.
-
-    Raises:
-        ConfigError: a node cannot take part, or there is no room in time, or the runs cannot
-            be on a cluster.
-    """
-    away = [each for each in experiments if not stays_here(each)]
-    if len(away) < len(experiments):
-        count = plural(len(experiments) - len(away), "configuration")
-        say(
-            f"runs of {count} stay on this machine: their task was given from Python (name its "
-            "file: task: {kind: python, target: file.py:function}), or their run times are "
-            "measured (name a law of run times, or a cluster file)"
-        )
-    if not away:
-        return None
-    for each in away:
-        _require_trackers(each, have_folders)
-    paths = sorted({path for each in away for path in files_of(each)})
-    if problems := tasks.survey(paths, settings.wait_s):
-        lines = [f"on: node {node} {what}" for node, what in list(problems.items())[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
-        raise ConfigError("\n".join(lines))
-    carrier = RunsElsewhere(
-        tasks, cpus=settings.cpus, most=processes, wait_s=settings.wait_s, say=say
-    )
-    carrier.require_room(needs_all_cores(away[0]))
-    return carrier
-
-
 def check_on(on: On, launcher: object = None) -> None:
     """Raise ConfigError if `on` is invalid, see `on_of`, or says Ray and there is none here."""
     if on_of(on, launcher) is not None:
         try:
-            import outpace.real.process.ray.tasks  # noqa: F401
+            import outpace.experiment.trials.on_ray  # noqa: F401
         except ImportError as error:
             raise no_ray("on", error) from None
 
@@ -170,18 +110,29 @@ def pool_on(
     """
     check_on(on, experiments[0].launcher)
     settings = on_of(on, experiments[0].launcher)
+    if settings is not None and any(map(stays_here, experiments)):
+        warn(
+            "the runs stay on this machine: a task was given from Python (name its file: task: "
+            "{kind: python, target: file.py:function}), or run times are measured (name a law of "
+            "run times, or a cluster file)"
+        )
+        settings = None
     with ExitStack() as stack:
-        elsewhere = None
+        carrier: Carrier | None = None
         if settings is not None:
-            from outpace.real.process.ray.tasks import RayTasks
+            from outpace.experiment.trials.on_ray import RunsOnRay
+            from outpace.real.process.ray.connecting import connected
 
-            tasks = stack.enter_context(
-                RayTasks(settings.address, "on.address", settings.runtime_env)
+            for each in experiments:
+                _require_trackers(each, have_folders)
+            stack.enter_context(connected(settings.address, 0, "on.address"))
+            carrier = RunsOnRay(
+                cpus=settings.cpus,
+                most=processes,
+                wait_s=settings.wait_s,
+                runtime_env=settings.runtime_env,
             )
-            elsewhere = carrier_of(
-                settings, tasks, experiments, processes=processes, have_folders=have_folders
-            )
-        pool = Pool(processes, progress=progress, warning=warning, elsewhere=elsewhere)
+        pool = Pool(processes, progress=progress, warning=warning, carrier=carrier)
         yield stack.enter_context(pool)
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say of themselves, and of simulated runs. Without Ray."""
+"""What the nodes of a cluster say of themselves. Without Ray."""
 
 from __future__ import annotations
 
@@ -22,28 +22,6 @@ class Survey:
     python: str
     torch: str
     missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A node has taken a simulated run, which begins if there is no problem and nothing is missing.
-
-    Attributes:
-        node: its name.
-        problem: why the node cannot take part, completes "node NAME "; empty: it can.
-        missing: those of the wanted paths that are not there.
-    """
-
-    node: str
-    problem: str = ""
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunLost:
-    """A simulated run is lost, perhaps with its node."""
-
-    why: str
 
 
 def survey_here(paths: Sequence[str] = ()) -> Survey:
