@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.failures.rows import Row, markdown
-from benchmarks.papers.results import origin
+from benchmarks.recorded import origin
 
+from benchmarks import recorded
 from outpace.errors import OutpaceError
-
-README = Path(__file__).parent / "README.md"
 
 
 @dataclass(frozen=True)
@@ -88,20 +87,20 @@ class Benchmark:
         kept = json.loads(self.results.read_text("utf-8")) if self.results.exists() else {}
         kept |= {part: {**rows, **origin()} for part, rows in found.items()}
         self.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-        README.write_text(self.with_tables(README.read_text("utf-8"), kept), "utf-8")
+        recorded.write_tables(self.command, self.tables(kept))
 
-    def with_tables(self, text: str, kept: dict[str, Any]) -> str:
-        """Return the README with the tables of these results."""
-        begin = f"<!-- python -m benchmarks.{self.name} --record -->"
-        end = f"<!-- end of what benchmarks.{self.name} recorded -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        tables = [""]
+    @property
+    def command(self) -> str:
+        return f"python -m benchmarks.{self.name} --record"
+
+    def tables(self, kept: dict[str, Any]) -> str:
+        """Return the tables of these results."""
+        tables: list[str] = []
         for part in self.parts:
             if part in kept:
                 said = f"{kept[part]['date']}, commit {kept[part]['commit']}."
                 tables += [said, "", *_markdown(part, kept[part])]
-        return "\n".join([before + begin, *tables, end + after])
+        return "\n".join(tables)
 
 
 def _origin() -> dict[str, str]:

@@ -27,16 +27,14 @@ from benchmarks.explain.clusters import LAWS, WITHIN, Named, bursts, named
 from benchmarks.explain.repairs import GOAL, repairs
 from benchmarks.explain.servers import Servers, servers
 from benchmarks.explain.speed import per_iteration_s
-from benchmarks.papers.results import origin
 
+from benchmarks import recorded
 from outpace.errors import OutpaceError
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/explain")
 RESULTS = Path(__file__).parent / "results.json"
-README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- python -m benchmarks.explain --record -->"
-END = "<!-- end of what benchmarks.explain recorded -->"
+COMMAND = "python -m benchmarks.explain --record"
 PARTS: Final = ("names", "servers", "speed", "repairs")
 CVS: Final = (0.02, 0.05, 0.1)
 WIDE: Final = (0.2, 0.3)  # for these no goal is set
@@ -209,21 +207,19 @@ def _number(value: float | None) -> str:
 def _record(found: dict[str, Any]) -> None:
     """Keep the parts that were measured, beside those of earlier."""
     kept = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
-    kept |= {part: {**rows, **origin()} for part, rows in found.items()}
+    kept |= {part: {**rows, **recorded.origin()} for part, rows in found.items()}
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-    README.write_text(with_tables(README.read_text("utf-8"), kept), "utf-8")
+    recorded.write_tables(COMMAND, tables(kept))
 
 
-def with_tables(text: str, kept: dict[str, Any]) -> str:
-    """Return the README with the tables of these results."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    tables = [""]
+def tables(kept: dict[str, Any]) -> str:
+    """Return the tables of these results."""
+    found: list[str] = []
     for part in PARTS:
         if part in kept:
             said = f"{kept[part]['date']}, commit {kept[part]['commit']}."
-            tables += [said, "", *_markdown(part, kept[part])]
-    return "\n".join([before + BEGIN, *tables, END + after])
+            found += [said, "", *_markdown(part, kept[part])]
+    return "\n".join(found)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -36,19 +35,17 @@ from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome, read
 from benchmarks.fidelity.setups import Plain, Setup
 from benchmarks.fidelity.task import STEP_S
-from benchmarks.papers.results import origin
 from rich.console import Console
 
 import outpace
+from benchmarks import recorded
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.results import Result
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/fidelity")
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- python -m benchmarks.fidelity --record -->"
-END = "<!-- end of what was recorded -->"
+COMMAND = "python -m benchmarks.fidelity --record"
 PARTS = ("a", "b", "c", "d", "e", "f")
 SIZES_MB = (1.0, 25.0)
 
@@ -220,19 +217,23 @@ def _write(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _record(outcomes: Sequence[Outcome]) -> None:
-    """Write results/PART-SETUP.json and .md, and all of the latter into the README."""
+    """Write results/PART-SETUP.json and .md, and the goals of all setups into the README."""
     RESULTS.mkdir(exist_ok=True)
-    code = origin()
+    when = recorded.origin()
     for of_setup in _by_setup(outcomes):
         name = _file_name(f"{of_setup[0].part}-{of_setup[0].setup}")
         _write(of_setup, RESULTS / f"{name}.json")
-        text = showing.markdown(of_setup, judging.judge(of_setup))
-        head = f"{date.today().isoformat()}, commit {code['commit']}.\n\n"
-        (RESULTS / f"{name}.md").write_text(head + text, "utf-8")
-    tables = [path.read_text("utf-8") for path in sorted(RESULTS.glob("*.md"))]
-    before, _, rest = README.read_text("utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text("\n".join([before + BEGIN, *tables, END + after]), "utf-8")
+        text = showing.markdown(of_setup, judging.judge(of_setup), when)
+        (RESULTS / f"{name}.md").write_text(text, "utf-8")
+    recorded.write_tables(COMMAND, goals())
+
+
+def goals() -> str:
+    """Return the goals of all setups that were recorded, each with a link to its figures."""
+    return "\n".join(
+        showing.goals_of(path.read_text("utf-8"), f"fidelity/results/{path.name}")
+        for path in sorted(RESULTS.glob("*.md"))
+    )
 
 
 def _file_name(words: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.fidelity.judging import Goal
 from benchmarks.fidelity.outcome import COUNTS, QUANTITIES, Outcome
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from outpace.support.words import plural
 
+_TABLES = "Mean over the seeds, predicted and real:"
 _VERDICT = {None: "too few", True: "met", False: "missed"}
 
 
@@ -31,15 +32,25 @@ def show(outcomes: Sequence[Outcome], goals: Sequence[Goal], console: Console) -
         console.print(table)
 
 
-def markdown(outcomes: Sequence[Outcome], goals: Sequence[Goal]) -> str:
-    """Return the tables of one setup as Markdown."""
-    lines: list[str] = []
-    for title, head, rows in _tables(outcomes):
-        lines += [f"**{title}**", "", *_rows([head, ["---"] * len(head), *rows]), ""]
+def markdown(outcomes: Sequence[Outcome], goals: Sequence[Goal], when: Mapping[str, str]) -> str:
+    """Return the page of one setup: its goals first, then its tables."""
+    lines = [f"# Fidelity of {outcomes[0].part}, {outcomes[0].setup}", ""]
+    lines += [f"{when['date']}, commit {when['commit']}.", ""]
     if goals:
         found = [[each.what, each.found, each.goal, _VERDICT[each.met]] for each in goals]
-        lines += _rows([["goal", "measured", "limit", ""], ["---"] * 4, *found])
+        lines += [*_rows([["goal", "measured", "limit", ""], ["---"] * 4, *found]), ""]
+    lines += [_TABLES, ""]
+    for title, head, rows in _tables(outcomes):
+        lines += [f"**{title}**", "", *_rows([head, ["---"] * len(head), *rows]), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def goals_of(page: str, link: str) -> str:
+    """Return the goals of a page that `markdown` wrote, below a line that links to the page."""
+    head, _, rest = page.partition("\n\n")
+    when, _, goals = rest.partition(_TABLES)[0].partition("\n\n")
+    setup = head.removeprefix("# Fidelity of ")
+    return f"**{setup}**, {when.rstrip('.')} ([all quantities]({link})):\n\n{goals}"
 
 
 def _tables(

@@ -8,7 +8,7 @@ their own. If one of several experiments fails, the others are run all the same.
 With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the experiment
 works, not what it shows. `seeds: N` in a YAML file runs every variant on N seeds, and the judge
 gets the runs of all seeds. `--record` keeps each result in results/NAME.json as soon as it is
-measured and writes the table of all results into benchmarks/README.md. With `--missing` the
+measured and writes the tables of all results (RESULTS.md). With `--missing` the
 experiments that have a result of the present code are left out, so `all --record --missing` goes
 on with what an interrupted command has left. `table` alone writes only the table.
 """
@@ -29,6 +29,7 @@ from benchmarks.papers.claims import Claim, show, write
 from benchmarks.papers.comparing import compare_with_bars
 from benchmarks.papers.curves import read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
+from benchmarks.recorded import origin
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.compared import Variant
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge these runs, run none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all claims there")
     parser.add_argument(
-        "--record", action="store_true", help="keep the results, and write the README's table"
+        "--record", action="store_true", help="keep the results, and write their tables"
     )
     parser.add_argument(
         "--missing", action="store_true", help="leave out what has a result of the present code"
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record and (options.quick or overrides):
         parser.error("--record: results of changed or reduced experiments are not recorded")
     if options.record:
-        results.origin()  # before hours of runs
+        origin()  # before hours of runs
     if options.missing:
         names = [name for name in names if not results.is_current(name)]
     return _all_of(names, overrides, options)
@@ -134,13 +135,13 @@ def _claims(
     claims: Sequence[Claim]
     if hasattr(paper, "run"):
         if judged is None:
-            origin = results.origin() if record else {}
+            made = origin() if record else {}
             with free_folder(RUNS, name) as out:
                 if record:
-                    (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
+                    (out / results.ORIGIN).write_text(json.dumps(made), "utf-8")
                 claims = paper.run(data, out)
         elif hasattr(paper, "judge"):
-            origin = _origin(judged) if record else {}
+            made = _origin(judged) if record else {}
             claims = paper.judge(judged)
         else:
             raise SystemExit(
@@ -148,19 +149,19 @@ def _claims(
             )
         show(claims)
         if record:
-            results.record(name, claims, data.get("repeats", 1), origin)
+            results.record(name, claims, data.get("repeats", 1), made)
             results.write_table()
         return claims
     variants = variants_from(data, str(path), path.parent)
     if judged is None:
-        origin = results.origin() if record else {}
+        made = origin() if record else {}
         with free_folder(RUNS, name) as out:
             compare_with_bars(variants, out, seeds=seeds)
         if record:
-            (out / results.ORIGIN).write_text(json.dumps(origin), "utf-8")
+            (out / results.ORIGIN).write_text(json.dumps(made), "utf-8")
     else:
         out = judged
-        origin = _origin(out) if record else {}
+        made = _origin(out) if record else {}
     curves = {
         variant.name: [read_curve(folder, variant.name) for folder in _folders(out, variant, seeds)]
         for variant in variants
@@ -173,7 +174,7 @@ def _claims(
     claims = paper.claims(curves, {variant.name: variant.experiment for variant in variants})
     show(claims)
     if record:
-        results.record(name, claims, seeds, origin)
+        results.record(name, claims, seeds, made)
         results.write_table()
     pictures = paper.draw(curves, out) if hasattr(paper, "draw") else []
     for report in (out / REPORT, *(out / f"{name}.html" for name in paper.FIGURES), *pictures):
@@ -183,8 +184,8 @@ def _claims(
 
 def _origin(folder: Path) -> dict[str, str]:
     """Return when and with which code the runs in this folder were made."""
-    origin: dict[str, str] = json.loads((folder / results.ORIGIN).read_text("utf-8"))
-    return origin
+    made: dict[str, str] = json.loads((folder / results.ORIGIN).read_text("utf-8"))
+    return made
 
 
 def _folders(out: Path, variant: Variant, seeds: int) -> list[Path]:

@@ -1,7 +1,8 @@
-"""The recorded results of all experiments, and the table of them at the head of the README.
+"""The recorded results of all experiments, and the page of them.
 
 `results/NAME.json` holds what `--record` measured last: the date, the commit of the code, the
-number of seeds and the claims of one experiment.
+number of seeds and the claims of one experiment. RESULTS.md has all of them as tables, and the
+README of the benchmarks their summary.
 """
 
 from __future__ import annotations
@@ -9,22 +10,19 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.papers.claims import Claim, rows
 from benchmarks.papers.experiments import EXPERIMENTS
 
+from benchmarks import recorded
+
 FOLDER: Final = Path(__file__).parent / "results"
-README: Final = Path(__file__).parent.parent / "README.md"
-BEGIN: Final = "<!-- python -m benchmarks.papers table -->"
-END: Final = "<!-- end of the table -->"
+PAGE: Final = Path(__file__).parent / "RESULTS.md"
+COMMAND: Final = "python -m benchmarks.papers table"
 # In an experiment's folder of runs: when and with which code it was run.
 ORIGIN: Final = "origin.json"
-_CODE: Final = ("src", "benchmarks", "pyproject.toml")
-# By `record` and `write_table`, and by benchmarks.strategies.
-_WRITTEN: Final = ("papers/results/", "benchmarks/strategies/results", "benchmarks/README.md")
 _MOST_MET: Final = 10
 _OWN: Final = "goal: "  # begins a claim that no paper makes
 PAPERS: Final = {  # by folder
@@ -36,24 +34,8 @@ PAPERS: Final = {  # by folder
 }
 
 
-def origin() -> dict[str, str]:
-    """Return today's date and the commit of this code, with "+" if files differ from it."""
-    root = README.parent.parent
-    commit = _git(root, "rev-parse", "--short", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
-    lines = [line for line in changed.splitlines() if not any(part in line for part in _WRITTEN)]
-    return {"date": date.today().isoformat(), "commit": f"{commit}{'+' if lines else ''}"}
-
-
-def _git(root: Path, *words: str) -> str:
-    ended = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(f"--record needs the commit of this code: {ended.stderr.strip()}")
-    return ended.stdout.strip()
-
-
 def record(name: str, claims: Sequence[Claim], seeds: int, run: dict[str, str]) -> None:
-    """Write the result of an experiment. run: see `origin`."""
+    """Write the result of an experiment. run: see `recorded.origin`."""
     FOLDER.mkdir(exist_ok=True)
     data = {**run, "seeds": seeds, "claims": rows(name, claims)}
     path = FOLDER / f"{name}.json"
@@ -65,7 +47,7 @@ def is_current(name: str) -> bool:
 
     Code of other papers does not count.
     """
-    path, root = FOLDER / f"{name}.json", README.parent.parent
+    path, root = FOLDER / f"{name}.json", recorded.FRONT.parent
     if not path.is_file():
         return False
     commit = json.loads(path.read_text("utf-8"))["commit"]
@@ -75,13 +57,8 @@ def is_current(name: str) -> bool:
     return same.returncode == 0
 
 
-def table() -> str:
-    """Return all recorded results in Markdown, by paper, and the experiments without one."""
-    found = {
-        name: json.loads(path.read_text("utf-8"))
-        for name in EXPERIMENTS
-        if (path := FOLDER / f"{name}.json").is_file()
-    }
+def summary(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many claims agree, and which experiments have no result."""
     all_rows = [row for each in found.values() for row in each["claims"]]
     own = [row["verdict"] for row in all_rows if _is_own(row)]
     lines = [
@@ -90,11 +67,40 @@ def table() -> str:
     ]
     if missing := [name for name in EXPERIMENTS if name not in found]:
         lines.append(f"Without a recorded result: {', '.join(missing)}.")
+    return "\n".join(lines)
+
+
+def page(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return all recorded results in Markdown, by paper."""
+    lines = [
+        "# Results of the papers' experiments",
+        "",
+        "`python -m benchmarks.papers all --record` writes this page;",
+        "[Benchmarks](../README.md#papers) says what the columns mean.",
+        "",
+        summary(found),
+    ]
     for paper, title in PAPERS.items():
         of_paper = {name: found[name] for name in found if EXPERIMENTS[name].parent.name == paper}
         if of_paper:
-            lines += ["", f"### {title}", "", *_paper(of_paper)]
-    return "\n".join(lines)
+            lines += ["", f"## {title}", "", *_paper(of_paper)]
+    return "\n".join(lines) + "\n"
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """Return the recorded results by experiment."""
+    return {
+        name: json.loads(path.read_text("utf-8"))
+        for name in EXPERIMENTS
+        if (path := FOLDER / f"{name}.json").is_file()
+    }
+
+
+def write_table() -> None:
+    """Write the page of all results, and their summary into the README."""
+    found = kept()
+    PAGE.write_text(page(found), "utf-8")
+    recorded.write_tables(COMMAND, summary(found))
 
 
 def _is_own(row: Mapping[str, Any]) -> bool:
@@ -138,15 +144,3 @@ def _line(row: Mapping[str, Any]) -> str:
     if row["verdict"] == "differs":
         cells[1], cells[-1] = f"**{cells[1]}**", f"**{cells[-1]}**"
     return "| " + " | ".join(cells) + " |"
-
-
-def readme_with(generated: str) -> str:
-    """Return the README with this table in the place of the one that it has."""
-    text = README.read_text("utf-8")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
-
-
-def write_table() -> None:
-    README.write_text(readme_with(table()), "utf-8")

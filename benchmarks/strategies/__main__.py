@@ -4,7 +4,7 @@
     python -m benchmarks.strategies --record --missing             # hours: all that has no result
     python -m benchmarks.strategies --record --cells digits-cnn    # a task, a cluster, TASK/CLUSTER
     python -m benchmarks.strategies --quick                        # one tiny cell, in seconds
-    python -m benchmarks.strategies table                          # tables and page of the results
+    python -m benchmarks.strategies table                          # tables of the results
     python -m benchmarks.strategies --regret [--record]            # of outpace advise
 
 For each strategy of a cell the learning rate is chosen first, with the same number of runs for
@@ -21,16 +21,15 @@ from datetime import date
 from functools import partial
 from typing import Final
 
-from benchmarks.papers.results import origin
 from benchmarks.strategies.command import exit_code, positive
 from benchmarks.strategies.measuring import runs_of
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
-from benchmarks.strategies.page import PAGE, write_page
 from benchmarks.strategies.recording import quick, record
 from benchmarks.strategies.regret import Regret, advised, goal_met, judged, keep, kept, regret
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
-from benchmarks.strategies.table import FRONT, README, front, readme_with, table
+from benchmarks.strategies.table import COMMAND, PAGE, front, page, summary
 
+from benchmarks import recorded
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Pool
 from outpace.record.folder import free_folder
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("what", nargs="?", choices=["table"])
     parser.add_argument(
-        "--record", action="store_true", help="measure, keep the results, write tables and page"
+        "--record", action="store_true", help="measure, keep the results, write the tables"
     )
     parser.add_argument("--missing", action="store_true", help="only what has no result")
     parser.add_argument("--quick", action="store_true", help="one cell, much reduced")
@@ -67,11 +66,11 @@ def _carry_out(options: argparse.Namespace) -> int:
         QUICK.mkdir(parents=True, exist_ok=True)
         reduced = {"date": date.today().isoformat(), "commit": "not recorded"}
         record([quick(chosen[0])], reduced, QUICK, options.processes)
-        print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
+        print(page(results([quick(chosen[0])], QUICK)))
     elif options.regret:
         code = regrets(chosen, options)
     elif options.record:
-        record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+        record(chosen, recorded.origin(), FOLDER, options.processes, missing=options.missing)
     elif options.what is None:
         show(chosen)
     if options.record or options.what == "table":
@@ -109,23 +108,20 @@ def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
                 found.append(regret(each, recommended, cell, pool))
             print(found[-1].line, file=sys.stderr)
             if options.record:
-                keep(found[-1], each.cell, origin())
+                keep(found[-1], each.cell, recorded.origin())
     found = kept(chosen) if options.record else found
     print(judged(found))
     return int(goal_met(found) is False)
 
 
 def write_tables() -> None:
-    """Write the tables of both READMEs, and the page, from all results."""
+    """Write the page of all results, and summaries of them into both READMEs."""
     everything = cells()
-    outcomes = results(everything)
-    whole = table(outcomes, [cell.name for cell in everything], kept(everything))
-    texts = {README: whole, FRONT: front(outcomes)}
-    for path, text in texts.items():
-        path.write_text(readme_with(text, path), "utf-8")
-        print(path)
-    write_page(outcomes, PAGE)
-    print(PAGE)
+    outcomes, regrets_kept = results(everything), kept(everything)
+    PAGE.write_text(page(outcomes, regrets_kept), "utf-8")
+    names = [cell.name for cell in everything]
+    recorded.write_tables(COMMAND, summary(outcomes, names, regrets_kept))
+    recorded.write_tables(COMMAND, front(outcomes), recorded.FRONT)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def record(
     """Measure the cells and write a file for each into `folder`, anew after each strategy.
 
     Args:
-        origin: date and commit, see `benchmarks.papers.results.origin`.
+        origin: date and commit, see `benchmarks.recorded.origin`.
         processes: runs at a time.
         missing: keep the strategies that have a result with the present settings, whatever code it
             was made with.

@@ -175,9 +175,13 @@ def goal_met(found: Sequence[Regret]) -> bool | None:
 
 def judged(found: Sequence[Regret]) -> str:
     """Return all regrets as a table, with that of all cells together."""
-    verdict = {True: "met", False: "missed", None: "not decided by the seeds"}[goal_met(found)]
-    whole = f"Together {percent(overall(found))}; goal {100 * GOAL:.0f} %: {verdict}."
-    return "\n".join([HEAD, *(each.line for each in found), "", whole])
+    return "\n".join([HEAD, *(each.line for each in found), "", f"Together {verdict(found)}"])
+
+
+def verdict(found: Sequence[Regret]) -> str:
+    """Return the regret of all cells together, and whether the goal is met."""
+    word = {True: "met", False: "missed", None: "not decided by the seeds"}[goal_met(found)]
+    return f"{percent(overall(found))}; goal {100 * GOAL:.0f} %: {word}."
 
 
 def percent(ratio: Estimate) -> str:

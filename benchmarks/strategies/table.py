@@ -1,26 +1,25 @@
-"""The recorded results in Markdown, and their place in the READMEs."""
+"""The recorded results in Markdown: a page of all, and summaries for both READMEs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from benchmarks.strategies.outcome import Measured, Outcome
-from benchmarks.strategies.regret import Regret, judged
+from benchmarks.strategies.regret import Regret, judged, verdict
 from benchmarks.strategies.suite import CLUSTERS, HERE
 
 from outpace.experiment.advising.candidates import BSP
 from outpace.support.estimates import Estimate
 
-README: Final = HERE.parent / "README.md"
-FRONT: Final = HERE.parents[1] / "README.md"
-BEGIN: Final = "<!-- python -m benchmarks.strategies table -->"
-END: Final = "<!-- end of the strategies -->"
+PAGE: Final = HERE / "RESULTS.md"
+COMMAND: Final = "python -m benchmarks.strategies table"
 
 
-def table(outcomes: Sequence[Outcome], cells: Sequence[str], regrets: Sequence[Regret] = ()) -> str:
-    """Return all results: the best strategy of each cell, the regrets, a table of each task.
+def summary(
+    outcomes: Sequence[Outcome], cells: Sequence[str], regrets: Sequence[Regret] = ()
+) -> str:
+    """Return the best strategy of each cell, and how good the advice is, for the README.
 
     Args:
         cells: names of all cells of the suite.
@@ -35,12 +34,26 @@ def table(outcomes: Sequence[Outcome], cells: Sequence[str], regrets: Sequence[R
     if complete:
         lines += ["", *best(complete)]
     if regrets:
-        when = dated([each.origin for each in regrets])
-        lines += ["", f"Regret of `outpace advise` ({when}):", "", judged(regrets)]
+        lines += ["", f"Regret of `outpace advise` on {len(regrets)} cells: {verdict(regrets)}"]
+    return "\n".join(lines)
+
+
+def page(outcomes: Sequence[Outcome], regrets: Sequence[Regret] = ()) -> str:
+    """Return the page of all results: the regrets, and a table of each task."""
+    lines = [
+        "# Results of the strategies",
+        "",
+        "`python -m benchmarks.strategies table` writes this page;",
+        "[Benchmarks](../README.md#strategies) says what was measured.",
+    ]
+    complete = [each for each in outcomes if each.complete]
     for task in dict.fromkeys(each.cell.task for each in complete):
         of_task = {each.cell.cluster: each for each in complete if each.cell.task == task}
         lines += ["", f"`{task}`, time to the target relative to BSP:", "", *_of_task(of_task)]
-    return "\n".join(lines)
+    if regrets:
+        when = dated([each.origin for each in regrets])
+        lines += ["", f"Regret of `outpace advise` ({when}):", "", judged(regrets)]
+    return "\n".join(lines) + "\n"
 
 
 def _grouped(names: Sequence[str], cells: Sequence[str]) -> str:
@@ -63,8 +76,8 @@ def front(outcomes: Sequence[Outcome]) -> str:
         f"(`python -m benchmarks.strategies --record`, {when}):",
         "",
         *best(complete),
-        "[All of them](benchmarks/README.md#strategies), and to be filtered "
-        "[in a browser](benchmarks/strategies/results.html).",
+        "[How it was measured](benchmarks/README.md#strategies), and [the results of all 24]"
+        "(benchmarks/strategies/RESULTS.md).",
     ]
     return "\n".join(lines)
 
@@ -159,10 +172,3 @@ def ratio(estimate: Estimate) -> str:
     if estimate.low is None:
         return f"{estimate.mean:.2f}"
     return f"{estimate.mean:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
-
-
-def readme_with(generated: str, path: Path, begin: str = BEGIN, end: str = END) -> str:
-    """Return the file with this table in the place of the one between the two comments."""
-    before, rest = path.read_text("utf-8").split(begin)
-    _, after = rest.split(end)
-    return f"{before}{begin}\n\n{generated}\n\n{end}{after}"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from benchmarks.cluster.__main__ import BENCHMARK
-from benchmarks.parts import README
+from benchmarks.recorded import README, with_tables
 
 
 @pytest.mark.slow
@@ -23,7 +23,6 @@ def test_every_part_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_the_readme_has_the_recorded_results():
-    text, kept = README.read_text("utf-8"), {}
-    if BENCHMARK.results.exists():
-        kept = json.loads(BENCHMARK.results.read_text("utf-8"))
-    assert BENCHMARK.with_tables(text, kept) == text
+    text = README.read_text("utf-8")
+    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
+    assert with_tables(text, BENCHMARK.command, tables) == text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.explain.__main__ import README, RESULTS, main, with_tables
+from benchmarks.explain.__main__ import COMMAND, RESULTS, main, tables
+from benchmarks.recorded import README, with_tables
 
 
 def test_every_part_that_needs_no_processes_runs(capsys):
@@ -28,7 +29,7 @@ def test_a_promise_is_compared_with_a_real_rerun(tmp_path, monkeypatch, capsys):
 
 def test_the_readme_has_the_recorded_results():
     text = README.read_text("utf-8")
-    assert with_tables(text, json.loads(RESULTS.read_text("utf-8"))) == text
+    assert with_tables(text, COMMAND, tables(json.loads(RESULTS.read_text("utf-8")))) == text
 
 
 def test_an_unknown_part_is_refused(capsys):

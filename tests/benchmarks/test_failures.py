@@ -7,7 +7,7 @@ import json
 import pytest
 from benchmarks.failures.__main__ import BENCHMARK
 from benchmarks.failures.rows import markdown, row
-from benchmarks.parts import README
+from benchmarks.recorded import README, with_tables
 
 
 def test_a_row_is_the_median_with_the_extremes_or_the_interval_of_the_mean():
@@ -43,7 +43,8 @@ def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys
 
 def test_the_readme_has_the_recorded_results():
     text = README.read_text("utf-8")
-    assert BENCHMARK.with_tables(text, json.loads(BENCHMARK.results.read_text("utf-8"))) == text
+    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
+    assert with_tables(text, BENCHMARK.command, tables) == text
 
 
 def test_an_unknown_part_is_refused(capsys):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.fidelity.__main__ import main
+from benchmarks.fidelity.__main__ import COMMAND, goals, main
 from benchmarks.fidelity.judging import judge
 from benchmarks.fidelity.outcome import LOSS, TOTAL, Outcome, over_seeds, read
 from benchmarks.fidelity.setups import BSP, QUICK
 from benchmarks.fidelity.showing import markdown
+from benchmarks.recorded import README, with_tables
 from tests.support.paths import ROOT
+
+WHEN = {"date": "2026-01-02", "commit": "abc1234"}
 
 
 def outcome(strategy, predicted_s, real_s, *, law="same draws", half_s=None, **counts):
@@ -76,7 +79,9 @@ def test_an_interval_holds_a_further_value():
 def test_outcomes_are_read_as_they_were_written():
     found = outcome("ASP", 10.0, 10.4, half_s=0.5, dropped=(1, 2))
     assert read(json.loads(json.dumps(found.plain()))) == found
-    assert "| ASP | 10 / 10.4 (-3.8%) |" in markdown([found], [])
+    assert "| ASP | 10 / 10.4 (-3.8%) |" in markdown(
+        [found], [], {"date": "2026-01-02", "commit": "abc1234"}
+    )
 
 
 @pytest.mark.slow
@@ -96,3 +101,8 @@ def test_a_part_runs_and_is_predicted(part, options, tmp_path, monkeypatch, caps
     known = {"described"} if options else {"calibrated", "calibrated on BSP and SSGD"}
     assert {row.cluster for row in rows} == {"none", *known}
     assert all(row.predicted[TOTAL] > 0 and row.real[TOTAL] > 0 for row in rows)
+
+
+def test_the_readme_has_the_goals_of_the_recorded_results():
+    text = README.read_text("utf-8")
+    assert with_tables(text, COMMAND, goals()) == text

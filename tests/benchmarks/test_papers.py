@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.papers import __main__ as command
 from benchmarks.papers import results
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.claims import UNDECIDED, Claim
@@ -17,6 +18,7 @@ from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.sharpness import bound, growth, sharpness
 
+from benchmarks import recorded
 from outpace import Task
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.comparison import variants_from
@@ -110,8 +112,10 @@ def test_the_command_names_what_it_does_not_know(capsys):
     assert "no experiment fluentps-fig0; known: bdsgd-clusters" in capsys.readouterr().err
 
 
-def test_the_readme_has_the_table_of_the_recorded_results():
-    assert results.README.read_text("utf-8") == results.readme_with(results.table())
+def test_the_pages_have_the_recorded_results():
+    found, text = results.kept(), recorded.README.read_text("utf-8")
+    assert results.PAGE.read_text("utf-8") == results.page(found)
+    assert recorded.with_tables(text, results.COMMAND, results.summary(found)) == text
 
 
 def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_path, monkeypatch):
@@ -123,10 +127,10 @@ def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_pat
         Claim("figure 8", "shown", "3 s", None),
     ]
     results.record("fluentps-fig8", claims, 3, {"date": "2026-01-02", "commit": "abc1234+"})
-    before, table = results.table().split("### FluentPS")
+    before, table = results.page(results.kept()).split("## FluentPS")
     assert "Of 3 claims that are judged, 1 agree, 1 differ (bold), 1 are not decided" in before
     assert "fluentps-fig9" in before
-    assert table.split("\n")[2:] == [
+    assert table.rstrip().split("\n")[2:] == [
         "`fluentps-fig8`, 2026-01-02, commit abc1234+, 3 seeds:",
         "",
         "| where | published | measured | margin | |",
@@ -153,9 +157,7 @@ def repository(tmp_path, monkeypatch):
     for folder in (tmp_path / "src", papers / "bdsgd", papers / "results", papers / "psp"):
         folder.mkdir(parents=True)
         (folder / "code.py").write_text("1\n")
-    readme = tmp_path / "benchmarks" / "README.md"
-    readme.write_text(f"{results.BEGIN}\n{results.END}\n")
-    monkeypatch.setattr(results, "README", readme)
+    monkeypatch.setattr(recorded, "FRONT", tmp_path / "README.md")
     monkeypatch.setattr(results, "FOLDER", papers / "results")
     experiments = {"bdsgd-fig5": papers / "bdsgd" / "fig5.yaml", "psp-fig2": papers / "psp" / "f"}
     monkeypatch.setattr(results, "EXPERIMENTS", experiments)
@@ -168,19 +170,17 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_a_result_written_before_does_not_make_the_code_another_one(repository):
-    first = results.origin()
+    (results.FOLDER / "code.py").write_text("2\n")  # it is in the folder of results
+    first = recorded.origin()
     assert "+" not in first["commit"]
-    results.record("bdsgd-fig5", [Claim("figure 5", "1", "1", True)], 1, first)
-    results.write_table()
-    assert results.origin() == first
-    (results.README.parent.parent / "src" / "code.py").write_text("2\n")
-    assert results.origin()["commit"] == first["commit"] + "+"
+    (recorded.FRONT.parent / "src" / "code.py").write_text("2\n")
+    assert recorded.origin()["commit"] == first["commit"] + "+"
 
 
 def test_a_result_is_current_until_code_that_it_depends_on_changes(repository):
     papers = results.FOLDER.parent
     assert not results.is_current("bdsgd-fig5")
-    results.record("bdsgd-fig5", [Claim("figure 5", "1", "1", True)], 1, results.origin())
+    results.record("bdsgd-fig5", [Claim("figure 5", "1", "1", True)], 1, recorded.origin())
     (papers / "psp" / "code.py").write_text("2\n")
     repository("commit", "-qam", "another paper")
     assert results.is_current("bdsgd-fig5")
@@ -197,7 +197,7 @@ def three_experiments(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(results, "write_table", lambda: None)
-    monkeypatch.setattr(results, "origin", lambda: {"date": "2026-01-02", "commit": "abc1234"})
+    monkeypatch.setattr(command, "origin", lambda: {"date": "2026-01-02", "commit": "abc1234"})
     ran = []
     for name in THREE:
 

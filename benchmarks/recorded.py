@@ -1,0 +1,48 @@
+"""What `--record` keeps: the date and the commit of a measurement, and tables in the READMEs."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+README: Final = HERE / "README.md"
+FRONT: Final = HERE.parent / "README.md"
+END: Final = "<!-- end of what was recorded -->"
+_CODE: Final = ("src", "benchmarks", "pyproject.toml")
+# Written by `--record`, so a change of these files does not change the code.
+_WRITTEN: Final = ("papers/results/", "RESULTS.md", "strategies/results", "benchmarks/README.md")
+
+
+def origin() -> dict[str, str]:
+    """Return today's date and the commit of this code, with "+" if files differ from it."""
+    commit = git("rev-parse", "--short", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *_CODE)
+    lines = [line for line in changed.splitlines() if not any(part in line for part in _WRITTEN)]
+    return {"date": date.today().isoformat(), "commit": f"{commit}{'+' if lines else ''}"}
+
+
+def git(*words: str) -> str:
+    """Return what git prints about this checkout; ends the program where it is none."""
+    command = ["git", "-C", str(FRONT.parent), *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"--record needs the commit of this code: {ended.stderr.strip()}")
+    return ended.stdout.strip()
+
+
+def with_tables(text: str, command: str, tables: str) -> str:
+    """Return a page with these tables between the comment that names the command and `END`."""
+    begin = f"<!-- {command} -->"
+    before, _, rest = text.partition(begin)
+    _, ended, after = rest.partition(END)
+    if not ended:
+        raise ValueError(f"the page has no place for the tables of {command}")
+    return f"{before}{begin}\n\n{tables.strip()}\n\n{END}{after}"
+
+
+def write_tables(command: str, tables: str, page: Path = README) -> None:
+    """Write the tables of a command into a page."""
+    page.write_text(with_tables(page.read_text("utf-8"), command, tables), "utf-8")
