@@ -52,6 +52,15 @@ def show(claims: Sequence[Claim]) -> None:
     Console(width=170).print(table)
 
 
+def show_rows(title: str, rows: Mapping[str, Mapping[str, str]]) -> None:
+    """Print a table of rows by name; each has the same columns."""
+    columns = next(iter(rows.values()), {})
+    table = Table("", *columns, title=title)
+    for name, cells in rows.items():
+        table.add_row(name, *cells.values())
+    Console(width=170).print(table)
+
+
 def rows(name: str, claims: Sequence[Claim]) -> list[dict[str, str | None]]:
     """Return the claims of an experiment as plain data."""
     return [

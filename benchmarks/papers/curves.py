@@ -1,15 +1,21 @@
-"""The evaluations of a run as a curve over time."""
+"""Runs of the variants of an experiment, and their evaluations as curves over time."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+
+from outpace.cli.base import progress_bars
+from outpace.errors import RunError
+from outpace.experiment.compared import Variant
+from outpace.experiment.comparison import compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +78,27 @@ def read_curve(folder: Path, name: str | None = None) -> Curve:
         summary,
         folder,
     )
+
+
+def curves_of(variants: Sequence[Variant], out: Path, *, seeds: int = 1) -> dict[str, list[Curve]]:
+    """Run each variant on each seed in a folder of `out`, with a bar; return the curves by variant.
+
+    A run that fails has an error in its curve.
+    """
+    with progress_bars() as bar:
+        compare(variants, out, seeds=seeds, progress=lambda variant: bar(variant.name))
+    found = {}
+    for variant in variants:
+        folder, first = out / variant.name, variant.experiment.seed
+        numbered = [folder / f"seed-{first + k}" for k in range(seeds)]
+        found[variant.name] = [
+            read_curve(each, variant.name) for each in (numbered if seeds > 1 else [folder])
+        ]
+    return found
+
+
+def require_complete(runs: Sequence[Curve]) -> None:
+    """Raise RunError if one of the runs failed."""
+    for run in runs:
+        if run.error is not None:
+            raise RunError(f"{run.name} failed: {run.error}")

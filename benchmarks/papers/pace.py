@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, require_complete
 from benchmarks.papers.over_seeds import Spread, over_seeds
 
 
@@ -31,10 +31,8 @@ class Pace:
 
 
 def pace(runs: Sequence[Curve]) -> Pace:
-    """Return the pace of the runs of a variant. Raises RuntimeError if one of them failed."""
-    for run in runs:
-        if run.error is not None:
-            raise RuntimeError(f"{run.name} failed: {run.error}")
+    """Return the pace of the runs of a variant. Raises RunError if one of them failed."""
+    require_complete(runs)
     compute = over_seeds(runs, lambda run: run.summary["seconds"]["compute"] / _hundreds(run))
     others = over_seeds(runs, _not_computing)
     return Pace(

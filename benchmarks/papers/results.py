@@ -21,8 +21,6 @@ from benchmarks import recorded
 FOLDER: Final = Path(__file__).parent / "results"
 PAGE: Final = Path(__file__).parent / "RESULTS.md"
 COMMAND: Final = "python -m benchmarks.papers table"
-# In an experiment's folder of runs: when and with which code it was run.
-ORIGIN: Final = "origin.json"
 _MOST_MET: Final = 10
 _OWN: Final = "goal: "  # begins a claim that no paper makes
 PAPERS: Final = {  # by folder

@@ -110,7 +110,7 @@ def test_if_pulls_cost_nothing_soft_must_be_faster_than_lazy_and_as_fast_as_asp(
 ):
     curves = {
         f"{cluster} {row}": [ended(a_pace(50, 100))]
-        for cluster in table4.ON_CIFAR10
+        for cluster in table4.CLUSTERS
         for row in (*table4.ROWS, *table4.LEAD_ROWS)
     }
     for row, seconds in (("asp", 45.1), ("soft 1", soft_s), ("lazy 1", lazy_s)):

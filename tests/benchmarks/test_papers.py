@@ -86,7 +86,6 @@ def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(name):
     variants = variants_from(read_yaml(path), str(path), path.parent)
     names = {variant.name for variant in variants}
     assert len(names) == len(variants) > 1
-    assert {name for figure in judge.FIGURES.values() for name in figure} <= names
     assert callable(judge.claims)
 
 

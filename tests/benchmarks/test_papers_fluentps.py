@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
-from benchmarks.papers.fluentps import cifar100
 from benchmarks.papers.pace import Pace, accuracy, pace
 
-from outpace.errors import ConfigError
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml, with_overrides
@@ -71,29 +69,6 @@ def test_figure_7_ssptable_collapses_with_many_workers_and_ssp_does_not(runs):
     assert few > 0.85
     assert many < 0.4
     assert min(ours, ours_many, averaged) > 0.85
-
-
-def _records(path, classes):
-    rows = [bytes((0, fine)) + bytes(range(256)) * 12 for fine in classes]
-    path.write_bytes(b"".join(rows))
-    return path
-
-
-def test_cifar_100_is_read_with_its_fine_classes(tmp_path):
-    pictures, classes = cifar100.read(_records(tmp_path / "train.bin", [3, 99]), 2)
-    assert classes.tolist() == [3, 99]
-    assert pictures.shape == (2, 3, 32, 32)
-    assert pictures[1, 0, 0, :3].tolist() == [0, 1, 2]
-
-
-def test_a_missing_or_damaged_file_of_cifar_100_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot read .*cifar100.*train.bin.*cifar-100-binary"):
-        cifar100.cifar100("alexnet", str(tmp_path / "cifar100"))
-    _records(tmp_path / "train.bin", [0])
-    with pytest.raises(ConfigError, match="has 3074 bytes, not 153700000"):
-        cifar100.cifar100("alexnet", str(tmp_path))
-    with pytest.raises(ConfigError, match="record 1 has a class above 99"):
-        cifar100.read(_records(tmp_path / "test.bin", [0, 100]), 2)
 
 
 @pytest.mark.parametrize("name", ["fluentps-alpha", "fluentps-one-slow"])

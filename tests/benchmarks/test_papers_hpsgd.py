@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -51,7 +50,7 @@ def test_the_cost_model_is_that_of_section_3_2():
     assert (model.in_a_round, model.synchronizations) == (10.0, 5.0)
 
 
-def test_scaling_runs_and_keeps_what_it_found(tmp_path):
+def test_scaling_runs_and_is_judged(tmp_path):
     few = data(
         "hpsgd-scaling", "workers=[4, 16]", "models=[resnet-101]", "steps=32", "repeats=1", "seed=1"
     )
@@ -67,11 +66,6 @@ def test_scaling_runs_and_keeps_what_it_found(tmp_path):
     assert [claim.published for claim in rest if not claim.agrees] == [
         "and synchronizes (γ + 1)/k + 1 times"
     ]
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert [one["workers"] for one in results["together"]] == [4, 16]
-    assert [one["workers"] for one in results["resnet-101"]] == [4, 16]
-    assert [one["k"] for one in results["ratios"]] == pytest.approx([1.33, 0.1, 2.5, 6.0])
-    assert "scaling efficiency" in (tmp_path / "scaling.html").read_text()
 
 
 def test_the_judge_of_scaling_refuses_another_ordering_and_a_lead_that_shrinks():
@@ -189,7 +183,7 @@ def test_the_judge_of_accuracy_refuses_other_times_orders_and_accuracies(changed
     assert [place for place, claim in enumerate(found) if claim.agrees is not True] == wrong
 
 
-def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
+def test_accuracy_runs_and_is_judged(tmp_path):
     few = data(
         "hpsgd-accuracy",
         "repeats=1",
@@ -199,9 +193,6 @@ def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
     )
     claims = accuracy.run(few, tmp_path)
     assert len(claims) == 9
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert list(results) == ["even, rate 0.01", "one slow, rate 0.01", "even, rate 0.1"]
-    assert "test accuracy" in (tmp_path / "accuracy.html").read_text()
 
 
 # -- training --------------------------------------------------------------------------------
@@ -273,7 +264,6 @@ def test_training_runs(tmp_path):
         "figure 6 (b)",
     ]
     assert found[2].agrees is True  # times do not depend on the training
-    assert (tmp_path / "digits-mlp-4.html").is_file()
 
 
 # -- for real ------------------------------------------------------------------------------

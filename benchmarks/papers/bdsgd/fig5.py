@@ -13,20 +13,16 @@ import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
 from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
 from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
-from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, keep, table, train, with_models
-from benchmarks.papers.claims import Claim
+from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, table, train, with_models
+from benchmarks.papers.claims import Claim, show_rows
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
-from plotly.subplots import make_subplots
-from rich.console import Console
-from rich.table import Table
 
 from outpace.predict import models
 from outpace.predict.interface import Model, Wait
 from outpace.predict.recorded.table import RunTimes, Seconds
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
-from outpace.report.figures.figure import colour
 
 QUICK = ("repeats=2", "workers=8", "recorded=30")
 
@@ -43,7 +39,6 @@ MORE_GRADIENTS: Final = {"5.34": 5.0, "2.83": 3.2}
 # saves is then in place of the published number.
 FACTOR: Final = 2.0
 ALIKE: Final = 0.01  # of accuracy: "roughly equal" (caption); the scale of the figure has 5 points
-PICTURE: Final = "figure-5.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +55,8 @@ Rows = Mapping[str, Found]
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/figure-5.html, and write all results to out/results.json."""
+    """Train, show and judge."""
     torch.set_num_threads(1)
-    results: dict[str, Rows] = {}
     judged: list[Claim] = []
     for speed, setting in data["speeds"].items():
         iterations = setting["iterations"]
@@ -82,13 +76,10 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             repetitions.append(train({**experiment, "seed": seed}, strategies, times, place))
             oracle.append(oracle_saves(times.seconds, setting["overhead_s"]))
             sorting.predict(times)
-        results[speed] = found(repetitions, iterations, setting["overhead_s"])
-        keep(results, out)
-        _show(f"{speed} s, {iterations} iterations", results[speed])
-        judged += claims(speed, results[speed], Spread(tuple(oracle)))
+        rows = found(repetitions, iterations, setting["overhead_s"])
+        _show(f"{speed} s, {iterations} iterations", rows)
+        judged += claims(speed, rows, Spread(tuple(oracle)))
         judged.append(sorting.claim(f"section 4.2, {speed} s"))
-    draw(results, out / PICTURE)
-    print(f"report: {out / PICTURE}")
     return judged
 
 
@@ -284,41 +275,13 @@ def _within_a_factor(measured: Spread, published: float) -> bool:
 
 
 def _show(title: str, rows: Rows) -> None:
-    columns = ("s", "% less than for all", "accuracy at the fixed time", "gradients/s")
-    shown = Table("strategy", *columns, title=title)
-    for name, row in rows.items():
-        shown.add_row(
-            name,
-            f"{row.seconds:.1f}",
-            f"{faster(row, rows[ALL]):.1f}",
-            f"{row.accuracy:.4f}",
-            f"{row.gradients_per_s:.1f}",
-        )
-    Console(width=150).print(shown)
-
-
-def draw(results: Mapping[str, Rows], path: Path) -> None:
-    """Draw a box for each strategy and speed: gradients per second, time, accuracy."""
-    rows = {
-        "gradients/s": "gradients_per_s",
-        "s to the last iteration": "seconds",
-        "accuracy at the fixed time": "accuracy",
+    cells = {
+        name: {
+            "s": f"{row.seconds:.1f}",
+            "% less than for all": f"{faster(row, rows[ALL]):.1f}",
+            "accuracy at the fixed time": f"{row.accuracy:.4f}",
+            "gradients/s": f"{row.gradients_per_s:.1f}",
+        }
+        for name, row in rows.items()
     }
-    titles = [f"{speed} s" for speed in results]
-    figure = make_subplots(rows=len(rows), cols=len(results), column_titles=titles)
-    for column, of_speed in enumerate(results.values(), 1):
-        for row, (title, entry) in enumerate(rows.items(), 1):
-            for place, (name, one) in enumerate(of_speed.items()):
-                figure.add_box(
-                    y=getattr(one, entry).values,
-                    name=name,
-                    boxpoints="all",
-                    row=row,
-                    col=column,
-                    marker_color=colour(place),
-                    showlegend=False,
-                )
-            if column == 1:
-                figure.update_yaxes(title_text=title, row=row, col=column)
-    figure.update_layout(height=1000, title="Time to the last iteration, accuracy at a fixed time")
-    figure.write_html(path)
+    show_rows(title, cells)

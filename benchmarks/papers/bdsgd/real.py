@@ -15,8 +15,6 @@ from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Measured,
     Plain,
-    draw,
-    keep,
     measured,
     show,
     with_models,
@@ -32,7 +30,6 @@ from outpace.predict.recorded import write
 from outpace.predict.recorded.table import Seconds
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
-from outpace.report.page import write_report
 
 QUICK = (
     "repeats=1",
@@ -44,7 +41,7 @@ SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Record, fit, train for real; write out/real.html and out/results.json."""
+    """Record, fit, train for real, show and judge."""
     torch.set_num_threads(1)
     experiment = data["experiment"]
     first = data["seed"]
@@ -62,13 +59,9 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         curves = {
             name: _train(seeded, sync, path, place / name) for name, sync in strategies.items()
         }
-        write_report([place / name for name in curves], place / "report.html")
         repetitions.append(curves)
-    draw("Real processes", repetitions[0], out / "real.html")
     rows = measured(repetitions)
-    keep({"real": rows}, out)
     show("8 workers for real", rows)
-    print(f"report: {out / 'real.html'}")
     return claims(rows, [np.concatenate([_late(c) for c in each.values()]) for each in repetitions])
 
 

@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.bdsgd.cut_offs.goals import filled_in, goals
-from benchmarks.papers.bdsgd.cut_offs.picture import draw
-from benchmarks.papers.bdsgd.cut_offs.tables import (
-    fits_of,
-    markdown,
-    measure_rules,
-    read_rules,
-    show_rules,
-)
+from benchmarks.papers.bdsgd.cut_offs.measuring import measure_rules
+from benchmarks.papers.bdsgd.cut_offs.results import markdown
 from benchmarks.papers.claims import Claim
 
 QUICK = (
@@ -25,22 +19,13 @@ QUICK = (
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Measure; keep all in out/results.json; draw, show and judge."""
-    measure_rules(data, fits_of(data), out)
-    return judge(out)
-
-
-def judge(out: Path) -> list[Claim]:
-    """Show, draw and judge what `run` kept in this folder."""
-    kept, workers = read_rules(out)
+    """Measure and judge; print the tables of the README."""
+    found = measure_rules(data)
     claims: list[Claim] = []
-    for (cluster, observation), rows in kept.items():
-        show_rules(f"{cluster}, {observation}", rows)
-        claims += goals(cluster, observation, workers[cluster], rows)
+    for (cluster, observation), rows in found.kept.items():
+        claims += goals(cluster, observation, found.workers[cluster], rows)
         if observation == "censored":
-            claims += filled_in(cluster, rows, kept.get((cluster, "full"), {}))
-    for observation in dict.fromkeys(observation for _, observation in kept):
-        print(f"\n{markdown(kept, observation)}\n")
-    titled = {", ".join(title): rows for title, rows in kept.items()}
-    print(f"picture: {draw(titled, out)}")
+            claims += filled_in(cluster, rows, found.kept.get((cluster, "full"), {}))
+    for observation in data["observations"]:
+        print(f"\n{markdown(found.kept, observation)}\n")
     return claims

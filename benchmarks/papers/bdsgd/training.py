@@ -14,8 +14,6 @@ from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
 from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Measured,
-    draw,
-    keep,
     measured,
     show,
     table,
@@ -43,9 +41,9 @@ Rows = Mapping[str, Measured]
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/CLUSTER.html, and write all results to out/results.json."""
+    """Train, show and judge."""
     torch.set_num_threads(1)
-    results: dict[str, Rows] = {}
+    judged: list[Claim] = []
     for name in data["clusters"]:
         more = data["settings"][name]
         fitting = partial(with_models, out=out, name=name, seed=data["seed"])
@@ -55,12 +53,10 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             times = table(TEST[name](more["recorded"], seed))
             experiment = {**data["experiment"], **more["experiment"], "seed": seed}
             repetitions.append(train(experiment, strategies, times, out / f"{name}-seed-{seed}"))
-        draw(f"Cluster {name}", repetitions[0], out / f"{name}.html")
-        results[name] = measured(repetitions)
-        keep(results, out)
-        show(f"Cluster {name}", results[name])
-        print(f"report: {out / f'{name}.html'}")
-    return [claim for name, rows in results.items() for claim in claims(f"cluster {name}", rows)]
+        rows = measured(repetitions)
+        show(f"Cluster {name}", rows)
+        judged += claims(f"cluster {name}", rows)
+    return judged
 
 
 def claims(where: str, rows: Rows) -> list[Claim]:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded
-from benchmarks.papers.comparing import compare_with_bars
-from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.claims import show_rows
+from benchmarks.papers.curves import Curve, curves_of
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp.settings import seconds_to_error
-from plotly.subplots import make_subplots
-from rich.console import Console
-from rich.table import Table
 
 from outpace.experiment.comparison import variants_from
 from outpace.predict import models
 from outpace.predict.recorded import RunTimes, write
-from outpace.report.figures.figure import colour, dash
 
 ALL: Final = "wait for all"  # the strategy that the others are compared with
 Plain = Mapping[str, Any]
@@ -59,8 +54,8 @@ def train(
     law = {"kind": "trace", "path": str(path.resolve())}
     variants = [{"name": name, "sync": sync} for name, sync in strategies.items()]
     data = {**experiment, "workers": times.workers, "compute": law, "variants": variants}
-    compare_with_bars(variants_from(data, out.name, Path(__file__).parent), out)
-    return {name: read_curve(out / name) for name in strategies}
+    found = curves_of(variants_from(data, out.name, Path(__file__).parent), out)
+    return {name: curve for name, (curve,) in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,55 +123,17 @@ def _iterations(run: Curve) -> float:
 
 
 def show(title: str, rows: Mapping[str, Measured]) -> None:
-    columns = (
-        "s to the loss",
-        "times faster",
-        "s to the accuracy",
-        "final accuracy",
-        "gradients/s",
-        "iterations",
-        "gradients per iteration",
-    )
-    found = Table("strategy", *columns, title=title)
-    for name, row in rows.items():
-        cells = [
-            f"{row.seconds_to_loss:.1f}",
-            f"{row.faster(rows[ALL]):.2f}",
-            f"{row.seconds_to_accuracy:.1f}",
-            f"{row.final_accuracy:.4f}",
-            f"{row.gradients_per_s:.1f}",
-            f"{row.iterations:.1f}",
-            f"{row.count:.1f}",
-        ]
-        found.add_row(name, *cells)
-    Console(width=150).print(found)
-
-
-def with_error(values: Iterable[float], digits: int) -> str:
-    """Return the mean and its standard error in words, without the error for a single value."""
-    return f"{Spread(tuple(values)):.{digits}f}"
-
-
-def keep(results: Mapping[str, Mapping[str, Any]], out: Path) -> None:
-    """Write results, dataclasses by title and strategy, to out/results.json."""
-    plain = {
-        title: {name: asdict(row) for name, row in rows.items()} for title, rows in results.items()
+    """Print the results of all strategies."""
+    cells = {
+        name: {
+            "s to the loss": f"{row.seconds_to_loss:.1f}",
+            "times faster": f"{row.faster(rows[ALL]):.2f}",
+            "s to the accuracy": f"{row.seconds_to_accuracy:.1f}",
+            "final accuracy": f"{row.final_accuracy:.4f}",
+            "gradients/s": f"{row.gradients_per_s:.1f}",
+            "iterations": f"{row.iterations:.1f}",
+            "gradients per iteration": f"{row.count:.1f}",
+        }
+        for name, row in rows.items()
     }
-    (out / "results.json").write_text(json.dumps(plain, indent=1) + "\n")
-
-
-def draw(title: str, curves: Curves, path: Path) -> None:
-    """Draw loss and accuracy against time, and the targets as dotted lines."""
-    figure = make_subplots(rows=1, cols=2, subplot_titles=("test loss", "test accuracy"))
-    for place, (name, run) in enumerate(curves.items()):
-        line = {"color": colour(place), "dash": dash(place)}
-        more = {"x": run.seconds, "line": line, "name": name, "mode": "lines", "legendgroup": name}
-        figure.add_scatter(y=run.loss, row=1, col=1, **more)
-        figure.add_scatter(y=run.accuracy, row=1, col=2, showlegend=False, **more)
-    goal = Target.of(curves)
-    for column, value in enumerate((goal.loss, goal.accuracy), 1):
-        figure.add_hline(value, row=1, col=column, line={"dash": "dot", "width": 1})
-    figure.update_yaxes(type="log", row=1, col=1)
-    figure.update_xaxes(title_text="seconds")
-    figure.update_layout(title=title, legend={"orientation": "h", "y": -0.15})
-    figure.write_html(path)
+    show_rows(title, cells)

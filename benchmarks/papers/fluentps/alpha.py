@@ -22,7 +22,6 @@ QUICK = ("seeds=1", "stop.iterations=40")
 
 NUMBERS: Final = ("0.1", "0.5", "1")
 SIGNIFICANCE, CONSTANT = "soft significance", "soft P = 0.5"
-FIGURES = {"alpha": [*(f"soft {alpha}" for alpha in NUMBERS), SIGNIFICANCE, CONSTANT]}
 # Accuracies of the same network differ by up to 0.012 between strategies in table IV.
 ALIKE = 0.015
 # α is estimated from about 1500 pulls or more in a quarter of a run.

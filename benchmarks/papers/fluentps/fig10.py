@@ -16,10 +16,6 @@ QUICK = ("seeds=1", "stop.iterations=15")
 SIZES = (64, 128)
 PSSP = ("PSSP 0.1", "PSSP 0.3", "PSSP 0.5")
 MODELS = ("BSP", "SSP", "ASP", *PSSP)
-FIGURES = {
-    f"figure-{figure}": [f"{workers} {model}" for model in MODELS]
-    for figure, workers in zip((10, 11), SIZES, strict=True)
-}
 # SSP's and PSSP's (P = 0.5) accuracies of the same network differ by 0.001 and 0.002 in table IV,
 # all of them by 0.009 and 0.012.
 ALIKE = 0.015

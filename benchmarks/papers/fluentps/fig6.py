@@ -17,7 +17,6 @@ QUICK = ("seeds=1", "stop.iterations=10")
 SYSTEMS = ("PS-Lite", "FluentPS", "EPS")
 WORKERS = (8, 16, 32)
 NETWORKS = ("32", "at 1 ms", "at 200 ms", "fair")  # of 32 workers
-FIGURES = {f"{n}-workers": [f"{system} {n}" for system in SYSTEMS] for n in WORKERS}
 ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
 # Times of the same network and strategy differ by up to 8 % between two data sets (table IV), so a
 # ratio of two times by up to 15 %.

@@ -17,10 +17,6 @@ from outpace.sync.theory import equivalent_staleness
 QUICK = ("seeds=1", "stop.iterations=60")
 
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
-FIGURES = {
-    f"figure-9-{buffer}": [f"{buffer} {model}" for pair in PAIRS for model in pair]
-    for buffer in ("soft", "lazy")
-}
 ALIKE = 0.015  # of accuracies; in table IV they differ by up to 0.009 with AlexNet on CIFAR-10
 # The margins are from the paper's other figures. Its delayed pulls differ by a factor of up to 1.5
 # between two data sets with soft and 2.5 with lazy (table IV), so what is left of them may be twice

@@ -13,7 +13,6 @@ from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1",)
 
-FIGURES = {"batch-1024": ["SGD 1024", "LARS 1024", "SGD 1024 small rate", "SGD 1024 warm-up"]}
 # Guessing gives 0.1. All networks of table IV that train are within 0.012 of each other.
 FAILED, TRAINED, ALIKE = 0.25, 0.9, 0.03
 

@@ -18,7 +18,6 @@ QUICK = ("seeds=1",)
 
 CHANGED: Final = "BSP then ASP"
 LOW, HIGH, DSPS = "SSP 1", "SSP 5", "DSPS 1 to 5"
-FIGURES = {"dsps": [LOW, DSPS, HIGH], "changed": ["BSP", CHANGED, "ASP"]}
 SAME: Final = 0.02  # of a pace; BSP and ASP are further apart
 
 

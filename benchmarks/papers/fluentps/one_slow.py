@@ -17,7 +17,6 @@ QUICK = ("seeds=1", "stop.iterations=60")
 
 CLUSTERS: Final = ("10 %", "20 %", "equal")  # how much slower one worker is
 MODELS: Final = {"ASP": "asp", "PSSP": "soft 0.5", "SSP": "soft 1"}  # with rows of table IV
-FIGURES: dict[str, list[str]] = {}
 _SECONDS, _DELAYED = (
     dict(zip(ROWS, PUBLISHED["64x1"][column], strict=True)) for column in ("seconds", "delayed")
 )

@@ -12,25 +12,18 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from benchmarks.papers.bdsgd.trainings import keep
-from benchmarks.papers.claims import Claim, Verdict
-from benchmarks.papers.comparing import compare_with_bars
-from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.claims import Claim, Verdict, show_rows
+from benchmarks.papers.curves import Curve, curves_of
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp.settings import seconds_to_error
-from plotly.subplots import make_subplots
-from rich.console import Console
-from rich.table import Table
 
 from outpace.experiment.comparison import variants_from
 from outpace.record.folder import TRACE
-from outpace.report.figures.figure import colour
 
 QUICK = ("repeats=1", "cases=[even]", "rates=[0.01]")
 
-PICTURE: Final = "accuracy.html"
 EVEN: Final = "even"
 ROUGHLY: Final = 0.2  # of computing times that are "roughly the same"
 IDENTICAL: Final = 0.02  # of accuracies that are "generally identical"
@@ -87,12 +80,12 @@ Rows = Mapping[str, Found]  # by strategy
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, draw out/accuracy.html, and write all results to out/results.json."""
+    """Train, show and judge."""
     torch.set_num_threads(1)
     rates = data["rates"]
     panels = [(case, rates[0]) for case in data["cases"]]
     panels += [(EVEN, rate) for rate in rates[1:]]
-    results, first = {}, {}
+    results = {}
     for case, rate in panels:
         name = f"{case}, rate {rate:g}"
         repetitions = [
@@ -100,11 +93,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             for seed in range(data["seed"], data["seed"] + data["repeats"])
         ]
         results[name] = found(repetitions, data["targets"])
-        first[name] = repetitions[0]
         _show(name, results[name])
-    keep(results, out)
-    draw(first, out / PICTURE)
-    print(f"report: {out / PICTURE}")
     judged = [
         claim
         for case in data["cases"]
@@ -130,8 +119,8 @@ def _train(
         "compute": compute,
         "variants": [{"name": name, "sync": sync} for name, sync in data["strategies"].items()],
     }
-    compare_with_bars(variants_from(base, out.name, Path(__file__).parent), out)
-    return {name: read_curve(out / name) for name in data["strategies"]}
+    found = curves_of(variants_from(base, out.name, Path(__file__).parent), out)
+    return {name: curve for name, (curve,) in found.items()}
 
 
 def found(repetitions: Sequence[Mapping[str, Curve]], targets: Sequence[float]) -> dict[str, Found]:
@@ -257,35 +246,10 @@ def _shares(row: Found, target: str) -> str:
 
 
 def _show(name: str, rows: Rows) -> None:
-    targets = list(next(iter(rows.values())).splits)
-    columns = [word for target in targets for word in (f"s to {target}", "comp / comm / wait, %")]
-    shown = Table("strategy", *columns, "at the end", title=name)
+    cells = {}
     for strategy, row in rows.items():
-        cells = [
-            word
-            for target in targets
-            for word in (f"{row.seconds(target):.1f}", _shares(row, target))
-        ]
-        shown.add_row(strategy, *cells, f"{row.final_accuracy:.3f}")
-    Console(width=150).print(shown)
-
-
-def draw(panels: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
-    """Draw accuracy over time, a panel for each case and learning rate."""
-    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels), shared_yaxes=True)
-    for column, curves in enumerate(panels.values(), 1):
-        for place, (name, run) in enumerate(curves.items()):
-            figure.add_scatter(
-                x=run.seconds,
-                y=run.accuracy,
-                name=name,
-                row=1,
-                col=column,
-                marker_color=colour(place),
-                mode="lines",
-                showlegend=column == 1,
-            )
-    figure.update_xaxes(title_text="virtual time (s)")
-    figure.update_yaxes(title_text="test accuracy", col=1)
-    figure.update_layout(title="Accuracy over time")
-    figure.write_html(path)
+        cells[strategy] = {"at the end": f"{row.final_accuracy:.3f}"}
+        for target in row.splits:
+            cells[strategy][f"s to {target}"] = f"{row.seconds(target):.1f}"
+            cells[strategy][f"{target}: comp / comm / wait, %"] = _shares(row, target)
+    show_rows(name, cells)

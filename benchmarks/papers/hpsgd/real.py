@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from benchmarks.papers.claims import Claim
+from benchmarks.papers.claims import Claim, show_rows
 from benchmarks.papers.over_seeds import Spread, all_of
-from rich.console import Console
-from rich.table import Table
 
 from outpace import run as run_for_real
 from outpace import simulate
 from outpace.config.reading import experiment_from
 from outpace.experiment.results import Result
-from outpace.report.page import write_report
 
 QUICK = ("repeats=1", "experiment.stop={iterations: 10}")
 
@@ -37,7 +34,7 @@ class Pair(NamedTuple):
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Run every seed in both ways; draw out/real.html and out/virtual.html of the first seed."""
+    """Run every seed in both ways, show and judge."""
     torch.set_num_threads(1)
     rows: dict[str, list[Pair]] = {name: [] for name in data["strategies"]}
     for seed in range(data["seed"], data["seed"] + data["repeats"]):
@@ -48,10 +45,6 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             virtual = simulate(made, place / "virtual" / name)
             real = run_for_real(made, place / "real" / name)
             rows[name].append(_pair(virtual, real))
-    for kind in ("virtual", "real"):
-        folders = [out / f"seed-{data['seed']}" / kind / name for name in rows]
-        write_report(folders, out / f"{kind}.html")
-        print(f"report: {out / f'{kind}.html'}")
     _show(rows)
     return claims(rows)
 
@@ -123,23 +116,20 @@ def _by_mean(spreads: Mapping[str, Spread]) -> Callable[[str], float]:
 
 
 def _show(rows: Mapping[str, list[Pair]]) -> None:
-    table = Table(title="4 workers, one half as fast")
-    for title in ("", "virtual s", "wall s", "ratio", "accuracy", "synchronizations", "apart"):
-        table.add_column(title, justify="left" if not title else "right")
-
     def both(pairs: list[Pair], key: str, digits: int) -> str:
         virtual = _over(pairs, lambda pair: pair.virtual[key])
         real = _over(pairs, lambda pair: pair.real[key])
         return f"{virtual:.{digits}f} / {real:.{digits}f}"
 
-    for name, pairs in rows.items():
-        table.add_row(
-            name,
-            f"{_over(pairs, lambda pair: pair.virtual_s):.2f}",
-            f"{_over(pairs, lambda pair: pair.wall_s):.2f}",
-            f"{_ratio(pairs):.3f}",
-            both(pairs, "accuracy", 3),
-            both(pairs, "synchronizations", 1),
-            f"{max(pair.apart for pair in pairs):.0e}",
-        )
-    Console(width=150).print(table)
+    cells = {
+        name: {
+            "virtual s": f"{_over(pairs, lambda pair: pair.virtual_s):.2f}",
+            "wall s": f"{_over(pairs, lambda pair: pair.wall_s):.2f}",
+            "ratio": f"{_ratio(pairs):.3f}",
+            "accuracy": both(pairs, "accuracy", 3),
+            "synchronizations": both(pairs, "synchronizations", 1),
+            "parameters apart": f"{max(pair.apart for pair in pairs):.0e}",
+        }
+        for name, pairs in rows.items()
+    }
+    show_rows("4 workers, one half as fast", cells)

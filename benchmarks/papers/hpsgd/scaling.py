@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -12,20 +11,16 @@ from typing import Any, Final
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim, Verdict
-from benchmarks.papers.curves import read_curve
+from benchmarks.papers.curves import Curve, curves_of, require_complete
 from benchmarks.papers.over_seeds import Spread, all_of
-from plotly.subplots import make_subplots
 
 from outpace.experiment.comparison import variants_from
-from outpace.experiment.running import simulate
 from outpace.record.folder import TRACE
-from outpace.report.figures.figure import colour
 from outpace.tasks.models import layer_sizes
 
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
 QUICK = ("repeats=1", "steps=32")
 
-PICTURE: Final = "scaling.html"
 WITHIN: Final = 10  # per cent of SSGD's or Local SGD's pace
 PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per cent more
 
@@ -125,7 +120,7 @@ Rows = Mapping[str, Sequence[Row]]  # by model
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Run all, draw out/scaling.html, keep all in out/results.json."""
+    """Run all, and judge."""
     ring = Ring(**data["network"])
     largest, fewest = data["models"][0], min(data["workers"])
     k = ring.seconds(fewest, _bytes(largest)) / data["step_s"]
@@ -143,15 +138,6 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         place = out / f"k = {ratio['k']:g}"
         alone.append(_row(data, largest, workers, dear, data["step_s"], place))
     together = _together_rows(data, out / "together")
-    plain = {model: [asdict(row) for row in found] for model, found in rows.items()}
-    kept = {
-        **plain,
-        "ratios": [asdict(row) for row in alone],
-        "together": [asdict(row) for row in together],
-    }
-    (out / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
-    draw(rows, out / PICTURE)
-    print(f"report: {out / PICTURE}")
     return [
         *claims(rows),
         *explained(data["ratios"], alone),
@@ -187,6 +173,7 @@ def _row(
 ) -> Row:
     """Run each strategy with each seed, in out/MODEL-WORKERS/seed-SEED."""
     experiment = {
+        "seed": data["seed"],
         "task": {"kind": "timing", "layers": model},
         "workers": workers,
         "compute": {"kind": "lognormal", "mean_s": step_s, "cv": data["spread"]},
@@ -202,37 +189,29 @@ def _row(
     place = out / f"{model}-{workers}"
     variants = variants_from(experiment, place.name, Path(__file__).parent)
     steps = data["steps"] - data["every"]
-    found: dict[str, list[tuple[float, float, float | None]]] = {
-        variant.name: [] for variant in variants
-    }
-    for seed in range(data["seed"], data["seed"] + data["repeats"]):
-        for variant in variants:
-            folder = place / f"seed-{seed}" / variant.name
-            simulate(replace(variant.experiment, seed=seed), folder)
-            found[variant.name].append(_measured(folder, step_s, steps))
-    k = ring.seconds(workers, _bytes(model)) / step_s
-    return Row(workers, k, data["every"], {name: _found(runs) for name, runs in found.items()})
+    found = {}
+    for name, runs in curves_of(variants, place, seeds=data["repeats"]).items():
+        require_complete(runs)
+        measured = [_measured(run, step_s, steps) for run in runs]
+        efficiency, waiting, windows = zip(*measured, strict=True)
+        window = None if None in windows else Spread(windows)
+        found[name] = Found(Spread(efficiency), Spread(waiting), window)
+    return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
 
 
-def _found(runs: Sequence[tuple[float, float, float | None]]) -> Found:
-    efficiency, waiting, windows = zip(*runs, strict=True)
-    window = None if None in windows else Spread(windows)
-    return Found(Spread(efficiency), Spread(waiting), window)
-
-
-def _measured(folder: Path, step_s: float, steps: int) -> tuple[float, float, float | None]:
+def _measured(run: Curve, step_s: float, steps: int) -> tuple[float, float, float | None]:
     """Read efficiency, share of waiting and mean window of the first steps.
 
     These are whole rounds of Local SGD without the last one, in which workers synchronize the rest.
     """
-    table = pq.read_table(folder / TRACE, columns=["event", "iteration", "end_ns", "held_ns"])
+    assert run.folder is not None
+    table = pq.read_table(run.folder / TRACE, columns=["event", "iteration", "end_ns", "held_ns"])
     is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
     first = table.filter(pc.and_(is_step, pc.less(table["iteration"], steps)))
     last = first.filter(pc.equal(first["iteration"], steps - 1))
     ended_s = pc.mean(last["end_ns"]).as_py() / 1e9
     held_s = pc.sum(first["held_ns"]).as_py() / 1e9 / len(last)
-    window = read_curve(folder).summary["mean_window"]
-    return step_s * steps / ended_s, held_s / ended_s, window
+    return step_s * steps / ended_s, held_s / ended_s, run.summary["mean_window"]
 
 
 def claims(rows: Rows) -> list[Claim]:
@@ -460,23 +439,3 @@ def cost_model(rows: Rows) -> list[Claim]:
             margin=f"each within {within:.0%}",
         ),
     ]
-
-
-def draw(rows: Rows, path: Path) -> None:
-    """Draw the scaling efficiency over workers, a panel for each model."""
-    figure = make_subplots(rows=1, cols=len(rows), subplot_titles=list(rows), shared_yaxes=True)
-    for column, of_model in enumerate(rows.values(), 1):
-        for place, name in enumerate((SSGD, LOCAL, HPSGD, PSGD)):
-            figure.add_scatter(
-                x=[row.workers for row in of_model],
-                y=[row.found[name].efficiency.mean for row in of_model],
-                name=name,
-                row=1,
-                col=column,
-                marker_color=colour(place),
-                showlegend=column == 1,
-            )
-    figure.update_xaxes(title_text="workers")
-    figure.update_yaxes(title_text="scaling efficiency", range=[0, 1.05], col=1)
-    figure.update_layout(title="Steps per second, of so many workers by themselves")
-    figure.write_html(path)

@@ -12,16 +12,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.curves import Curve, curves_of, require_complete
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, PSGD, SSGD
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy_between
 from benchmarks.papers.psp.settings import seconds_to_error
 
 from outpace.experiment.comparison import variants_from
-from outpace.experiment.running import simulate
-from outpace.report.page import write_report
-from outpace.support.yaml_files import read_yaml
 
 QUICK = (
     "repeats=1",
@@ -52,7 +49,7 @@ class Found:
             over_seeds(runs, _final),
             over_seeds(runs, lambda run: run.seconds[-1] / run.gradients[-1]),
             {
-                f"{target:g}": over_seeds(runs, partial(_until, error=1 - target))
+                f"{target:g}": over_seeds(runs, partial(seconds_to_error, error=1 - target))
                 for target in targets
             },
             over_seeds(runs, roughness),
@@ -84,61 +81,38 @@ def roughness(run: Curve) -> float:
     return float(np.abs(y[1:-1] - line).mean()) if len(line) else math.nan
 
 
-def _until(run: Curve, error: float) -> float:
-    return seconds_to_error(run, error)
-
-
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train all; draw a report for each model and number of workers in out."""
+    """Train all, and judge."""
     torch.set_num_threads(1)
-    for model, settings in data["models"].items():
-        for workers in settings["workers"]:
-            place = out / f"{model}-{workers}"
-            _train(data, settings, workers, place)
-            folders = [place / f"seed-{data['seed']}" / name for name in data["strategies"]]
-            write_report(folders, out / f"{place.name}.html")
-            print(f"report: {out / f'{place.name}.html'}")
-    return _judged(data, out)
-
-
-def judge(out: Path) -> list[Claim]:
-    """Judge what `run` kept in this folder."""
-    return _judged(read_yaml(Path(__file__).with_suffix(".yaml")), out)
-
-
-def _judged(data: Mapping[str, Any], out: Path) -> list[Claim]:
     results = {}
     for model, settings in data["models"].items():
         for workers in settings["workers"]:
-            place = out / f"{model}-{workers}"
+            curves = _train(data, settings, workers, out / f"{model}-{workers}")
             results[model, workers] = {
-                name: Found.of(
-                    [read_curve(place / f"seed-{seed}" / name) for seed in _seeds(data)],
-                    settings["targets"],
-                )
-                for name in data["strategies"]
+                name: Found.of(runs, settings["targets"]) for name, runs in curves.items()
             }
     return claims(results)
 
 
-def _seeds(data: Mapping[str, Any]) -> range:
-    return range(data["seed"], data["seed"] + data["repeats"])
-
-
-def _train(data: Mapping[str, Any], settings: Mapping[str, Any], workers: int, out: Path) -> None:
-    """Train with each strategy and seed, in out/seed-SEED/STRATEGY."""
+def _train(
+    data: Mapping[str, Any], settings: Mapping[str, Any], workers: int, out: Path
+) -> dict[str, list[Curve]]:
+    """Train with each strategy and seed."""
     network = data["network"]
     bandwidth = 4 * settings["parameters"] / network["whole_s"]
     experiment = {
+        "seed": data["seed"],
         "workers": workers,
         "compute": {"kind": "lognormal", "mean_s": data["step_s"], "cv": data["spread"]},
         "network": {"latency_s": network["latency_s"], "bandwidth_bytes_per_s": bandwidth},
         "variants": [{"name": name, "sync": sync} for name, sync in data["strategies"].items()],
         **settings["experiment"],
     }
-    for variant in variants_from(experiment, out.name, Path(__file__).parent):
-        for seed in _seeds(data):
-            simulate(replace(variant.experiment, seed=seed), out / f"seed-{seed}" / variant.name)
+    variants = variants_from(experiment, out.name, Path(__file__).parent)
+    curves = curves_of(variants, out, seeds=data["repeats"])
+    for runs in curves.values():
+        require_complete(runs)
+    return curves
 
 
 def claims(results: Results) -> list[Claim]:

@@ -50,17 +50,6 @@ def on_the_way(mode: str, workers: int) -> str:
     return f"{mode} {workers}, 100 ms on the way"
 
 
-FIGURES = {  # names of variants, for reports of their own
-    f"figures-{figures}": [
-        name for mode in MODES for name in (*named(mode, workers), on_the_way(mode, workers))
-    ]
-    for figures, workers in (("8-and-10", 2), ("9-and-11", 4))
-} | {
-    "figures-12-and-13": [f"{remedy} {n}" for remedy, sizes in REMEDIES.items() for n in sizes],
-    "figure-14": [f"naive {n}" for n in MANY],
-}
-
-
 def claims(curves: Curves, experiments: Mapping[str, Experiment]) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     return [

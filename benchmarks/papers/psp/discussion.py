@@ -18,7 +18,6 @@ QUICK = ("stop.iterations=20", "seeds=1")
 
 TAUS: Final = ("tau 0", "tau 0.2", "tau 0.5", "tau 3")
 FEWER: Final = ("fewer pushes", "fewer pulls")
-FIGURES = {"time-outs": ["sync", *TAUS], "not-sent": ["sync", *FEWER]}
 NOT_SENT: Final = 0.25  # of the pushes, or of the pulls; either carry half of the bytes
 BYTES: Final = 0.01  # of all bytes: the shares are random
 

@@ -21,10 +21,7 @@ from outpace.record.folder import MESSAGES
 
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 QUICK = ("seeds=1",)
-FIGURES = {"runs": list(SCENARIOS)}
-PICTURE = "figure-2.html"
 _ERRORS = 3  # standard errors
-_BIN = 0.1  # s
 _QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
 Seconds = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -112,31 +109,6 @@ def judged(
 
 def _quantile(runs: Sequence[PullDelays], share: float) -> Spread:
     return Spread(tuple(float(np.quantile(run.whole, share)) for run in runs))
-
-
-def draw(curves: Mapping[str, Sequence[Curve]], out: Path) -> list[Path]:
-    """Draw the densities over all seeds; return the path of the picture."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    for name in SCENARIOS:
-        runs = [pull_delays(run.folder) for run in curves[name]]
-        for part, values in {
-            "pull to response": np.concatenate([run.whole for run in runs]),
-            "way of the response": np.concatenate([run.way for run in runs]),
-        }.items():
-            edges = np.arange(0, values.max() + 2 * _BIN, _BIN)
-            density, _ = np.histogram(values, edges, density=True)
-            figure.add_scatter(
-                x=edges[:-1], y=density, name=f"{name}, {part}", mode="lines", line={"shape": "hv"}
-            )
-    figure.update_layout(
-        title="Delay of pulls",
-        xaxis_title="seconds",
-        yaxis={"title": "density", "type": "log"},
-    )
-    figure.write_html(out / PICTURE)
-    return [out / PICTURE]
 
 
 def pull_delays(folder: Path | None) -> PullDelays:

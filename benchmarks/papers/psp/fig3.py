@@ -15,7 +15,6 @@ from outpace.config.experiment import Experiment
 
 QUICK = ("stop.iterations=30", "seeds=1")
 
-FIGURES = {"figure-3": [setting.name for setting in SETTINGS]}
 SAME = 0.03  # errors
 FASTER = 0.15  # the share of the time that may be saved where nothing is late
 

@@ -15,7 +15,6 @@ from outpace.config.experiment import Experiment
 QUICK = ("stop.iterations=20", "seeds=1")
 
 NAMES = f"{PULL.name} as printed", f"{LEAST.name} as printed", f"{LEAST.name} slow servers"
-FIGURES = {"late-blocks": list(NAMES)}
 
 
 def claims(

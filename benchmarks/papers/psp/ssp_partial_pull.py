@@ -15,7 +15,6 @@ QUICK = ("stop.iterations=10", "seeds=1")
 
 BSP, SSP, BSP_PULL, SSP_PULL = "BSP", "SSP", "BSP pull 90", "SSP pull 90"
 EVERY = (BSP, SSP, BSP_PULL, SSP_PULL, PULL.name)
-FIGURES = {"ssp-partial-pull": list(EVERY)}
 WHERE = "section 5 (future work)"
 
 

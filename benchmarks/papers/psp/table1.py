@@ -23,7 +23,6 @@ from outpace.sync import PartialPush
 
 QUICK = ("stop.iterations=20", "seeds=1")
 
-FIGURES = {"table-1": [setting.name for setting in SETTINGS]}
 RATIO = 0.05  # times relative to synchronous training come as near as that to those published
 NEAR = 0.03  # errors of 28/100 and 28/90 to that of synchronous training; published 0.013, 0.009
 MEASURED = 0.75  # of the law of late replies, which leaves out that much else takes time meanwhile

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Row
+from benchmarks.papers.bdsgd.cut_offs.measuring import LARGE
+from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Rows
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread, all_of
 
 ROLLING: Final = ("last", "mean-5", "last-20", "last-5", "early-20")
 HEDGES: Final = ("rolling hedge", "deep-markov hedge", "pooled hedge")
-LARGE: Final = 512  # workers, above
 _BDSGD: Final = "deep-markov count"
 _CHEN: Final = "fixed"
 _NAMES: Final = {"all": "waiting for all", _CHEN: "Chen", "elfving": "Elfving"}
@@ -24,12 +24,7 @@ _PAPERS: Final = {  # cluster -> figure, and the rules that it shows BDSGD above
 # The network whose best cut-off is below Chen's, so that BDSGD saves the most time (figure 4).
 _SAVES_MOST: Final = "ii-0.24"
 _FIT_S: Final = 60.0
-# Points that rules with a fitted model may be below the true law's re-planning.
-_BELOW_LAW: Final = {"pooled replan": 0.5, "pooled hedge": 0.7}
 _FILLED_IN: Final = 0.5  # points that BDSGD may lose because it does not see who was cut off
-_BELOW_ROLLING: Final = 1.0  # that the hedge without a model may be below the best rolling rule
-
-Rows = Mapping[str, Row]  # by rule
 
 
 def goals(cluster: str, observation: str, workers: int, rows: Rows) -> list[Claim]:
@@ -76,19 +71,19 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
             )
         )
     if figure == "figure 4":
-        apart = {_NAMES[rule]: row.spread("apart") for rule, row in others.items()}
+        apart = {_NAMES[rule]: row.runs["apart"] for rule, row in others.items()}
         found.append(
             Claim(
                 f"{figure}: {cluster}",
                 "BDSGD is the nearest to the oracle's cut-off",
-                f"gradients apart: BDSGD {ours.spread('apart'):.1f}, "
+                f"gradients apart: BDSGD {ours.runs['apart']:.1f}, "
                 + ", ".join(f"{name} {value:.1f}" for name, value in apart.items()),
-                all_of(ours.spread("apart").below(value) for value in apart.values()),
+                all_of(ours.runs["apart"].below(value) for value in apart.values()),
                 margin=INTERVAL,
             )
         )
     if cluster == _SAVES_MOST and _CHEN in rows:
-        ours_saved, chens = ours.spread("saved"), rows[_CHEN].spread("saved")
+        ours_saved, chens = ours.runs["saved"], rows[_CHEN].runs["saved"]
         found.append(
             Claim(
                 f"{figure}: {cluster}",
@@ -115,28 +110,6 @@ def filled_in(cluster: str, censored: Rows, full: Rows) -> list[Claim]:
             margin=f"at most {_FILLED_IN:g} below",
         )
     ]
-
-
-def beside_the_law(title: str, rows: Rows) -> list[Claim]:
-    """Return our own claims where the true law is known and iterations have a factor in common."""
-    found = [
-        _within(title, rows, rule, "true replan", within)
-        for rule, within in _BELOW_LAW.items()
-        if {rule, "true replan"} <= set(rows)
-    ]
-    rolling = {rule for rule in ROLLING if rule in rows}
-    if "rolling hedge" in rows and rolling:
-        best = _best(rows, rolling)
-        found.append(_within(title, rows, "rolling hedge", best, _BELOW_ROLLING))
-    found += _fits(title, rows)
-    predicted = [rule for rule in rows if rule.startswith(("pooled", "true"))]
-    without = set(rows) - set(predicted)
-    for rule in predicted if without else ():
-        best = _best(rows, without)
-        difference = _difference(rows[rule].omega, rows[best].omega, 2)
-        what = f"(for comparison) {rule}, beside the best rule without a model"
-        found.append(Claim(title, what, f"{difference}, against {best}", None))
-    return found
 
 
 def _above_chen(title: str, cluster: str, rows: Rows) -> list[Claim]:
@@ -201,19 +174,19 @@ def _speed(title: str, workers: int, rows: Rows) -> list[Claim]:
     """Judge CPU times of one core, which are longer on a busy machine."""
     ready_ms, all_ms = (3, 30) if workers <= LARGE else (15, 100)
     learned = [f"{model} {plan}" for model in ("deep-markov", "pooled") for plan in _PLANS]
-    ready = {rule: rows[rule].spread("ready") for rule in learned if rule in rows}
+    ready = {rule: rows[rule].runs["ready"] for rule in learned if rule in rows}
     found = []
     if ready:
         found.append(_quick(title, f"ready in ms, {workers} workers", ready, ready_ms))
     if "pooled replan" in rows:
-        spent = {"pooled replan": rows["pooled replan"].spread("in all")}
+        spent = {"pooled replan": rows["pooled replan"].runs["in all"]}
         what = f"all decisions of an iteration in ms, {workers} workers"
         found.append(_quick(title, what, spent, all_ms))
     return found + _fits(title, rows)
 
 
 def _fits(title: str, rows: Rows) -> list[Claim]:
-    fits = {rule.split()[0]: row.numbers["fit s"] for rule, row in rows.items()}
+    fits = {rule.split()[0]: row.fit_s for rule, row in rows.items()}
     once = {model: Spread((seconds,)) for model, seconds in fits.items() if seconds == seconds}
     return [_quick(title, "fit in s", once, _FIT_S)] if once else []
 
@@ -228,7 +201,7 @@ def _quick(title: str, what: str, taken: Mapping[str, Spread], bound: float) -> 
 
 
 def _best(rows: Rows, among: set[str]) -> str:
-    return max(among, key=lambda rule: rows[rule].of_oracle)
+    return max(among, key=lambda rule: rows[rule].omega.mean)
 
 
 def _within(title: str, rows: Rows, rule: str, other: str, within: float | None) -> Claim:

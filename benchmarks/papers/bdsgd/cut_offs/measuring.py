@@ -1,15 +1,17 @@
-"""Cut-off rules measured on clusters: runs to fit to, runs to test on, and their results."""
+"""Measures the rules of an experiment on its clusters: runs to fit to, and runs to test on."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
+import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import (
     PAPERS_EVENT,
     SPEEDS,
@@ -19,10 +21,11 @@ from benchmarks.papers.bdsgd.cut_offs.clusters import (
     random_events,
     switching_nodes,
 )
-from benchmarks.papers.bdsgd.cut_offs.common import PER_NODE, STRENGTHS, common_factor
+from benchmarks.papers.bdsgd.cut_offs.results import Kept, Row
 from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Law
 from torch import Tensor
 
+from outpace.errors import ConfigError
 from outpace.predict import models
 from outpace.predict.interface import Filter, Model, Rule
 from outpace.predict.recorded import RunTimes, read
@@ -36,6 +39,8 @@ from outpace.tasks.data.files import DATA
 
 FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on
 FIT_SHARE: Final = 0.6  # of a recording
+LARGE: Final = 512  # workers, above
+_SEES_NOTHING: Final = ("all", "fixed", "elfving")  # of cut-offs; Elfving learns before the first
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +60,6 @@ def clusters(folder: str) -> dict[str, Cluster]:
         found[f"ii-{name}"] = Cluster(partial(_runs, run, 1), run)
     fit = partial(_runs, partial(switching_nodes, 300), 4)
     found["iii"] = Cluster(fit, partial(switching_nodes, 320))
-    for strength in STRENGTHS:
-        for per_node in PER_NODE:
-            made = partial(common_factor, strength=strength, per_node=per_node)
-            fit = partial(_runs, partial(made, 300), 4)
-            found[f"common-{strength}x{per_node}"] = Cluster(fit, partial(made, 120))
     alibaba = Path(folder) / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
     bytedance = Path(folder) / "bytedance-straggler" / "trace-SE.npz"
     found["alibaba-1"] = _recording(partial(read, alibaba))
@@ -120,6 +120,10 @@ class Settings:
     samples: int
     objective: ObjectiveName
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Settings:
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
+
 
 class Fits:
     """Models fitted to a cluster, each once, and the CPU seconds of each fit."""
@@ -127,39 +131,80 @@ class Fits:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
         self._seed = seed
-        self._models: dict[str, Model | None] = {}
+        self._models: dict[str, Model] = {}
         self.seconds: dict[str, float] = {}
 
-    def model(self, kind: str) -> Model | None:
-        """Return the fitted model, or None if this version of Outpace has no such model."""
+    def model(self, kind: str) -> Model:
+        """Return the fitted model."""
         if kind not in self._models:
             histories = self._cluster.fit()
             start = time.thread_time()
-            try:
-                self._models[kind] = models.fit(kind, histories, seed=self._seed)
-            except ModuleNotFoundError:
-                self._models[kind] = None
+            self._models[kind] = models.fit(kind, histories, seed=self._seed)
             self.seconds[kind] = time.thread_time() - start
         return self._models[kind]
 
 
+@dataclass
+class Rules:
+    """The results of all rules of an experiment, and what they were measured on."""
+
+    kept: Kept
+    workers: dict[str, int]  # by cluster
+    fits: dict[str, Fits]  # by cluster
+
+
+def measure_rules(data: Mapping[str, Any]) -> Rules:
+    """Measure every rule of an experiment on every cluster, and print Ω as it is known.
+
+    Raises:
+        ConfigError: for a cluster that does not exist.
+    """
+    torch.set_num_threads(1)  # decisions are timed on one core
+    known = clusters(os.environ.get(DATA, "."))
+    if unknown := set(data["clusters"]) - set(known):
+        raise ConfigError(f"no cluster {', '.join(unknown)}; known: {', '.join(known)}")
+    settings = Settings.of(data)
+    found = Rules({}, {}, {})
+    for name in data["clusters"]:
+        cluster = known[name]
+        fits = found.fits[name] = Fits(cluster, settings.seed)
+        found.workers[name] = len(cluster.test(settings.seed).node)
+        left_out = data["not_if_large"] if found.workers[name] > LARGE else ()
+        same: dict[str, Row] = {}  # whatever is observed
+        for observation in data["observations"]:
+            rows: dict[str, Row] = {}
+            for rule in data["rules"]:
+                if rule in left_out or (rule.startswith("true") and cluster.real):
+                    continue
+                row = same.get(rule)
+                if row is None:
+                    censored = observation == "censored"
+                    runs = measure(cluster, rule, fits, settings, censored=censored)
+                    model, _, decision = rule.partition(" ")
+                    row = Row.of(runs, fits.seconds.get(model, np.nan))
+                    print(f"{name}, {observation}, {rule}: {row.omega:.2f} %", flush=True)
+                    if model in _SEES_NOTHING or (model == "true" and decision != "hedge"):
+                        same[rule] = row
+                rows[rule] = row
+            found.kept[name, observation] = rows
+    return found
+
+
 def measure(
     cluster: Cluster, name: str, fits: Fits, settings: Settings, *, censored: bool
-) -> list[Replay] | None:
-    """Replay this rule on every test run, without the warm-up; None if there is no such rule."""
+) -> list[Replay]:
+    """Replay this rule on every test run, without the warm-up."""
     found = []
     for repeat in range(1 if cluster.real else settings.repeats):
         run = cluster.test(settings.seed + repeat)
         rule = _rule(name, run, fits, settings, settings.seed + repeat)
-        if rule is None:
-            return None
         # Not the wall's time: the core may be shared with others.
         done = replay(rule, run.seconds, censored=censored, clock=time.thread_time)
         found.append(done.since(settings.warmup))
     return found
 
 
-def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule | None:
+def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule:
     model, _, decision = name.partition(" ")
 
     def make(
@@ -181,15 +226,12 @@ def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -
     if model == "rolling":  # the hedge without a model
         return Hedge([make(name, warmup=0) for name in HEDGED], warmup=settings.warmup)
     if model == "true":
-        return make("pooled", decision, fitted=Truth(run.law)) if run.law else None
+        assert run.law is not None
+        return make("pooled", decision, fitted=Truth(run.law))
     if model in LEARNED:
-        fitted = fits.model(model)
-        return make(model, decision or None, fitted=fitted) if fitted else None
+        return make(model, decision or None, fitted=fits.model(model))
     return make(model, decision or None)
 
 
 def _not_here(why: str) -> None:
     raise AssertionError(why)
-
-
-__all__ = ["DATA", "Cluster", "Fits", "Settings", "clusters", "measure"]
