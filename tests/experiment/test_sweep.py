@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import statistics
-import time
 
+import msgspec
 import pytest
 from tests.support.command import outpace as command
 from tests.support.command import refused
@@ -62,7 +61,7 @@ def test_without_an_interval_runs_are_evaluated_as_they_go_on_and_ties_are_named
     assert "evaluate has no interval, so runs are evaluated about 40 times" in found.method
     known = by_lr(found)
     (other,) = (known[lr].number for lr in (0.75, 0.76) if known[lr] is not found.best)
-    assert f"This is a tie: candidate {other} reaches it at the same time." in findings(found)[1]
+    assert f"cannot be told apart from candidate {other}" in findings(found)[1]
     by_time = {**base, "stop": {"virtual_time_s": 20}}
     (slow,) = outpace.sweep(by_time, {"optimizer.lr": [0.5]}, **TARGET).candidates
     assert slow.value == 3.0  # the first multiple of half a second from 3 s on
@@ -134,40 +133,37 @@ def test_a_candidate_behind_three_quarters_of_the_groups_before_is_pruned():
     assert {each.status for each in kept.candidates} == {"complete"}
 
 
-def test_a_sweep_that_was_killed_goes_on_at_once(tmp_path):
+def test_a_sweep_that_was_killed_is_continued(tmp_path):
     out, over = tmp_path / "out", {"optimizer.lr": "log(0.2, 1.9)"}
-    given = {**TARGET, "trials": 4, "parallel": 3}
-    outpace.sweep(BASE, over, out, **given)
-    journal, lock = out / "study.journal", out / "study.journal.lock"
+    given = {**TARGET, "trials": 4, "parallel": 2}
+    whole = outpace.sweep(BASE, over, out, **given)
+    journal = out / "study.journal"
     lines = journal.read_bytes().splitlines(keepends=True)
-    # Candidate 1 has ended and is not told of; a process was killed as it wrote the next line.
-    told = [json.loads(line).get("values") is not None for line in lines]
-    journal.write_bytes(b"".join(lines[: told.index(True)]) + b'{"op_code":')
-    lock.symlink_to(journal)
-    os.utime(lock, (0, 0), follow_symlinks=False)
+    # The first group was told, and the process was killed as it wrote the next line.
+    told = [number for number, line in enumerate(lines) if json.loads(line).get("values")]
+    journal.write_bytes(b"".join(lines[: told[-1]]) + b'{"op_code":')
     with journal.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="another sweep is at work"):
             outpace.sweep(BASE, over, out, resume=True, **given)
-    began_s = time.monotonic()
     found = outpace.sweep(BASE, over, out, resume=True, **given)
-    assert time.monotonic() - began_s < 25, "Optuna alone would wait for the lock for 30 s"
     assert len(found.candidates) == 4
+    assert found.candidates[:2] == whole.candidates[:2]
     again = outpace.sweep(BASE, over, out, resume=True, **given)
     assert (again.wall_s, again.candidates) == (found.wall_s, found.candidates)
 
 
 def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_refused(tmp_path):
-    out, ended = tmp_path / "out", []
+    out, said = tmp_path / "out", []
 
-    def interrupt(candidate):
-        ended.append(candidate)
-        if len(ended) == 2:
+    def interrupt(line):
+        said.append(line)
+        if len(said) == 3:  # the method, and two candidates
             raise KeyboardInterrupt
 
     over = {"optimizer.lr": list(SECONDS)}
     with pytest.raises(KeyboardInterrupt):
-        outpace.sweep(BASE, over, out, on_end=interrupt, **TARGET)
+        outpace.sweep(BASE, over, out, say=interrupt, **TARGET)
     data = json.loads((out / "sweep.json").read_text())
     assert data["status"] == "interrupted"
     assert len([c for c in data["candidates"] if c["status"] != "interrupted"]) == 2
@@ -180,8 +176,7 @@ def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_re
     assert sorted(by_lr(found)) == sorted(SECONDS)
     assert len(found.candidates) == len(SECONDS), "none is run twice"
     assert found.best.value == 2.0
-    known = {each.number: each for each in found.candidates}
-    assert [known[each.number] for each in ended[:2]] == ended[:2]
+    assert json.loads(msgspec.json.encode(found.candidates[:2])) == data["candidates"][:2]
     assert found.wall_s > data["wall_s"], "earlier sessions count"
     with pytest.raises(ConfigError, match=r"has no study\.journal"):
         outpace.sweep(BASE, over, tmp_path / "other", resume=True, **TARGET)
@@ -193,7 +188,7 @@ def test_a_budget_ends_the_sweep(tmp_path):
     found = outpace.sweep(endless, over, tmp_path / "out", budget_s=0.5, **TARGET)
     assert (found.status, found.best) == ("budget", None)
     assert [each.status for each in found.candidates] == ["interrupted"] * 2
-    assert "before the budget was spent" in (tmp_path / "out" / "report.html").read_text()
+    assert "The budget was spent before all" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +197,7 @@ def test_a_budget_ends_the_sweep(tmp_path):
         ({}, "the space is empty"),
         ({"optimizer.lr": []}, "has no values"),
         ({"sync.stalenes": [1]}, "sync.stalenes: unknown key"),
-        ({"workers": [2, -1]}, "--over workers=-1: "),
+        ({"workers": [-1]}, "workers must be at least 1"),
         ({"optimizer.lr": "log(0, 1)"}, "must be positive"),
         ({"optimizer.lr": "normal(0, 1)"}, "unknown range 'normal'"),
         ({"workers": "int(4, 2)"}, "the first number must be below the second"),

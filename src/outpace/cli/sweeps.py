@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -36,7 +36,6 @@ from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.experiment.sweeping.sweep import Sweep
-    from outpace.report.sweeps.result import Candidate
 
 _SHOWN: Final = 10  # candidates in the terminal
 
@@ -117,12 +116,10 @@ def sweep(
     if data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:
-        watch = _Watch(output, budget_s)
         try:
             with output.of_run():
                 fork_server_of_trials(None, away)
                 with output.progress_bars() as bar:
-                    watch.bar = bar("candidates")
                     found = sweep_over(
                         Source(data, str(config), base, None),
                         over or [],
@@ -136,8 +133,8 @@ def sweep(
                         resume=resume,
                         parallel=PARALLEL if parallel is None else parallel,
                         on=away,
-                        on_end=watch.ended,
-                        on_begin=watch.begun,
+                        progress=bar("candidates"),
+                        say=output.log,
                     )
         except KeyboardInterrupt:
             if any(folder.glob("*")):
@@ -145,28 +142,6 @@ def sweep(
                 say("note", [f"to continue, repeat the command with --out {folder} --resume"])
             raise
         _show(found, folder, output)
-
-
-class _Watch:
-    """Shows the progress of a sweep."""
-
-    def __init__(self, output: Output, budget_s: float | None) -> None:
-        self._output, self._budget_s = output, budget_s
-        self._most: int | None = None
-        self._count = 0
-        self.bar: Any = None
-
-    def begun(self, method: str, most: int | None) -> None:
-        self._most = most
-        self._output.log(method)
-
-    def ended(self, candidate: Candidate) -> None:
-        self._count += 1
-        if self._most:
-            self.bar(self._count / self._most)
-        values = ", ".join(f"{key}={_short(value)}" for key, value in candidate.values.items())
-        result = candidate.status if candidate.value is None else f"{candidate.value:.4g}"
-        self._output.log(f"{candidate.number:4d}  {result:>9}  {values}")
 
 
 def _show(found: Sweep, folder: Path, output: Output) -> None:
@@ -178,10 +153,7 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
     first, *others = findings(found)
     if found.best is None:
         output.where(folder)
-        advice = (
-            "Give it more with --budget; --resume continues it." if found.status == "budget" else ""
-        )
-        raise RunError(f"{first} {advice}".strip())
+        raise RunError(first)
     for sentence in (first, *others):
         output.log(sentence)
     if found.status == "budget":
@@ -192,21 +164,14 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
 
 
 def _print_best(found: Sweep) -> None:
-    from outpace.experiment.sweeping.candidates import in_order
+    from outpace.report.sweeps.result import in_order, shown
 
     rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
     for each in in_order(found.candidates, found.objective)[:_SHOWN]:
-        values = map(_short, each.values.values())
         value = "-" if each.value is None else f"{each.value:.4g}"
         if each.low is not None and each.high is not None:
             value += f" [{each.low:.4g}, {each.high:.4g}]"
-        rows.append([str(each.number), *values, value, each.status])
+        rows.append([str(each.number), *map(shown, each.values.values()), value, each.status])
     print_rows(rows)
     if len(found.candidates) > _SHOWN:
         echo(f"and {len(found.candidates) - _SHOWN} more")
-
-
-def _short(value: Any) -> str:
-    from outpace.support.yaml_files import in_one_line
-
-    return f"{value:.4g}" if isinstance(value, float) else in_one_line(value)

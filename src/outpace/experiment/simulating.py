@@ -16,9 +16,12 @@ from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.run_records import records_of
 from outpace.experiment.tracking import Tracking, require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
-from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
-from outpace.simulation.composition import simulation_of, simulation_of_script
+from outpace.simulation.composition import (
+    require_composable,
+    simulation_of,
+    simulation_of_script,
+)
 from outpace.simulation.measured import times_of_task, with_measured_times
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.virtual import Progress, VirtualRun
@@ -26,10 +29,11 @@ from outpace.support.notices import warn
 from outpace.support.regular_files import inside
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.sync.messages import worker_name
+from outpace.tasks import Workload
 
 
 def check(experiment: Experiment) -> None:
-    """Raise ConfigError if the task cannot be made, cut or trained, without running it.
+    """Raise ConfigError if the task cannot be made, cut or trained as configured.
 
     A script is only looked for.
     """
@@ -39,7 +43,13 @@ def check(experiment: Experiment) -> None:
         require_script(Path(experiment.script.path))
         return
     with one_thread_own_randomness():
-        _simulation(experiment, Trace(MemorySink())).close()
+        require_composable(experiment, workload_of(experiment))
+
+
+def workload_of(experiment: Experiment) -> Workload:
+    """Return the workload of a task, not of a script. Raises ConfigError if it cannot be made."""
+    experiment.load_user_code()
+    return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
 
 
 def recorded_run(
@@ -114,10 +124,10 @@ def _simulation(
         show: called with each line that scripts print.
         options: of `simulation_of`.
     """
-    experiment.load_user_code()
     if experiment.has_script:
+        experiment.load_user_code()
         return simulation_of_script(experiment, trace, files, show, **options)
-    workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
+    workload = workload_of(experiment)
     experiment = with_measured_times(experiment, partial(times_of_task, workload))
     return simulation_of(experiment, workload, trace, **options)
 

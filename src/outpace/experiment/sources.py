@@ -6,16 +6,17 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 from outpace.config.cluster_files import DRAW, INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, plain, to_plain
 from outpace.errors import ConfigError
 from outpace.support.yaml_files import merged, read_yaml
-from outpace.tasks import GivenTask, MakeTask, Task, TaskKind
+from outpace.tasks import GivenTask, MakeTask, Script, Task, TaskKind, Timing
 
 ExperimentLike: TypeAlias = Experiment | Mapping[str, Any] | str | Path
+_POINTS: Final = 40  # evaluations of a run until its `stop`, if nothing is said about them
 TaskLike: TypeAlias = Task | MakeTask | TaskKind | Mapping[str, Any]
 
 
@@ -157,3 +158,38 @@ def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     if "seeds" in data:
         raise ConfigError(f"{source}: seeds: only outpace compare runs several seeds; leave it out")
     return data
+
+
+class Interval(TypedDict, total=False):
+    """A part of `evaluate`; at most one of the two."""
+
+    every_updates: int
+    every_s: float
+
+
+def interval_of(iterations: int | None, virtual_time_s: float | None) -> Interval:
+    """Return the interval with which a run has about 40 evaluations; empty without a limit.
+
+    Args:
+        iterations, virtual_time_s: limits of the run, as in `stop`. A run with servers that update
+            at each gradient has as many evaluations for each of its workers.
+    """
+    if iterations:
+        return {"every_updates": max(1, iterations // _POINTS)}
+    if virtual_time_s:
+        return {"every_s": max(1e-6, virtual_time_s / _POINTS)}
+    return {}
+
+
+def with_interval(experiment: Experiment) -> Experiment:
+    """Return the experiment, evaluated during the run if it has a target.
+
+    A configuration's own interval is kept. A script is not evaluated: it logs its values.
+    """
+    evaluate, stop = experiment.evaluate, experiment.stop
+    if evaluate.every_updates is not None or evaluate.every_s is not None:
+        return experiment
+    if experiment.goal is None or isinstance(experiment.task, Script | Timing):
+        return experiment
+    found = interval_of(stop.iterations, stop.virtual_time_s)
+    return dataclasses.replace(experiment, evaluate=dataclasses.replace(evaluate, **found))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from outpace.errors import ConfigError
 from outpace.record.folder import ADVICE, BEST, SWEEP
@@ -27,16 +27,14 @@ def write_study_page(folder: Path, path: Path) -> None:
 
     Raises ConfigError if the study is damaged, or `path` cannot be written.
     """
-    if (folder / SWEEP).is_file():
-        best = folder / BEST
-        _write(folder / SWEEP, lambda found: write_sweep_page(SweepResult.of(found), path, best))
-    else:
-        _write(folder / ADVICE, lambda found: write_advice_page(advice_from(found), path))
-
-
-def _write(study: Path, write: Callable[[Mapping[str, Any]], None]) -> None:
+    is_sweep = (folder / SWEEP).is_file()
+    study = folder / (SWEEP if is_sweep else ADVICE)
     try:
-        write(json.loads(read_text(study)))
+        if is_sweep:
+            found = msgspec.json.decode(read_text(study), type=SweepResult)
+            write_sweep_page(found, path, folder / BEST)
+        else:
+            write_advice_page(advice_from(json.loads(read_text(study))), path)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{study} is damaged, or was written by another version of Outpace "

@@ -13,7 +13,9 @@ from typing import Any
 from outpace.blocks.block import Block
 from outpace.blocks.slicing import layers_within
 from outpace.cluster.observed import Measured
+from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
+from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.requirements import require_followable, require_script
 from outpace.optim import Optimizer
@@ -37,10 +39,10 @@ from outpace.simulation.scripts.models import PeerScriptModels, ServerModels
 from outpace.simulation.scripts.workers import ScriptWorkers, ScriptWorkload
 from outpace.simulation.server_checkpoints import ServerSaving
 from outpace.simulation.servers import Servers
-from outpace.simulation.virtual import VirtualRun
+from outpace.simulation.virtual import VirtualRun, run_time_of
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.strategy import PeerStrategy
-from outpace.tasks import Workload
+from outpace.tasks import Workload, require_accuracy
 
 
 def simulation_of(
@@ -83,6 +85,28 @@ def simulation_of(
         body, peers = _with_peers(run, workload, optimizer, strategy)
         run.compose(body, peers, life(peers), PeerSaving)
     return run
+
+
+def require_composable(experiment: Experiment, workload: Workload) -> None:
+    """Raise ConfigError if an experiment does not fit its task, or a file that it names is wrong.
+
+    workload: of the task; it is cut for the servers.
+    """
+    require_accuracy(workload, experiment.accuracies)
+    workload.cut(experiment.slices(workload.layers))
+    optimizer = experiment.optimizer_in_run(workload.samples)
+    if not isinstance(experiment.compute, Measured):
+        run_time_of(experiment)
+    if experiment.network is not None:
+        Paths(experiment.network, experiment.machines)
+    if (cut_off := experiment.cut_off) is not None and cut_off.file is not None:
+        cut_off_rule(experiment, cut_off, say=lambda _: None)
+    Gradients(experiment, workload, lambda *_: None, lambda: 0.0)
+    if experiment.peers is not None:
+        TaskBlocks(workload, experiment.peers, optimizer)
+    else:
+        for block in workload.initial_parameters():
+            parameter_block(block, optimizer)
 
 
 def _with_servers(

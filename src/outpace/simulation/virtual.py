@@ -193,7 +193,7 @@ class VirtualRun:
         self._done = 0
         self._evaluated_at: object = None  # changes of the exchange at the last evaluation
         self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
-        self.run_time = _run_time_of(experiment)
+        self.run_time = run_time_of(experiment)
         self._periodic: list[_Periodic] = []
         evaluated = self._take_up_from(resume) if resume is not None else 0
         if (period_s := experiment.evaluate.every_s) is not None:
@@ -445,7 +445,8 @@ class VirtualRun:
         self.recorder.batch_loss(loss)
 
 
-def _run_time_of(experiment: Experiment) -> RunTime:
+def run_time_of(experiment: Experiment) -> RunTime:
+    """Return the law of run times of a run. Raises ConfigError if there is none, or it is wrong."""
     if experiment.compute is None:
         raise ConfigError(
             "compute is missing: virtual time needs to know how long a gradient takes; "

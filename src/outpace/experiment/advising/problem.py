@@ -15,9 +15,8 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, Candidate, candidates, usable
 from outpace.experiment.advising.curves import Trial
-from outpace.experiment.intervals import interval_of
 from outpace.experiment.simulating import check
-from outpace.experiment.sources import Source
+from outpace.experiment.sources import Source, interval_of
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 

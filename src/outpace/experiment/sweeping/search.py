@@ -1,11 +1,20 @@
 """Carries out a sweep: asks for candidates, watches their runs, and ends those that cannot win.
 
+A candidate is run with several seeds at the same time, and ended early for one of two reasons:
+
+- too slow: the mean of its times over the seeds is already larger than the best time to the target
+  of the candidates before it. It cannot win on these seeds, so this loses nothing.
+- pruned: with the first seed, it is at some virtual time worse than three quarters of the complete
+  candidates were at the same time (Optuna's PercentilePruner). This is a guess from the course so
+  far.
+
 A sweep repeats: what it finds depends on its seed and configuration, not on the number of processes
 or their speed. Candidates are asked for in groups of `parallel`. All candidates of a group begin
 with what the study was told of earlier groups, which is what they are pruned by, and it is told of
-their ends, in the order of their numbers, when the whole group has ended. A candidate is too slow
-beside those with lower numbers. Processes may finish in another order; then a candidate runs longer
-than needed, and is judged again when its turn has come (see `candidates.verdict`).
+their ends when the whole group has ended. A candidate is too slow beside those with lower numbers.
+Processes may finish in another order; then a candidate runs longer than needed, and is judged again
+when its turn has come: `verdict` depends on the evaluations in the order of the seeds and of
+virtual time alone, and what comes after the verdict is left out.
 """
 
 from __future__ import annotations
@@ -13,18 +22,69 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.experiment.sweeping.candidates import Run, UnderWay, found, reaches, verdict
 from outpace.experiment.sweeping.study import Study
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.report.sweeps.result import Candidate, Objective
+from outpace.report.sweeps.result import Candidate, Objective, SeedRun, Status
+from outpace.support.estimates import mean_of
 from outpace.support.yaml_files import in_one_line
 
+if TYPE_CHECKING:
+    from optuna import Trial
+
 _REPEATED: Final = 50  # proposals one after the other that are known already
+_CURVE: Final = 100  # points that are kept, about
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """A run with one seed. points: until it reached the target; ended: None while it runs."""
+
+    seed: int
+    points: list[Point] = field(default_factory=list)
+    ended: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Why a candidate ends. run, points: its last run, and number of that run's points."""
+
+    status: Status
+    run: int
+    points: int
+    error: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _UnderWay:
+    """A candidate that is not told to the study yet.
+
+    Attributes:
+        experiment: None if the values make none; `error` says why.
+        runs: in the order of the seeds.
+        pruned_at: number of the points of the first run after which it was to be pruned.
+        verdict: with which its runs were ended.
+    """
+
+    trial: Trial
+    values: dict[str, Any]
+    experiment: Experiment | None
+    runs: list[_Run]
+    error: str | None = None
+    pruned_at: int | None = None
+    verdict: _Verdict | None = None
+
+    @property
+    def first_points(self) -> list[Point]:
+        """The points of the first run that count."""
+        verdict, points = self.verdict, self.runs[0].points
+        return points if verdict is None or verdict.run > 0 else points[: verdict.points]
 
 
 class Search:
@@ -37,7 +97,7 @@ class Search:
             or all combinations are tried.
         budget_s: seconds after which every candidate is stopped.
         parallel: candidates of a group.
-        on_end: called with each candidate that has ended, in the order of their numbers.
+        ends: called with each candidate that has ended, in the order of their numbers.
 
     Attributes:
         ended: the candidates, with those of earlier sessions.
@@ -55,22 +115,21 @@ class Search:
         most: int | None,
         budget_s: float | None,
         parallel: int,
-        on_end: Callable[[Candidate], None],
+        ends: Callable[[Candidate], None],
     ) -> None:
         self._study, self._objective, self._make, self._pool = study, objective, make, pool
-        self._seeds, self._parallel, self._on_end = seeds, parallel, on_end
+        self._seeds, self._parallel, self._ends = seeds, parallel, ends
         self._most = math.inf if most is None else most
         self._began_s, self._spent = time.monotonic(), study.spent
         self._deadline_s = math.inf if budget_s is None else self._began_s + budget_s
         self._cpu_s = 0.0  # of the runs that have ended
         self.ended: list[Candidate] = list(study.ended)
-        self._known = {in_one_line(each.values): each for each in self.ended}
         self.status: Literal["complete", "budget", "interrupted"] = "interrupted"
 
     def run(self) -> None:
         """Carry the sweep out. After Ctrl-C all candidates have ended, as `interrupted`."""
         while not self._is_late and (group := self._asked()):
-            left = list(group)
+            left = deque(group)
             try:
                 self._start(group)
                 while left and not self._is_late:
@@ -78,14 +137,19 @@ class Search:
                     for event in self._pool.wait(None if left_s == math.inf else left_s):
                         self._take(group, event)
                     while left and left[0].verdict is not None:
-                        self._settle(left.pop(0))
+                        self._settle(left.popleft())
             finally:
                 for each in left:
                     self._stop(each, "interrupted")
                 while left:
-                    self._settle(left.pop(0))
+                    self._settle(left.popleft())
                 for each, candidate in zip(group, self.ended[-len(group) :], strict=True):
-                    self._study.tell(each.trial, candidate, each.first_points)
+                    points = each.first_points
+                    until_s = points[-1].time_s if points else 0.0
+                    self._study.tell(each.trial, candidate, self._course(points), until_s)
+                wall_s, cpu_s = self._spent
+                took_s = time.monotonic() - self._began_s
+                self._study.spent = wall_s + took_s, cpu_s + self._cpu_s
         is_cut = any(each.status == "interrupted" for each in self.ended)
         is_done = len(self.ended) >= self._most or not self._is_late
         self.status = "complete" if is_done and not is_cut else "budget"
@@ -94,44 +158,42 @@ class Search:
     def _is_late(self) -> bool:
         return time.monotonic() >= self._deadline_s
 
-    def _asked(self) -> list[UnderWay]:
+    def _asked(self) -> list[_UnderWay]:
         """Return the next group of candidates; empty: nothing new is left."""
-        group: list[UnderWay] = []
+        known = {in_one_line(each.values): each for each in self.ended}
+        group: dict[str, _UnderWay] = {}
         repeated = 0
         while len(group) < min(self._parallel, self._most - len(self.ended)):
             trial, values = self._study.ask()
             words = in_one_line(values)
-            if (same := self._known.get(words)) is not None:
-                self._study.tell_again(trial, same)
+            if words in group or words in known:
+                self._study.tell_again(trial, known.get(words))
                 repeated += 1
-                if repeated >= _REPEATED:
-                    break
+                if words in group or repeated >= _REPEATED:
+                    break  # within a group, the sampler learns nothing by being asked again
                 continue
-            if any(in_one_line(each.values) == words for each in group):
-                self._study.give_back(trial)
-                break  # so that the sampler learns before it is asked again
-            runs = [Run(seed) for seed in self._seeds]
+            runs = [_Run(seed) for seed in self._seeds]
             try:
-                group.append(UnderWay(trial, values, self._make(values), runs))
+                group[words] = _UnderWay(trial, values, self._make(values), runs)
             except ConfigError as error:
-                group.append(UnderWay(trial, values, None, runs, str(error)))
-        return group
+                group[words] = _UnderWay(trial, values, None, runs, str(error))
+        return list(group.values())
 
-    def _start(self, group: Sequence[UnderWay]) -> None:
+    def _start(self, group: Sequence[_UnderWay]) -> None:
         for each in group:
             if each.experiment is None:
                 self._judge(group, each)
                 continue
             for place, run in enumerate(each.runs):
                 experiment = dataclasses.replace(each.experiment, seed=run.seed)
-                name = f"candidate-{each.number}/seed-{run.seed}"
-                self._pool.start(Order((each.number, place), experiment, name=name))
+                name = f"candidate-{each.trial.number}/seed-{run.seed}"
+                self._pool.start(Order((each.trial.number, place), experiment, name=name))
 
-    def _take(self, group: Sequence[UnderWay], event: Point | Ended) -> None:
+    def _take(self, group: Sequence[_UnderWay], event: Point | Ended) -> None:
         """Note an evaluation or the end of a run, and judge its candidate."""
         assert isinstance(event.key, tuple)
         number, place = event.key  # see `_start`
-        candidate = next((each for each in group if each.number == number), None)
+        candidate = next((each for each in group if each.trial.number == number), None)
         if isinstance(event, Ended):
             self._cpu_s += event.cpu_s
         if candidate is None or candidate.verdict is not None:  # it is about to end
@@ -139,45 +201,120 @@ class Search:
         run = candidate.runs[place]
         if isinstance(event, Ended):
             run.ended = event
-        elif not run.points or not reaches(run.points[-1], self._objective):
+        elif not run.points or not self._reaches(run.points[-1]):
             run.points.append(event)
-            if reaches(event, self._objective):
+            if self._reaches(event):
                 self._pool.stop(event.key, "it has reached the target")
-            elif place == 0 and self._study.is_pruned(run.points):
+            elif place == 0 and self._study.is_pruned(self._course(run.points), event.time_s):
                 candidate.pruned_at = len(run.points)
         self._judge(group, candidate)
 
-    def _judge(self, group: Sequence[UnderWay], candidate: UnderWay) -> None:
+    def _judge(self, group: Sequence[_UnderWay], candidate: _UnderWay) -> None:
         """End the runs of a candidate as soon as its verdict is known."""
-        candidate.verdict = verdict(candidate, self._objective, self._bound_s(group, candidate))
+        before = [each for each in group if each.trial.number < candidate.trial.number]
+        known = [self._found(each) for each in before if each.verdict is not None]
+        candidate.verdict = self._verdict(candidate, [*self.ended, *known])
         if candidate.verdict is not None:
             self._stop(candidate, candidate.verdict.status)
 
-    def _stop(self, candidate: UnderWay, reason: str) -> None:
+    def _stop(self, candidate: _UnderWay, reason: str) -> None:
         for place in range(len(candidate.runs)):
-            self._pool.stop((candidate.number, place), reason)
+            self._pool.stop((candidate.trial.number, place), reason)
 
-    def _bound_s(self, group: Sequence[UnderWay], candidate: UnderWay) -> float | None:
-        """Return the best time of the candidates before this one that are known to be complete."""
-        known = [
-            found(each, self._objective, each.verdict)
-            for each in group
-            if each.number < candidate.number and each.verdict is not None
-        ]
-        values = [each.value for each in [*self.ended, *known] if each.value is not None]
-        return min(values, default=None)
-
-    def _settle(self, each: UnderWay) -> None:
+    def _settle(self, each: _UnderWay) -> None:
         """Judge the first of the candidates that are left; `interrupted` if it has not ended."""
         if each.verdict is not None:
-            bound_s = self._bound_s([], each)
-            each.verdict = verdict(each, self._objective, bound_s) or each.verdict
-        candidate = found(each, self._objective, each.verdict)
-        self._study.keep(each.trial, candidate)
-        self.ended.append(candidate)
-        if candidate.status != "interrupted":
-            self._known[in_one_line(candidate.values)] = candidate
-        wall_s, cpu_s = self._spent
-        took_s = time.monotonic() - self._began_s
-        self._study.spent = wall_s + took_s, cpu_s + self._cpu_s
-        self._on_end(candidate)
+            each.verdict = self._verdict(each, self.ended) or each.verdict
+        self.ended.append(self._found(each))
+        self._ends(self.ended[-1])
+
+    def _verdict(self, candidate: _UnderWay, before: Sequence[Candidate]) -> _Verdict | None:
+        """Judge a candidate as far as its runs have come; None: they have to continue."""
+        if candidate.experiment is None:
+            return _Verdict("invalid", 0, 0, candidate.error)
+        has_target = self._objective.target is not None
+        best_s = min((each.value for each in before if each.value is not None), default=math.inf)
+        bound_s = best_s * len(candidate.runs) if has_target else math.inf  # of the sum of times
+        before_s = 0.0
+        for place, run in enumerate(candidate.runs):
+            for count, point in enumerate(run.points, 1):
+                if self._reaches(point):
+                    before_s += point.time_s
+                    break
+                if before_s + point.time_s > bound_s:
+                    return _Verdict("too-slow", place, count)
+                if place == 0 and count == candidate.pruned_at:
+                    return _Verdict("pruned", place, count)
+            else:
+                if run.ended is None or run.ended.status == "stopped":
+                    return None
+                if run.ended.status == "failed" or has_target:
+                    status: Status = "failed" if run.ended.status == "failed" else "missed"
+                    return _Verdict(status, place, len(run.points), run.ended.error)
+        return _Verdict("complete", place, len(run.points))
+
+    def _found(self, candidate: _UnderWay) -> Candidate:
+        """Return what is known of a candidate that has ended."""
+        judged = candidate.verdict or _Verdict("interrupted", len(candidate.runs), 0)
+        runs = []
+        for place, run in enumerate(candidate.runs[: judged.run + 1]):
+            points = run.points[: judged.points] if place == judged.run else run.points
+            if points or run.ended is not None:
+                is_cut = place == judged.run and judged.status in ("too-slow", "pruned")
+                runs.append(self._seed_run(run, points, None if is_cut else run.ended))
+        known = Candidate(
+            candidate.trial.number,
+            candidate.values,
+            judged.status,
+            ended_at_s=math.fsum(run.time_s for run in runs) / len(runs) if runs else None,
+            error=judged.error,
+            runs=tuple(runs),
+            curve=_thinned(self._course(candidate.first_points)),
+        )
+        return self._valued(known) if known.status == "complete" else known
+
+    def _valued(self, known: Candidate) -> Candidate:
+        """Return a complete candidate with its value; as failed if a run has none."""
+        name = "time_s" if self._objective.is_time else self._objective.quantity or ""
+        values = [getattr(run, name) for run in known.runs]
+        if not all(value is not None and math.isfinite(value) for value in values):
+            error = f"a run has no {name} at its end"
+            return dataclasses.replace(known, status="failed", error=error)
+        mean = mean_of(values)
+        if self._objective.is_time:
+            mean = mean.not_below(0.0)
+        return dataclasses.replace(known, value=mean.mean, low=mean.low, high=mean.high)
+
+    def _seed_run(self, run: _Run, points: Sequence[Point], ended: Ended | None) -> SeedRun:
+        """Return what is known of a run. ended: None if it was ended at the last of the points."""
+        reached = next((point.time_s for point in points if self._reaches(point)), None)
+        last_s = points[-1].time_s if points else 0.0
+        if ended is not None:
+            last_s = max(last_s, float(ended.summary.get("virtual_time_s") or 0.0))
+        accuracies = [point.accuracy for point in points if point.accuracy is not None]
+        losses = [point.train_loss for point in points if point.train_loss is not None]
+        return SeedRun(
+            run.seed,
+            last_s if reached is None else reached,
+            reached is not None,
+            accuracies[-1] if accuracies else None,
+            losses[-1] if losses else None,
+        )
+
+    def _reaches(self, point: Point) -> bool:
+        """Return True if an evaluation has reached the target of the sweep."""
+        target = self._objective.target
+        return target is not None and target.is_reached(point.accuracy, point.train_loss)
+
+    def _course(self, points: Sequence[Point]) -> list[tuple[float, float]]:
+        """Return times of evaluations, and their finite values of the objective's quantity."""
+        if self._objective.quantity is None:
+            return []
+        known = ((point.time_s, getattr(point, self._objective.quantity)) for point in points)
+        return [(at, value) for at, value in known if value is not None and math.isfinite(value)]
+
+
+def _thinned(course: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return at most about 100 points of a course, with the first and last."""
+    step = max(1, math.ceil(len(course) / _CURVE))
+    return tuple(course[::step] if (len(course) - 1) % step == 0 else [*course[::step], course[-1]])

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from outpace.config.experiment import Experiment
@@ -22,7 +21,7 @@ from outpace.support.yaml_files import in_one_line, parse_yaml, with_values
 _RANGE: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _RANGES: Final = ("log", "uniform", "int")
 _ARGUMENT: Final = re.compile(r"args\.([A-Za-z][\w-]*)")
-_TRIES: Final = 64  # combinations with other values before a value is refused
+_TRIES: Final = 1000  # combinations before a space is refused
 _FORM: Final = "as in sync.staleness=1,2,4,8 or optimizer.lr=log(0.01,1)"
 
 
@@ -57,13 +56,6 @@ def combinations(space: Sequence[Dimension]) -> int | None:
     return math.prod(len(each.values) for each in space)
 
 
-def all_of(space: Sequence[Dimension]) -> Iterator[dict[str, Any]]:
-    """Yield each combination of a space of lists, as values by key."""
-    keys = [each.key for each in space]
-    for values in itertools.product(*(each.values for each in space)):
-        yield dict(zip(keys, values, strict=True))
-
-
 def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a configuration with the values of a candidate.
 
@@ -92,72 +84,27 @@ def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
 def first_valid(
     make: Callable[[dict[str, Any]], Experiment], space: Sequence[Dimension]
 ) -> Experiment:
-    """Return the experiment of a combination that makes a configuration.
+    """Return the experiment of the first combination that makes a configuration.
 
-    A combination of values may be invalid, which is a result of the sweep. A value that is
-    invalid with all others, or with 64 of them, is a mistake.
+    Of a range, its two ends are tried. Other combinations may be invalid, which is a result of the
+    sweep.
 
     Args:
         make: returns the experiment of values by key, or raises ConfigError.
 
     Raises:
-        ConfigError: naming each such value.
+        ConfigError: that of the first combination, if none of the first 1000 is valid.
     """
-    found: Experiment | None = None
-    problems: dict[str, list[str]] = {}  # keys and values by error
-    ends = 0
-    for each in space:
-        for value in each.values:
-            ends += 1
-            error = ""
-            for others in _others(each, space):
-                try:
-                    made = make({**others, each.key: value})
-                except ConfigError as refused:
-                    error = error or str(refused)
-                else:
-                    found, error = found or made, ""
-                    break
-            if error:
-                problems.setdefault(error, []).append(f"--over {each.key}={in_one_line(value)}")
-    if problems:
-        alike = next(iter(problems.values()))
-        if len(problems) == 1 and len(alike) == ends and not _is_about(space, problems):
-            raise ConfigError(next(iter(problems)))
-        lines = [f"{places[0]}: {error}" for error, places in problems.items()]
-        raise ConfigError("\n".join(lines))
-    assert found is not None
-    return found
-
-
-def _is_about(space: Sequence[Dimension], problems: Mapping[str, Any]) -> bool:
-    """True if an error names a key of the space, or its first part."""
-    return any(each.key.split(".")[0] in error for each in space for error in problems)
-
-
-def _others(chosen: Dimension, space: Sequence[Dimension]) -> Iterator[Mapping[str, Any]]:
-    """Yield values of the other keys: the first ones, then others, at most 64 in all."""
-    others = [each for each in space if each is not chosen]
-    if (count := combinations(others)) is not None and count <= _TRIES:
-        yield from all_of(others)
-        return
-    generator = random.Random(0)
-    first = {each.key: each.values[0] for each in others}
-    drawn = ({each.key: _drawn(each, generator) for each in others} for _ in itertools.count())
-    yield from itertools.islice(itertools.chain([first], drawn), _TRIES)
-
-
-def _drawn(dimension: Dimension, generator: random.Random) -> Any:
-    """Return a random value of a key."""
-    low, high = dimension.values[0], dimension.values[-1]
-    match dimension.law:
-        case "int":
-            return generator.randint(low, high)
-        case "log":
-            return math.exp(generator.uniform(math.log(low), math.log(high)))
-        case "uniform":
-            return generator.uniform(low, high)
-    return generator.choice(dimension.values)
+    refusal: ConfigError | None = None
+    keys = [each.key for each in space]
+    combined = itertools.product(*(each.values for each in space))
+    for values in itertools.islice(combined, _TRIES):
+        try:
+            return make(dict(zip(keys, values, strict=True)))
+        except ConfigError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _pair(text: str) -> tuple[str, str]:

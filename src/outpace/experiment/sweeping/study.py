@@ -1,9 +1,7 @@
 """The study of a sweep in Optuna: which candidate comes next, and which is pruned.
 
 The study is kept in a journal file, which optuna-dashboard reads: a write costs 0.5 ms, a tenth of
-one to SQLite, and a candidate may be shorter than a second. One sweep writes it at a time. Optuna
-locks it for each write with a symbolic link beside it, and waits 30 s before it takes the link of a
-process that was killed.
+one to SQLite, and a candidate may be shorter than a second. One sweep writes it at a time.
 
 A candidate that was ended early, missed the target, failed or was invalid is a pruned trial: the
 sampler then avoids values like its own. It would ignore a failed trial, and propose them again.
@@ -17,15 +15,13 @@ import itertools
 import json
 import math
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from outpace.errors import ConfigError
-from outpace.experiment.sweeping.candidates import STEPS, course
-from outpace.experiment.trials import Point
 from outpace.report.sweeps.result import Candidate, Dimension, Objective
 from outpace.support.regular_files import inside
 from outpace.support.yaml_files import in_one_line
@@ -34,14 +30,13 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna import Trial
     from optuna.distributions import BaseDistribution
-    from optuna.trial import FrozenTrial
 
 _NAME: Final = "sweep"
-_CONFIGURATION, _CANDIDATE, _REPEATED = "configuration", "candidate", "repeated"
-_SPENT: Final = "spent_s"
-_SCALARS: Final = (bool, int, float, str, type(None))
+# Attributes of the study, and of a trial.
+_CONFIGURATION, _SPENT, _STEP = "configuration", "spent_s", "step_s"
+_CANDIDATE: Final = "candidate"
+_STEPS: Final = 32  # reports to the study of a run that takes as long as the first complete one
 _STARTUP: Final = 10  # random candidates before the sampler has learned enough
-_WRITE_S: Final = 1.0  # optuna-dashboard may write, too: a write takes a millisecond
 # Of Optuna's PercentilePruner:
 _KEPT: Final = 75.0  # per cent of the candidates that are not pruned
 _COMPLETE: Final = 5  # complete candidates before the first is pruned
@@ -59,6 +54,10 @@ class Study:
         prune: False to prune no candidate.
         configuration: plain data that a study to be resumed must agree with.
         resume: continue the study in `path`.
+
+    Attributes:
+        optuna: the study.
+        ended: candidates of earlier sessions.
 
     Raises:
         ConfigError: if the file has no study, or one of another configuration.
@@ -81,7 +80,7 @@ class Study:
 
         self._space, self._objective = space, objective
         self._distributions = {each.key: _distribution(each) for each in space}
-        self.ended: list[Candidate] = []  # in earlier sessions
+        self.ended: list[Candidate] = []
         sampler: optuna.samplers.BaseSampler
         if grid:
             sampler = optuna.samplers.RandomSampler(seed=seed)  # all trials are in the queue
@@ -97,142 +96,129 @@ class Study:
         storage = None
         if path is not None:
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        self.optuna: OptunaStudy = optuna.create_study(
+            storage=storage,
+            study_name=_NAME,
+            direction="maximize" if objective.maximized else "minimize",
+            sampler=sampler,
+            pruner=pruner,
+            load_if_exists=resume,
+        )
         if resume:
-            assert path is not None
-            self._study = _loaded(path, storage, sampler, pruner)
-            _require_same(self._study.user_attrs.get(_CONFIGURATION), configuration, path)
+            _require_same(self.optuna.user_attrs.get(_CONFIGURATION), configuration, path)
             self._take_up()
-        else:
-            directions = optuna.study.StudyDirection
-            direction = directions.MAXIMIZE if objective.maximized else directions.MINIMIZE
-            self._study = optuna.create_study(
-                storage=storage,
-                study_name=_NAME,
-                direction=direction,
-                sampler=sampler,
-                pruner=pruner,
-            )
-            self._study.set_user_attr(_CONFIGURATION, dict(configuration))
-            if grid:
-                self._queue_all(seed)
-
-    @property
-    def optuna(self) -> OptunaStudy:
-        return self._study
-
-    @property
-    def _step_s(self) -> float | None:
-        """Virtual time between two reports of a candidate, the same for all; None: not known."""
-        step_s: float | None = self._study.user_attrs.get("step_s")
-        return step_s
-
-    @property
-    def spent(self) -> tuple[float, float]:
-        """Seconds, and processor time in seconds, of all sessions."""
-        wall_s, cpu_s = self._study.user_attrs.get(_SPENT, (0.0, 0.0))
-        return wall_s, cpu_s
-
-    @spent.setter
-    def spent(self, spent: tuple[float, float]) -> None:
-        self._study.set_user_attr(_SPENT, list(spent))
-
-    def ask(self) -> tuple[Trial, dict[str, Any]]:
-        """Return a new trial, and its values by key."""
-        trial = self._study.ask(self._distributions)
-        return trial, {each.key: _value(each, trial.params[each.key]) for each in self._space}
-
-    def keep(self, trial: Trial, candidate: Candidate) -> None:
-        """Keep a candidate that has ended but is not told yet, in case this process is killed."""
-        trial.set_user_attr(_CANDIDATE, asdict(candidate))
-
-    def give_back(self, trial: Trial) -> None:
-        """End a trial whose values are those of one under way; the sampler ignores it."""
-        from optuna.trial import TrialState
-
-        trial.set_user_attr(_REPEATED, None)
-        self._study.tell(trial, state=TrialState.FAIL)
-
-    def reports(self, points: Sequence[Point]) -> dict[int, float]:
-        """Return the course of a run as the study knows it: value by step.
-
-        It is the loss, the accuracy, or for a time to an accuracy the share of wrong answers: a
-        study has one direction for the objective and for reports.
-        """
-        step_s, known = self._step_s, course(points, self._objective)
-        if step_s is None or not points:
-            return {}
-        is_wrong_share = self._objective.quantity == "accuracy" and self._objective.of_time
-        found = {}
-        for step in range(1, math.floor(points[-1].time_s / step_s * (1 + 1e-9)) + 1):
-            until_s = step * step_s * (1 + 1e-9)
-            value = next((value for at, value in reversed(known) if at <= until_s), None)
-            if value is not None:
-                found[step] = 1 - value if is_wrong_share else value
-        return found
-
-    def is_pruned(self, points: Sequence[Point]) -> bool:
-        """Return True if a candidate whose first run has come so far is to be pruned."""
-        from optuna.trial import TrialState, create_trial
-
-        trial = create_trial(state=TrialState.RUNNING, intermediate_values=self.reports(points))
-        return trial.last_step is not None and self._study.pruner.prune(self._study, trial)
-
-    def tell(self, trial: Trial, candidate: Candidate, points: Sequence[Point]) -> None:
-        """Tell the end of a candidate. points: of its first run."""
-        if candidate.status == "complete" and self._step_s is None and candidate.runs[0].time_s > 0:
-            self._study.set_user_attr("step_s", candidate.runs[0].time_s / STEPS)
-        for step, value in self.reports(points).items():
-            trial.report(value, step)
-        trial.set_user_attr("status", candidate.status)
-        if candidate.error is not None:
-            trial.set_user_attr("error", candidate.error)
-        self.keep(trial, candidate)
-        self._tell(trial, candidate)
-
-    def tell_again(self, trial: Trial, known: Candidate) -> None:
-        """Tell the result of a candidate that the sampler has proposed a second time."""
-        trial.set_user_attr(_REPEATED, known.number)
-        self._tell(trial, known)
-
-    def _tell(self, trial: Trial | FrozenTrial, candidate: Candidate) -> None:
-        from optuna.trial import TrialState
-
-        if candidate.status == "complete":
-            self._study.tell(trial.number, candidate.value)
-        elif candidate.status == "interrupted":
-            self._give_up(trial.number, trial.params)
-        else:
-            self._study.tell(trial.number, state=TrialState.PRUNED)
-
-    def _give_up(self, number: int, chosen: dict[str, Any]) -> None:
-        """End a trial that was interrupted; its values are the next that are asked for."""
-        from optuna.trial import TrialState
-
-        self._study.tell(number, state=TrialState.FAIL)
-        self._study.enqueue_trial(chosen)
-
-    def _queue_all(self, seed: int) -> None:
-        """Queue all combinations, in an order that the seed decides."""
-        every = [*itertools.product(*map(_choices, self._space))]
-        random.Random(seed).shuffle(every)
-        for chosen in every:
-            keys = (each.key for each in self._space)
-            self._study.enqueue_trial(dict(zip(keys, chosen, strict=True)))
+            return
+        self.optuna.set_user_attr(_CONFIGURATION, dict(configuration))
+        if grid:
+            every = [*itertools.product(*map(_choices, space))]
+            random.Random(seed).shuffle(every)
+            for chosen in every:
+                keys = (each.key for each in space)
+                self.optuna.enqueue_trial(dict(zip(keys, chosen, strict=True)))
 
     def _take_up(self) -> None:
         """Read the candidates that have ended; queue those under way when a process was killed."""
         from optuna.trial import TrialState
 
-        for trial in self._study.get_trials(deepcopy=False):
-            plain, is_running = trial.user_attrs.get(_CANDIDATE), trial.state == TrialState.RUNNING
-            if plain is not None and plain["status"] != "interrupted":
-                self.ended.append(Candidate.of(plain))
-                if is_running:
-                    self._tell(trial, self.ended[-1])
-            elif is_running:
-                self._give_up(
-                    trial.number, trial.params or trial.system_attrs.get("fixed_params", {})
-                )
+        for trial in self.optuna.get_trials(deepcopy=False):
+            if (plain := trial.user_attrs.get(_CANDIDATE)) is not None:
+                self.ended.append(msgspec.convert(plain, Candidate))
+            elif trial.state == TrialState.RUNNING:
+                chosen = trial.params or trial.system_attrs.get("fixed_params", {})
+                self._give_up(trial.number, chosen)
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds, and processor time in seconds, of all sessions."""
+        wall_s, cpu_s = self.optuna.user_attrs.get(_SPENT, (0.0, 0.0))
+        return wall_s, cpu_s
+
+    @spent.setter
+    def spent(self, spent: tuple[float, float]) -> None:
+        self.optuna.set_user_attr(_SPENT, list(spent))
+
+    def ask(self) -> tuple[Trial, dict[str, Any]]:
+        """Return a new trial, and its values by key."""
+        trial = self.optuna.ask(self._distributions)
+        return trial, {each.key: _value(each, trial.params[each.key]) for each in self._space}
+
+    def is_pruned(self, course: Sequence[tuple[float, float]], until_s: float) -> bool:
+        """Return True if a candidate whose first run has come so far is to be pruned.
+
+        Args:
+            course: times of evaluations, and their values of the objective's quantity.
+            until_s: virtual time of the last evaluation.
+        """
+        from optuna.trial import TrialState, create_trial
+
+        reports = self._reports(course, until_s)
+        trial = create_trial(state=TrialState.RUNNING, intermediate_values=reports)
+        return bool(reports) and self.optuna.pruner.prune(self.optuna, trial)
+
+    def _reports(self, course: Sequence[tuple[float, float]], until_s: float) -> dict[int, float]:
+        """Return the course of a run as the study knows it: value by step.
+
+        A step is the same virtual time for all candidates. The value is the loss, the accuracy, or
+        for a time to an accuracy the share of wrong answers: a study has one direction for the
+        objective and for reports.
+        """
+        step_s: float | None = self.optuna.user_attrs.get(_STEP)
+        if step_s is None:
+            return {}
+        is_wrong_share = self._objective.quantity == "accuracy" and self._objective.is_time
+        found = {}
+        for step in range(1, math.floor(until_s / step_s * (1 + 1e-9)) + 1):
+            at_s = step * step_s * (1 + 1e-9)
+            value = next((value for time_s, value in reversed(course) if time_s <= at_s), None)
+            if value is not None:
+                found[step] = 1 - value if is_wrong_share else value
+        return found
+
+    def tell(
+        self,
+        trial: Trial,
+        candidate: Candidate,
+        course: Sequence[tuple[float, float]] = (),
+        until_s: float = 0.0,
+    ) -> None:
+        """Tell the end of a candidate. course, until_s: of its first run, see `is_pruned`."""
+        from optuna.trial import TrialState
+
+        if candidate.status == "interrupted":
+            self._give_up(trial.number, trial.params)
+            return
+        is_complete = candidate.status == "complete"
+        if is_complete and _STEP not in self.optuna.user_attrs and candidate.runs[0].time_s > 0:
+            self.optuna.set_user_attr(_STEP, candidate.runs[0].time_s / _STEPS)
+        for step, value in self._reports(course, until_s).items():
+            trial.report(value, step)
+        trial.set_user_attr("status", candidate.status)
+        trial.set_user_attr(_CANDIDATE, msgspec.to_builtins(candidate))
+        if is_complete:
+            self.optuna.tell(trial, candidate.value)
+        else:
+            self.optuna.tell(trial, state=TrialState.PRUNED)
+
+    def tell_again(self, trial: Trial, known: Candidate | None) -> None:
+        """Tell the result of a candidate that the sampler has proposed a second time.
+
+        known: None if it has not ended; the sampler then ignores the trial.
+        """
+        from optuna.trial import TrialState
+
+        if known is None:
+            self.optuna.tell(trial, state=TrialState.FAIL)
+        elif known.status == "complete":
+            self.optuna.tell(trial, known.value)
+        else:
+            self.optuna.tell(trial, state=TrialState.PRUNED)
+
+    def _give_up(self, number: int, chosen: dict[str, Any]) -> None:
+        """End a trial that was interrupted; its values are the next that are asked for."""
+        from optuna.trial import TrialState
+
+        self.optuna.tell(number, state=TrialState.FAIL)
+        self.optuna.enqueue_trial(chosen)
 
 
 @contextlib.contextmanager
@@ -261,7 +247,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 def _choices(dimension: Dimension) -> list[Any]:
     """Return the values of a list for Optuna, which knows numbers and texts only."""
-    if all(isinstance(value, _SCALARS) for value in dimension.values):
+    if all(isinstance(value, bool | int | float | str | None) for value in dimension.values):
         return list(dimension.values)
     return list(map(in_one_line, dimension.values))
 
@@ -271,30 +257,17 @@ def _value(dimension: Dimension, chosen: Any) -> Any:
     return chosen if dimension.law else dimension.values[_choices(dimension).index(chosen)]
 
 
-def _loaded(path: Path, storage: Any, sampler: Any, pruner: Any) -> OptunaStudy:
-    import optuna
-
-    try:
-        return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=pruner)
-    except (KeyError, ValueError) as error:
-        raise ConfigError(f"{path} is not the study of a sweep: {error}") from error
-
-
-def _require_same(found: Any, wanted: Mapping[str, Any], path: Path) -> None:
+def _require_same(found: Any, wanted: Mapping[str, Any], path: Path | None) -> None:
     """Raise ConfigError unless a study was made with this configuration."""
-    found = found if isinstance(found, dict) else {}
-    as_kept = json.loads(json.dumps(wanted))
-    if found == as_kept:
-        return
-    differs = [key for key in wanted if found.get(key) != as_kept[key]]
-    was, now = found.get("experiment"), as_kept["experiment"]
-    if "experiment" in differs and isinstance(was, dict):
-        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
-        differs = [*(key for key in differs if key != "experiment"), *keys]
-    raise ConfigError(
-        f"{path} is the study of another configuration, it differs in {', '.join(differs)}: "
-        "resume with the configuration that it was made with, or choose another --out"
-    )
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is not the study of a sweep")
+    given = json.loads(json.dumps(wanted))
+    differs = [key for key in {**found, **given} if found.get(key) != given.get(key)]
+    if differs:
+        raise ConfigError(
+            f"{path} is the study of another configuration, it differs in {', '.join(differs)}: "
+            "resume with the configuration that it was made with, or choose another --out"
+        )
 
 
 @contextlib.contextmanager
@@ -312,23 +285,7 @@ def own_journal(path: Path, *, resume: bool) -> Iterator[None]:
             raise ConfigError(
                 f"another sweep is at work on {path}: wait until it ends, or choose another --out"
             ) from None
-        _remove_lock(path.with_name(f"{path.name}.lock"))
-        _remove_half_line(file)
+        # A killed process may have written half a line, to which the next would be appended.
+        file.seek(0)
+        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
         yield
-
-
-def _remove_lock(lock: Path) -> None:
-    """Remove the lock of a write that a killed process did not end."""
-    with contextlib.suppress(FileNotFoundError):
-        left = lock.lstat()
-        time.sleep(min(_WRITE_S, max(0.0, left.st_mtime + _WRITE_S - time.time())))
-        if lock.lstat().st_ino == left.st_ino:
-            lock.unlink()
-
-
-def _remove_half_line(file: BinaryIO) -> None:
-    """Remove what a killed process wrote of its last line: the next one would be appended to it."""
-    file.seek(0)
-    whole = sum(len(line) for line in file if line.endswith(b"\n"))
-    if whole < file.tell():
-        file.truncate(whole)

@@ -13,21 +13,26 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.experiment import display
-from outpace.experiment.intervals import interval_words, with_interval
-from outpace.experiment.simulating import check
-from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
-from outpace.experiment.sweeping.candidates import best_of, objective_of
+from outpace.experiment.simulating import check, workload_of
+from outpace.experiment.sources import (
+    ExperimentLike,
+    Source,
+    TaskLike,
+    folder_of,
+    source_of,
+    with_interval,
+)
 from outpace.experiment.sweeping.search import Search
 from outpace.experiment.sweeping.space import applied, combinations, dimensions_of, first_valid
 from outpace.experiment.sweeping.study import Study, own_journal, quiet
 from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
 from outpace.report.sweeps.page import write_sweep_page
-from outpace.report.sweeps.result import Candidate, Dimension, Objective, SweepResult
+from outpace.report.sweeps.result import Candidate, Objective, SweepResult
+from outpace.simulation.virtual import Progress
 from outpace.support.notices import once, warn
-from outpace.support.repeatable import one_thread_own_randomness
 from outpace.support.yaml_files import in_one_line, write_yaml
-from outpace.tasks import GivenTask, Script
+from outpace.tasks import GivenTask, Script, Timing
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -82,8 +87,8 @@ def sweep(
     parallel: int = PARALLEL,
     processes: int | None = None,
     on: On = None,
-    on_begin: Callable[[str, int | None], None] = lambda _, __: None,
-    on_end: Callable[[Candidate], None] = lambda _: None,
+    progress: Progress = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
     **changes: Any,
 ) -> Sweep:
@@ -97,7 +102,7 @@ def sweep(
 
     All combinations of lists are tried if there are at most 64 (or `trials`); otherwise Optuna's
     TPE sampler proposes candidates. Runs run side by side, one per core, and candidates that
-    cannot win are ended early; see `outpace.experiment.sweeping.candidates`.
+    cannot win are ended early; see `outpace.experiment.sweeping.search`.
 
     Args:
         experiment: as for `simulate`; `variants` and `seeds` of a comparison are ignored.
@@ -117,8 +122,8 @@ def sweep(
             candidates run one after the other.
         processes: most runs at a time; None: one for each core.
         on: where the runs are carried out, as for `compare`; `out` is not needed.
-        on_begin: called with the method in words, and the number of candidates if it is known.
-        on_end: called with each candidate that has ended.
+        progress: called with the share of the candidates that have ended, if their number is known.
+        say: called with the method in words, and a line about each candidate that has ended.
         task, changes: as for `simulate`.
 
     Raises:
@@ -144,7 +149,7 @@ def sweep(
     if reference.seed + seeds > 2**63:
         raise ConfigError(f"seed {reference.seed} leaves no room for {seeds} seeds below 2^63")
     check(reference)
-    objective = objective_of(reference, _has_accuracy(reference))
+    objective = _objective_of(reference)
     count = combinations(space)
     grid = count is not None and count <= (_GRID if trials is None else trials)
     most = trials if trials is not None or budget_s is not None else _TRIALS
@@ -153,16 +158,17 @@ def sweep(
     if isinstance(reference.task, Script | GivenTask):
         parallel = 1
         processes = 1 if on_of(on) is None else processes  # on a cluster, a run for each seed
-    method = _method(count if grid else None, objective, prune, parallel)
-    if not _has_interval(data, space):
-        method += interval_words(reference)
     configuration = {
-        "experiment": to_plain(reference),
+        **to_plain(reference),
         "over": {each.key: str(each) for each in space},
-        "objective": objective.to_plain(),
         "seeds": seeds,
-        "pruning": prune,
+        "prune": prune,
     }
+    chosen = f"all {count} combinations" if grid else "candidates of Optuna's TPE sampler"
+    method = f"{chosen}, in groups of {parallel}, are tried; what cannot win is ended early"
+    swept = {each.key.removeprefix("evaluate.") for each in space}
+    if not {"every_s", "every_updates", "evaluate"} & {*swept, *(data.get("evaluate") or {})}:
+        method += "; evaluate has no interval, so runs are evaluated about 40 times"
     run_seeds = tuple(reference.seed + later for later in range(seeds))
     said = once(warn)
     with contextlib.ExitStack() as stack:
@@ -172,9 +178,9 @@ def sweep(
         pool = stack.enter_context(
             pool_on(on, [reference], processes=processes, warning=lambda _, text: said(text))
         )
-        if out is not None and not resume:
-            files.new_folder(out)
         if out is not None:
+            if not resume:
+                files.new_folder(out)
             stack.enter_context(own_journal(out / files.JOURNAL, resume=resume))
         study = Study(
             space,
@@ -186,7 +192,14 @@ def sweep(
             configuration=configuration,
             resume=resume,
         )
-        on_begin(method, most)
+        say(method)
+
+        def ended(each: Candidate) -> None:
+            result = each.status if each.value is None else f"{each.value:.4g}"
+            say(f"{each.number:4d}  {result:>9}  {each.words}")
+            if most is not None:
+                progress(len(search.ended) / most)
+
         search = Search(
             study,
             objective,
@@ -196,48 +209,66 @@ def sweep(
             most=most,
             budget_s=budget_s,
             parallel=parallel,
-            on_end=on_end,
+            ends=ended,
         )
         try:
             search.run()
         finally:
-            best = best_of(search.ended, objective)
-            wall_s, cpu_s = study.spent
-            found = Sweep(
+            candidates = tuple(sorted(search.ended, key=lambda each: each.number))
+            found = SweepResult(
                 source.name,
-                objective,
-                tuple(space),
-                tuple(sorted(search.ended, key=lambda each: each.number)),
-                best,
-                run_seeds,
-                method,
                 search.status,
-                wall_s,
-                cpu_s,
-                None if best is None else make(best.values),
-                study.optuna,
-                out,
+                objective,
+                space,
+                method,
+                run_seeds,
+                candidates,
+                *study.spent,
             )
+            best = None if found.best is None else make(found.best.values)
             if out is not None:
-                _write(found, out)
-    return found
+                _write(found, best, out)
+    return Sweep(**vars(found), experiment=best, study=study.optuna, folder=out)
 
 
-def _write(found: Sweep, out: Path) -> None:
+def _write(found: SweepResult, experiment: Experiment | None, out: Path) -> None:
     """Write `sweep.json`, `best.yaml` and `report.html`. Raises ConfigError or OSError."""
     files.write_json(out / files.SWEEP, found.to_plain())
-    if found.best is not None and found.experiment is not None:
-        values = ", ".join(f"{key}={in_one_line(each)}" for key, each in found.best.values.items())
-        number = found.best.number
-        lines = [
-            f"The best of {len(found.candidates)} candidates of a sweep, number {number}:",
-            values,
-            f"{found.objective.words}: {found.best.value:.6g}",
-            f"outpace simulate {out / files.BEST}",
-        ]
-        comments = "".join(f"# {line}\n" for line in lines)
-        files.write_text(out / files.BEST, comments + write_yaml(to_plain(found.experiment)))
-    write_sweep_page(found, out / files.REPORT, None if found.best is None else out / files.BEST)
+    if found.best is not None and experiment is not None:
+        comments = (
+            f"# The best of {len(found.candidates)} candidates of a sweep, number "
+            f"{found.best.number}: {in_one_line(found.best.values)}\n"
+            f"# {found.objective.words}: {found.best.value:.6g}\n"
+            f"# outpace simulate {out / files.BEST}\n"
+        )
+        files.write_text(out / files.BEST, comments + write_yaml(to_plain(experiment)))
+    write_sweep_page(found, out / files.REPORT, out / files.BEST)
+
+
+def _objective_of(experiment: Experiment) -> Objective:
+    """Return the objective that the configuration of a sweep asks for.
+
+    Raises:
+        ConfigError: if a script has no target, or the task `timing` has one or no iterations.
+    """
+    target = experiment.goal
+    if isinstance(experiment.task, Timing):
+        if target is not None:
+            raise ConfigError("target.loss: the task timing has no loss; leave the target out")
+        if experiment.stop.iterations is None:
+            raise ConfigError(
+                "stop.iterations is missing: with the task timing the virtual time of the run is "
+                "compared, and a run that ends at a given time always takes as long"
+            )
+        return Objective("time")
+    if target is not None:
+        return Objective("time-to-target", target)
+    if experiment.has_script:
+        raise ConfigError(
+            "what the script logs is not known before it runs: say what to look for with "
+            "--target-accuracy or --target-loss"
+        )
+    return Objective("accuracy" if workload_of(experiment).has_accuracy else "train_loss")
 
 
 def _require_new(out: Path) -> None:
@@ -251,43 +282,13 @@ def _require_new(out: Path) -> None:
 
 
 def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, parallel: int) -> None:
-    if type(parallel) is not int or parallel < 1:
-        raise ConfigError(f"parallel must be a whole number, at least 1, not {parallel!r}")
-    if trials is not None and (type(trials) is not int or trials < 1):
-        raise ConfigError(f"trials must be a whole number, at least 1, not {trials!r}")
-    if type(seeds) is not int or not 1 <= seeds <= _MOST_SEEDS:
-        raise ConfigError(f"seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+    """Raise ConfigError if a number of candidates, seconds or seeds is no such number."""
+    for name, number, most in (
+        ("parallel", parallel, math.inf),
+        ("trials", 1 if trials is None else trials, math.inf),
+        ("seeds", seeds, _MOST_SEEDS),
+    ):
+        if type(number) is not int or not 1 <= number <= most:
+            raise ConfigError(f"{name} must be a whole number from 1 to {most}, not {number!r}")
     if budget_s is not None and not (budget_s > 0 and math.isfinite(budget_s)):
         raise ConfigError(f"the budget must be a positive number of seconds, not {budget_s!r}")
-
-
-def _has_accuracy(experiment: Experiment) -> bool | None:
-    if experiment.has_script:
-        return None
-    with one_thread_own_randomness():
-        task = experiment.task
-        return task.workload(
-            experiment.workers, experiment.batch_size, experiment.seed
-        ).has_accuracy
-
-
-def _has_interval(data: Mapping[str, Any], space: Sequence[Dimension]) -> bool:
-    given = data.get("evaluate") or {}
-    keys = {*given, *(each.key.removeprefix("evaluate.") for each in space)}
-    return not keys.isdisjoint(("every_s", "every_updates", "evaluate"))
-
-
-def _method(grid: int | None, objective: Objective, prune: bool, parallel: int) -> str:
-    """Say how candidates are chosen and ended."""
-    if grid is None:
-        chosen = "Optuna's TPE sampler proposes candidates"
-    else:
-        chosen = f"all {grid} combinations are tried" if grid > 1 else "one combination is tried"
-    if parallel > 1 and (grid is None or grid > 1):
-        chosen += f", in groups of {parallel}"
-    ended = []
-    if objective.kind == "time-to-target":
-        ended.append("its time is longer than the best time to the target")
-    if prune and objective.quantity is not None:
-        ended.append("it is worse than three quarters of the others at the same virtual time")
-    return chosen + (f"; a candidate is ended early if {', or if '.join(ended)}" if ended else "")

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from outpace.report.frame import write_page
 from outpace.report.parts import Bullets, Cell, Code, Details, Part, Row, Section, Table, Words
-from outpace.report.sweeps.figures import courses, search, slices
-from outpace.report.sweeps.result import WORDS, Candidate, Dimension, SweepResult, shown
-from outpace.report.words import listed, number, percent, plural, seconds
-from outpace.support.estimates import TimeTo, difference_of, ratio_of
+from outpace.report.sweeps.figures import courses, slices
+from outpace.report.sweeps.result import Candidate, Dimension, SweepResult, in_order, shown
+from outpace.report.words import interval, listed, number, plural, seconds, target_words
+from outpace.support.estimates import Estimate, TimeTo, difference_of, ratio_of
 from outpace.support.regular_files import read_text
 
-_NAMED: Final = 5  # candidates in a sentence
 _NEAR: Final = 0.05  # of a range: a best value so near to its end asks for a wider range
-_ORDER: Final = ("complete", "missed", "too-slow", "pruned", "interrupted", "failed", "invalid")
-_MEANING: Final = {
-    "too-slow": "too slow: the mean of its times was already larger than the best time to the "
-    "target",
-    "pruned": "pruned: worse than three quarters of the others at the same virtual time",
-    "missed": "missed the target: a run ended without it",
-    "interrupted": "interrupted: by Ctrl-C, or the budget was spent",
-    "failed": "failed: a run ended with an error",
-    "invalid": "invalid: the values make no configuration",
-}
+_MEANINGS: Final = (
+    "Too slow: the mean of its times was already larger than the best time to the target. Pruned: "
+    "worse than three quarters of the others at the same virtual time. Missed: a run ended without "
+    "the target. Failed: a run ended with an error. Invalid: the values make no configuration."
+)
+_SLICES: Final = (
+    "Each candidate against one of its values; the other values differ, too. A candidate without a "
+    "value is an arrow at the point at which it was ended: it had not reached the target, and "
+    "would have taken longer."
+)
+_COURSES: Final = (
+    "Each line is a candidate with its first seed; it ends where its run reached the target or was "
+    "ended."
+)
 
 
 def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
@@ -40,235 +43,143 @@ def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
     Raises:
         ConfigError: if the file cannot be written.
     """
-    evaluated = any(each.curve for each in data.candidates)
     sections = [
-        *([_courses(data)] if evaluated else []),
-        Section(
-            "slices",
-            "Slices",
-            [slices(data)],
-            "Each candidate against one of its values; the other values differ, too. "
-            + (
-                "An arrow is at the time at which a candidate was ended early: it had not "
-                "reached the target, and would have taken longer."
-                if data.objective.of_time
-                else "A candidate without a value is shown at the value that it had when it ended."
-            ),
-        ),
-        Section("search", "The search", [search(data)], _sentence(data.method)),
-        Section("all", "Candidates", [_table(data), *_errors(data)], _meanings(data)),
+        Section("courses", "Courses of the candidates", [courses(data)], _COURSES),
+        Section("slices", "Slices", [slices(data)], _SLICES),
+        Section("all", "Candidates", [_table(data), *_errors(data)], _MEANINGS),
     ]
     if best is not None and best.is_file():
-        path_of_best = shlex.quote(str(best))
+        quoted = shlex.quote(str(best))
         content: list[Part] = [
-            Code(f"outpace simulate {path_of_best}\noutpace run {path_of_best}"),
+            Code(f"outpace simulate {quoted}\noutpace run {quoted}"),
             Details(best.name, [Code(read_text(best))]),
         ]
         sections.insert(0, Section("best", "Run the best one", content))
-    seeds = (
-        f"seeds {data.seeds[0]} to {data.seeds[-1]}"
-        if len(data.seeds) > 1
-        else (f"seed {data.seeds[0]}")
-    )
+    ended = {"budget": "The budget was spent", "interrupted": "The sweep was interrupted"}
+    notice = f"{ended.get(data.status)} before all candidates were tried; --resume continues it."
+    seeds = ", ".join(map(str, data.seeds))
     write_page(
         path,
         title=f"Outpace: sweep of {data.source}",
         heading=f"Sweep: {listed([each.key for each in data.space])}",
-        what=f"{Path(data.source).name} · {data.objective.words} · {seeds}",
+        what=f"{Path(data.source).name} · {data.objective.words} · seeds {seeds} · {data.method}",
         findings=findings(data),
         sections=sections,
-        notices=[] if data.status == "complete" else [Words(_notice(data), "notice")],
+        notices=[Words(notice, "notice")] if data.status in ended else [],
     )
 
 
 def findings(data: SweepResult) -> list[str]:
     """Return what the sweep has found in sentences, the most important one first."""
-    found = [_best(data), _alike(data)]
-    parts = [
-        f"{count} {WORDS.get(status, status)}"
-        for status in _ORDER
-        if (count := data.counted(status))
-    ]
-    candidates = plural(len(data.candidates), "candidate")
-    found.append(
-        f"{candidates} in {seconds(data.wall_s)}: {', '.join(parts)}."
-        if parts
-        else "No candidate has ended."
-    )
-    if data.best is not None:
-        found += [_at_an_end(each, data.best.values[each.key]) for each in data.space]
-        if data.counted("complete") > 1:
-            found.append(
-                "The best of several candidates looks better than it is: run it with other seeds "
-                "before you rely on the number."
-            )
-    return [sentence for sentence in found if sentence]
-
-
-def _alike(data: SweepResult) -> str:
-    """Say which other candidates are not reliably worse than the best one."""
-    if data.best is None:
-        return ""
-    if len(data.seeds) < 2:
-        return _tied(data, data.best)
-    alike = []
+    counts: dict[str, int] = {}
     for each in data.candidates:
-        if each.status != "complete" or each is data.best:
-            continue
-        one, best = data.results(each), data.results(data.best)
-        if data.objective.of_time:
-            times, first = ([TimeTo(value, True) for value in found] for found in (one, best))
-            apart = ratio_of(times, first).excludes(1.0)
-        else:
-            apart = difference_of(one, best).excludes(0.0)
-        if not apart:
-            alike.append(str(each.number))
-    if not alike:
-        return ""
-    names = _names(alike)
-    return f"On these {len(data.seeds)} seeds the best one cannot be told apart from {names}."
-
-
-def _tied(data: SweepResult, best: Candidate) -> str:
-    """Say which other candidates have the same value as the best one."""
-    others = [each for each in data.candidates if each.status == "complete" and each is not best]
-    alike = [str(each.number) for each in others if each.value == best.value]
-    if not alike:
-        return ""
-    names, verb = _names(alike), "reaches" if len(alike) == 1 else "reach"
-    if data.objective.kind == "time-to-target":
-        return (
-            f"This is a tie: {names} {verb} it at the same time. Runs are compared at their "
-            "evaluations; a shorter interval (evaluate) may tell them apart."
+        counts[each.status] = counts.get(each.status, 0) + 1
+    parts = [f"{count} {status.replace('-', ' ')}" for status, count in sorted(counts.items())]
+    tried = f"{plural(len(data.candidates), 'candidate')} in {seconds(data.wall_s)}"
+    counted = f"{tried}: {', '.join(parts) or 'none has ended'}."
+    best = data.best
+    if best is None or best.value is None:
+        return [_nothing(data), counted]
+    found = [_best(data, best, best.value), *_alike(data, best), counted]
+    for dimension in data.space:
+        found += _at_an_end(dimension, best.values[dimension.key])
+    if counts["complete"] > 1:
+        found.append(
+            "The best of several candidates looks better than it is: run it with other seeds "
+            "before you rely on the number."
         )
-    return f"This is a tie: {names} {'has' if len(alike) == 1 else 'have'} the same value."
+    return found
 
 
-def _names(numbers: Sequence[str]) -> str:
-    if len(numbers) > _NAMED:
-        return f"{len(numbers)} other candidates"
-    return f"{'candidates' if len(numbers) > 1 else 'candidate'} {listed(numbers)}"
-
-
-def _best(data: SweepResult) -> str:
-    if data.best is None or data.best.value is None:
-        return _nothing(data)
-    value = data.show(data.best.value)
-    if data.best.low is not None and data.best.high is not None:
-        value += f" (95 % interval of the mean: {data.show(data.best.low)} to "
-        value += f"{data.show(data.best.high)})"
-    with_values = f"with {data.best.words} (candidate {data.best.number})"
-    if data.objective.kind == "time-to-target":
-        return (
-            f"{data.goal[:1].upper()}{data.goal[1:]} is reached first {with_values}: after {value}."
-        )
+def _best(data: SweepResult, best: Candidate, value: float) -> str:
+    show, target = data.objective.show, data.objective.target
+    words = show(value)
+    if found := interval(Estimate(value, best.low, best.high), show):
+        words += f" (95 % interval of the mean: {found})"
+    chosen = f"with {best.words} (candidate {best.number})"
+    if target is not None:
+        goal = target_words(target)
+        return f"{goal[:1].upper()}{goal[1:]} is reached first {chosen}: after {words}."
     what = {"accuracy": "highest accuracy", "train_loss": "lowest training loss"}
-    return f"The {what.get(data.objective.kind, 'shortest run')} is {value}, {with_values}."
+    return f"The {what.get(data.objective.kind, 'shortest run')} is {words}, {chosen}."
 
 
 def _nothing(data: SweepResult) -> str:
     """Say why there is no best candidate."""
-    if not data.candidates:
-        return "No candidate has ended."
-    failed = [each for each in data.candidates if each.status in ("failed", "invalid")]
-    if len(failed) == len(data.candidates):
-        first = (failed[0].error or "").partition("\n")[0]
-        return f"All {plural(len(failed), 'candidate')} failed, the first one: {first}"
-    if data.counted("interrupted") and not data.counted("missed"):
-        why = "the budget was spent" if data.status == "budget" else "the sweep was interrupted"
-        return f"No candidate has come to its end before {why}."
-    if data.objective.kind != "time-to-target":
-        return "No candidate has come to its end."
-    share = data.objective.quantity == "accuracy"
-    reached = [
-        (value, each.number, each.words) for each in data.candidates for _, value in each.curve
-    ]
-    if not reached:
-        return f"No candidate reached {data.goal}, and none was evaluated."
-    value, at, words = max(reached) if share else min(reached)
-    best = percent(value, 2) if share else number(value)
+    error = next((each.error for each in data.candidates if each.error is not None), None)
+    target = data.objective.target
+    reached = [(value, each) for each in data.candidates for _, value in each.curve]
+    if target is None or not reached:
+        return f"No candidate is complete{'.' if error is None else f'; one failed: {error}'}"
+    choose = min if target.accuracy is None else max
+    value, each = choose(reached, key=lambda known: known[0])
     return (
-        f"No candidate reached {data.goal}: the best was {best}, of candidate {at} ({words}). "
-        "Lower the target, or give the runs more time (stop)."
+        f"No candidate reached {target_words(target)}: the best was {number(value)}, of candidate "
+        f"{each.number} ({each.words}). Lower the target, or give the runs more time (stop)."
     )
 
 
-def _at_an_end(dimension: Dimension, value: Any) -> str:
+def _alike(data: SweepResult, best: Candidate) -> Iterator[str]:
+    """Say which other candidates are not reliably worse than the best one."""
+    complete = [each for each in data.candidates if each.status == "complete" and each is not best]
+    alike = [str(each.number) for each in complete if not _apart(data, each, best)]
+    if alike:
+        names = f"{'candidates' if len(alike) > 1 else 'candidate'} {listed(alike)}"
+        seeds = f"these {len(data.seeds)} seeds" if len(data.seeds) > 1 else "this seed"
+        yield f"On {seeds} the best one cannot be told apart from {names}."
+
+
+def _apart(data: SweepResult, each: Candidate, best: Candidate) -> bool:
+    """True if an interval over the seeds says that a candidate is worse than the best one.
+
+    With one seed, if its value is another one.
+    """
+    if len(data.seeds) < 2:
+        return each.value != best.value
+    if data.objective.is_time:
+        times, first = ([TimeTo(run.time_s, True) for run in c.runs] for c in (each, best))
+        return ratio_of(times, first).excludes(1.0)
+    name = data.objective.kind
+    values, firsts = ([float(getattr(run, name)) for run in c.runs] for c in (each, best))
+    return difference_of(values, firsts).excludes(0.0)
+
+
+def _at_an_end(dimension: Dimension, value: float) -> Iterator[str]:
     """Say that a range should be wider, if the best value is at its end."""
-    if not dimension.law:
-        return ""
-    low, high = dimension.values
-    if dimension.law == "log":
-        share = math.log(value / low) / math.log(high / low)
-    else:
-        share = (value - low) / (high - low)
-    if _NEAR < share < 1 - _NEAR:
-        return ""
-    end = "lower" if share <= _NEAR else "upper"
-    return (
-        f"The best {dimension.key}, {shown(value)}, is at the {end} end of its range: a wider "
-        "range may have a better one."
-    )
-
-
-def _courses(data: SweepResult) -> Section:
-    first = " Candidate is the first seed of each candidate." if len(data.seeds) > 1 else ""
-    lead = (
-        "Each line is a candidate; it ends where its run reached the target or was ended. The "
-        f"front is the best value that any candidate had by that time.{first}"
-    )
-    return Section("courses", "Courses of the candidates", [courses(data)], lead)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-def _notice(data: SweepResult) -> str:
-    if data.status == "budget":
-        return "The budget was spent before all candidates were tried."
-    return "The sweep was interrupted; the study is kept and can be resumed."
-
-
-def _meanings(data: SweepResult) -> str:
-    there = [words for status, words in _MEANING.items() if data.counted(status)]
-    return _sentence("; ".join(there)) if there else ""
+    if dimension.law:
+        scale = math.log if dimension.law == "log" else float
+        low, high = map(scale, dimension.values)
+        share = (scale(value) - low) / (high - low)
+        if not _NEAR < share < 1 - _NEAR:
+            end = "lower" if share <= _NEAR else "upper"
+            yield (
+                f"The best {dimension.key}, {shown(value)}, is at the {end} end of its range: a "
+                "wider range may have a better one."
+            )
 
 
 def _table(data: SweepResult) -> Table:
     """Return the table of the candidates, the best first."""
-
-    def key(each: Candidate) -> tuple[int, float, int]:
-        value = 0.0 if each.value is None else each.value
-        return _ORDER.index(each.status), -value if data.objective.maximized else value, each.number
-
-    head = ["Candidate", data.objective.words, "Status", *(each.key for each in data.space)]
-    head += ["ended at (s)", "accuracy", "training loss"]
+    show = data.objective.show
+    keys = [each.key for each in data.space]
     rows: list[Row] = []
-    for each in sorted(data.candidates, key=key):
-        interval = ""
-        if each.low is not None and each.high is not None:
-            interval = f"{data.show(each.low)} to {data.show(each.high)}"
-        accuracy, loss = each.mean("accuracy"), each.mean("train_loss")
-        status = each.status if each.status in ("complete", "failed") else "partial"
+    for each in in_order(data.candidates, data.objective):
+        found = interval(Estimate(each.value, each.low, each.high), show)
+        look = each.status if each.status in ("complete", "failed") else "partial"
         rows.append(
             [
                 f"{each.number}{' ★' if each is data.best else ''}",
-                Cell("" if each.value is None else data.show(each.value), interval),
-                Cell(WORDS.get(each.status, each.status), status=status),
-                *(shown(each.values[dimension.key]) for dimension in data.space),
+                Cell("" if each.value is None else show(each.value), found),
+                Cell(each.status.replace("-", " "), status=look),
+                *(shown(each.values[key]) for key in keys),
                 "" if each.ended_at_s is None else number(each.ended_at_s),
-                "" if accuracy is None else percent(accuracy, 2),
-                "" if loss is None else number(loss),
             ]
         )
+    head = ["Candidate", data.objective.words, "Status", *keys, "ended at (s)"]
     return Table("candidates", head, rows)
 
 
 def _errors(data: SweepResult) -> list[Part]:
-    lines = [
-        f"{each.number} ({each.words}): {each.error}"
-        for each in data.candidates
-        if each.error is not None
-    ]
+    failed = [each for each in data.candidates if each.error is not None]
+    lines = [f"{each.number} ({each.words}): {each.error}" for each in failed]
     return [Details("Errors of candidates", [Bullets(lines)])] if lines else []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from outpace.report.words import number, percent, seconds, target_words
+import msgspec
+
+from outpace.report.words import number, percent, seconds
 from outpace.support.targets import Target
 from outpace.support.yaml_files import in_one_line
 
-EARLY: Final = ("pruned", "too-slow", "missed")  # ended without a value
-WORDS: Final = {"too-slow": "too slow", "missed": "missed the target"}
 _MAPPING: Final = re.compile(r"\{kind: ([\w-]+)((?:, \w+: [\w.-]+)*)\}")
 
 Status: TypeAlias = Literal[
@@ -52,7 +52,7 @@ class Objective:
         return self.kind == "accuracy"
 
     @property
-    def of_time(self) -> bool:
+    def is_time(self) -> bool:
         return self.kind in ("time-to-target", "time")
 
     @property
@@ -65,17 +65,11 @@ class Objective:
         words = {"accuracy": "accuracy at the end", "train_loss": "training loss at the end"}
         return words.get(self.kind, "virtual time of the run (s)")
 
-    def to_plain(self) -> dict[str, Any]:
-        target = None if self.target is None else self.target.value
-        return {"kind": self.kind, "quantity": self.quantity, "target": target}
-
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> Objective:
-        """Return the objective that `to_plain` described."""
-        if plain["target"] is None:
-            return Objective(plain["kind"])
-        key = "accuracy" if plain["quantity"] == "accuracy" else "loss"
-        return Objective(plain["kind"], Target(**{key: plain["target"]}))
+    def show(self, value: float) -> str:
+        """Return a value of the objective in words."""
+        if self.is_time:
+            return seconds(value)
+        return percent(value) if self.maximized else number(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +78,7 @@ class Dimension:
 
     Attributes:
         law: `log`, `uniform` or `int`; empty for a list.
-        values: of a list; the two ends of a range. Read from `sweep.json`, other values than
-            numbers are in words.
+        values: of a list; the two ends of a range.
     """
 
     key: str
@@ -95,9 +88,6 @@ class Dimension:
     def __str__(self) -> str:
         values = ", ".join(map(in_one_line, self.values))
         return f"{self.law}({values})" if self.law else values
-
-    def to_plain(self) -> dict[str, Any]:
-        return {"law": self.law, "values": list(map(_plain, self.values))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +114,6 @@ class Candidate:
     Attributes:
         number: from 0, in the order in which candidates began.
         values: by key.
-        status: see `Status`.
         value: the mean of the objective over the seeds; None unless the status is complete.
         low, high: the 95 % interval of the mean; None with one seed.
         ended_at_s: mean virtual time of its runs when they reached the target or ended.
@@ -148,25 +137,8 @@ class Candidate:
     @property
     def words(self) -> str:
         """The values of the candidate, such as `sync.staleness 4, optimizer.lr 0.23`."""
-        return ", ".join(self.lines)
-
-    @property
-    def lines(self) -> list[str]:
-        """A text for each value."""
-        values = {key: shown(value) for key, value in self.values.items()}
-        return [f"{key} ({v})" if ", " in v else f"{key} {v}" for key, v in values.items()]
-
-    def mean(self, name: str) -> float | None:
-        """Return the mean over the runs of `accuracy` or `train_loss`; None if one is missing."""
-        found = [getattr(run, name) for run in self.runs]
-        return sum(found) / len(found) if found and None not in found else None
-
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> Candidate:
-        """Return the candidate that `asdict` described."""
-        runs = tuple(SeedRun(**run) for run in plain["runs"])
-        curve = tuple((time_s, value) for time_s, value in plain["curve"])
-        return Candidate(**{**plain, "runs": runs, "curve": curve})
+        texts = {key: shown(value) for key, value in self.values.items()}
+        return ", ".join(f"{k} ({v})" if ", " in v else f"{k} {v}" for k, v in texts.items())
 
 
 @dataclass(frozen=True)
@@ -175,96 +147,49 @@ class SweepResult:
 
     Attributes:
         source: names the configuration.
-        objective: what was looked for.
-        space: the keys and their values.
-        candidates: those that have ended, by number.
-        best: None if no candidate is complete.
-        seeds: of the runs of each candidate.
-        method: how candidates were chosen and ended, in words.
         status: `complete`; `budget`, if it was spent before all candidates were tried; or
             `interrupted`.
+        objective: what was looked for.
+        space: the keys and their values.
+        method: how candidates were chosen and ended, in words.
+        seeds: of the runs of each candidate.
+        candidates: those that have ended, by number.
         wall_s: seconds that the sweep took, with earlier sessions.
         cpu_s: processor time of the runs in these seconds.
     """
 
     source: str
+    status: Literal["complete", "budget", "interrupted"]
     objective: Objective
     space: tuple[Dimension, ...]
-    candidates: tuple[Candidate, ...]
-    best: Candidate | None
-    seeds: tuple[int, ...]
     method: str
-    status: str
+    seeds: tuple[int, ...]
+    candidates: tuple[Candidate, ...]
     wall_s: float
     cpu_s: float
 
+    @property
+    def best(self) -> Candidate | None:
+        """The first of the best complete candidates; None if none is complete."""
+        first = next(iter(in_order(self.candidates, self.objective)), None)
+        return None if first is None or first.value is None else first
+
     def to_plain(self) -> dict[str, Any]:
         """Return the content of `sweep.json`."""
-        ranges = {each.key for each in self.space if each.law}
-        return {
-            "source": self.source,
-            "status": self.status,
-            "objective": {**self.objective.to_plain(), "words": self.objective.words},
-            "space": {each.key: each.to_plain() for each in self.space},
-            "method": self.method,
-            "seeds": list(self.seeds),
-            "best": None if self.best is None else self.best.number,
-            "candidates": [
-                {
-                    **asdict(each),
-                    "values": {
-                        key: value if key in ranges else _plain(value)
-                        for key, value in each.values.items()
-                    },
-                }
-                for each in self.candidates
-            ],
-            "wall_s": self.wall_s,
-            "cpu_s": self.cpu_s,
-        }
+        plain = {each.name: getattr(self, each.name) for each in fields(SweepResult)}
+        best = None if self.best is None else self.best.number
+        found: dict[str, Any] = msgspec.to_builtins({**plain, "best": best})
+        return found
 
-    @staticmethod
-    def of(plain: Mapping[str, Any]) -> SweepResult:
-        """Return the result that `to_plain` described."""
-        names = Candidate.__slots__
-        candidates = [
-            Candidate.of({name: each[name] for name in names}) for each in plain["candidates"]
-        ]
-        return SweepResult(
-            plain["source"],
-            Objective.of(plain["objective"]),
-            tuple(
-                Dimension(key, each["law"], tuple(each["values"]))
-                for key, each in plain["space"].items()
-            ),
-            tuple(candidates),
-            next((each for each in candidates if each.number == plain["best"]), None),
-            tuple(plain["seeds"]),
-            plain["method"],
-            plain["status"],
-            plain["wall_s"],
-            plain["cpu_s"],
-        )
 
-    def show(self, value: float) -> str:
-        """Return a value of the objective in words."""
-        if self.objective.of_time:
-            return seconds(value)
-        return percent(value) if self.objective.maximized else number(value)
+def in_order(candidates: Sequence[Candidate], objective: Objective) -> list[Candidate]:
+    """Return the candidates, the best first and those without a value last."""
+    sign = -1 if objective.maximized else 1
 
-    @property
-    def goal(self) -> str:
-        """The target in words, such as `95 % accuracy`."""
-        assert self.objective.target is not None
-        return target_words(self.objective.target)
+    def key(each: Candidate) -> tuple[bool, float, int]:
+        return each.value is None, sign * (each.value or 0.0), each.number
 
-    def results(self, each: Candidate) -> list[float]:
-        """Return the objective of each run of a complete candidate."""
-        name = "time_s" if self.objective.of_time else self.objective.quantity or ""
-        return [float(getattr(run, name)) for run in each.runs]
-
-    def counted(self, *status: str) -> int:
-        return sum(each.status in status for each in self.candidates)
+    return sorted(candidates, key=key)
 
 
 def shown(value: Any) -> str:
@@ -278,9 +203,3 @@ def shown(value: Any) -> str:
     if found := _MAPPING.fullmatch(text):
         return f"{found[1]}{(found[2] or '').replace(': ', ' ')}"
     return text
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as `sweep.json` has it: other values than numbers in words."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number else in_one_line(value)
