@@ -18,7 +18,7 @@ from outpace.errors import RunError
 from outpace.experiment.running import run
 from outpace.real.coordinator import coordinator
 from outpace.record import folder as files
-from outpace.report.perfetto.export import write_perfetto
+from outpace.report.perfetto import write_perfetto
 from outpace.tasks.samples import Sampler
 
 pytestmark = [

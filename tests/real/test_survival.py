@@ -15,8 +15,8 @@ from outpace.engine.control import Control
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.event_log import LOG
 from outpace.record.status import read_status
-from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import read_run
+from outpace.report.read.traces import interruptions
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = {

@@ -3,129 +3,103 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.reports.run_folders import make_run, write_interrupted_trace, write_waiting_trace
+from tests.support.reports.run_folders import make_run, write_interrupted_trace
 
 from outpace.report.findings import findings
 from outpace.report.read.runs import read_runs
-from outpace.report.read.totals import totals_of
 from outpace.report.target import ReportTarget, target_of
+from outpace.support.estimates import Estimate
 
 BSP = {"sync": {"kind": "bsp"}}
+GOAL = {"target": {"accuracy": 0.8}}
+NO_WAIT = {"seconds": {"compute": 5.0, "communicate": 1.0, "wait": 0.0}}
 
 
 def said(*folders: Path) -> list[str]:
     runs = read_runs(folders)
-    sentences = findings(runs, [totals_of(run) for run in runs], target_of(runs))
-    return [sentence.replace("\N{NO-BREAK SPACE}", " ") for sentence in sentences]
+    found = findings(runs, target_of(runs))
+    return [each.sentence.replace("\N{NO-BREAK SPACE}", " ") for each in found]
 
 
-def test_the_run_that_reached_the_common_accuracy_first_is_named_with_its_price(tmp_path):
-    sentences = said(
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP),
-        make_run(
-            tmp_path / "SSP",
-            accuracy=[(0, 0.1), (4, 0.81), (5, 0.86)],
-            staleness={"mean": 3.1, "max": 9, "histogram": {"3": 1}},
-        ),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (5, 0.5), (20, 0.91)]),
-    )
-    assert sentences[0] == "ASP ended at the highest accuracy, 91 %, SSP at the lowest, 86 %."
-    assert sentences[1] == (
-        "SSP reached 85 % accuracy 1.6× sooner than BSP: 5.00 s against 8.00 s of virtual time. "
-        "Its gradients were 3.10 updates stale on average. "
-        "(85 % is derived from the results: every run reached it.)"
-    )
-    assert len(sentences) == 3
-
-
-def test_the_first_sentence_is_about_the_target_that_the_configuration_gives(tmp_path):
-    goal = {"target": {"accuracy": 0.8}}
-    sentences = said(
+def three(tmp_path: Path, goal: dict[str, Any]) -> list[Path]:
+    """BSP reaches 80 % at 8 s, SSP at 4 s, ASP never."""
+    return [
         make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | goal),
         make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81), (5, 0.86)], config=goal),
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (5, 0.5), (20, 0.79)], config=goal),
-    )
-    assert sentences[0] == (
-        "SSP reached 80 % accuracy 2.0× sooner than BSP: 4.00 s against 8.00 s of virtual time. "
-        "ASP did not reach it."
-    )
-
-
-def test_the_run_that_reached_the_target_is_compared_with_the_first_where_none_is_bsp(tmp_path):
-    goal = {"target": {"accuracy": 0.8}}
-    (first, *_) = said(
-        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (3, 0.5), (6, 0.8)], config=goal),
-        make_run(tmp_path / "local", accuracy=[(0, 0.1), (1, 0.5), (2, 0.8)], config=goal),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (9, 0.5), (20, 0.8)], config=goal),
-    )
-    assert first.startswith("local reached 80 % accuracy 3.0× sooner than SSP: ")
-
-
-def test_a_target_that_one_run_or_none_reached_is_said_so(tmp_path):
-    def folders(name: str, accuracy: float) -> list[Path]:
-        goal = {"target": {"accuracy": accuracy}}
-        return [
-            make_run(tmp_path / name / "BSP", accuracy=[(0, 0.1), (8, 0.88)], config=BSP | goal),
-            make_run(tmp_path / name / "ASP", accuracy=[(0, 0.1), (6, 0.92)], config=goal),
-        ]
-
-    one = said(*folders("one", 0.9))
-    assert one[0] == "ASP reached 90 % accuracy after 6.00 s of virtual time. BSP did not reach it."
-    assert said(*folders("none", 0.95))[0] == "No run reached 95 % accuracy, the target."
-    single = said(folders("single", 0.9)[0])[0]
-    assert single.startswith("Did not reach 90 % accuracy, the target. Ended at 88 % accuracy")
-
-
-def test_a_target_at_which_the_runs_stop_is_a_given_one(tmp_path):
-    stop = {"stop": {"target_accuracy": 0.8}}
-    sentences = said(
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | stop),
-        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81)], config=stop),
-    )
-    assert sentences[0].startswith("SSP reached 80 % accuracy 2.0× sooner than BSP: ")
-
-
-def test_targets_that_contradict_each_other_are_not_used(tmp_path):
-    folders = [
-        make_run(
-            tmp_path / str(goal),
-            accuracy=[(0, 0.1), (1, 0.95)],
-            config={"target": {"accuracy": goal}},
-        )
-        for goal in (0.8, 0.9)
     ]
-    assert target_of(read_runs(folders)) == ReportTarget(0.95, given=False)
 
 
-def test_a_target_can_be_a_training_loss(tmp_path):
-    goal = {"target": {"loss": 1.0}}
-    (first, *_) = said(
-        make_run(tmp_path / "BSP", accuracy=[(4, 0.1), (8, 0.9)], config=BSP | goal),
-        make_run(tmp_path / "ASP", accuracy=[(2, 0.1), (6, 0.9)], config=goal),
+@pytest.mark.parametrize("goal", [GOAL, {"stop": {"target_accuracy": 0.8}}])
+def test_the_answer_comes_first_and_the_runs_that_missed_the_target_second(tmp_path, goal):
+    folders = three(tmp_path, goal)
+    assert said(*folders) == [
+        "Time to 80 % accuracy, in virtual time: SSP 4.00 s and BSP 8.00 s.",
+        "80 % accuracy was not reached by ASP (1 of 1 run).",
+        "Workers of SSP waited for others in 40 % of their time, the largest share of all runs.",
+    ]
+    runs = read_runs(folders)
+    assert findings(runs, target_of(runs))[0].figure == Estimate(4.0)
+    assert said(folders[0])[0] == "Time to 80 % accuracy, in virtual time: BSP 8.00 s."
+    assert said(folders[2])[0] == "80 % accuracy was not reached by ASP (1 of 1 run)."
+
+
+def test_a_target_that_is_derived_from_the_results_is_said_to_be_so(tmp_path):
+    sentence, *_ = said(*three(tmp_path, {}))
+    assert sentence == (
+        "Time to 75 % accuracy, in virtual time: SSP 4.00 s, ASP 20.0 s (within one evaluation of "
+        "BSP) and BSP 8.00 s. 75 % is derived from the results: every run reached it."
     )
-    # The loss is 1 from the first evaluation on.
-    assert first == (
-        "ASP and BSP reached a training loss of 1.00 within one evaluation of each other."
+
+
+def test_only_runs_on_the_clock_of_the_reference_are_compared(tmp_path):
+    folders = three(tmp_path, GOAL)[:2]
+    real = make_run(
+        tmp_path / "real", accuracy=[(0, 0.1), (0.5, 0.9)], wall_time_s=0.5, config=GOAL
+    )
+    assert said(*folders, real)[0] == (
+        "Time to 80 % accuracy, in virtual time: SSP 4.00 s and BSP 8.00 s."
     )
 
 
 def test_runs_within_one_evaluation_of_each_other_are_not_called_sooner(tmp_path):
     # BSP may have reached it at any time after 3.5 s.
     goal = {"target": {"accuracy": 0.9}}
-    (first, *_) = said(
+    first, *_ = said(
         make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (3.5, 0.5), (9, 0.9)], config=BSP | goal),
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.9)], config=goal),
     )
-    assert first == "ASP and BSP reached 90 % accuracy within one evaluation of each other."
-    first, *others = said(
-        make_run(tmp_path / "first" / "BSP", accuracy=[(9, 0.9)], config=BSP | goal),
-        make_run(tmp_path / "first" / "ASP", accuracy=[(4, 0.9)], config=goal),
+    assert first == (
+        "Time to 90 % accuracy, in virtual time: ASP 4.00 s (within one evaluation of BSP) and "
+        "BSP 9.00 s."
     )
-    assert first == "ASP and BSP reached 90 % accuracy within one evaluation of each other."
-    said_so = "2 of 2 runs reached 90 % accuracy at the first log, so the resolution of the times"
-    assert any(each.startswith(said_so) for each in others)
+
+
+def test_a_target_reached_at_the_first_log_has_the_resolution_of_one_log(tmp_path):
+    goal = {"target": {"loss": 1.0}}  # the loss is 1 from the first evaluation on
+    _, second, *_ = said(
+        make_run(tmp_path / "BSP", accuracy=[(9, 0.9)], config=BSP | goal),
+        make_run(tmp_path / "ASP", accuracy=[(4, 0.9)], config=goal),
+    )
+    assert second.startswith(
+        "2 of 2 runs reached a training loss of 1.00 at the first log, so the resolution of the "
+        "times is one log: "
+    )
+
+
+def test_targets_that_contradict_each_other_are_not_used(tmp_path):
+    folders = [
+        make_run(
+            tmp_path / f"{goal}",
+            accuracy=[(0, 0.1), (1, 0.95)],
+            config={"target": {"accuracy": goal}},
+        )
+        for goal in (0.8, 0.9)
+    ]
+    assert target_of(read_runs(folders)) == ReportTarget(0.95, given=False)
 
 
 @pytest.mark.parametrize(
@@ -146,134 +120,46 @@ def test_the_target_is_what_all_reached_rounded_down(tmp_path, first, second, ta
 
 def test_accuracies_of_different_tasks_are_not_compared(tmp_path):
     folders = [
-        make_run(tmp_path / "a", accuracy=[(0, 0.1), (1, 0.9)]),
-        make_run(
-            tmp_path / "b",
-            accuracy=[(0, 0.1), (9, 0.8)],
-            config={"task": {"kind": "digits-cnn"}},
-        ),
+        make_run(tmp_path / kind, accuracy=[(0, 0.1), (1, 0.9)], config={"task": {"kind": kind}})
+        for kind in ("digits-mlp", "digits-cnn")
     ]
     assert target_of(read_runs(folders)) is None
     assert not any("accuracy" in sentence for sentence in said(*folders))
 
 
-def test_a_run_that_failed_neither_sets_the_target_nor_is_compared(tmp_path):
-    folders = [
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (8, 0.9)], config=BSP),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (1, 0.5), (2, 0.9)]),
-        make_run(tmp_path / "bad", accuracy=[(0, 0.1), (0.5, 0.2)], status="failed", error="x"),
-    ]
-    assert target_of(read_runs(folders)) == ReportTarget(0.9, given=False)
-    assert not any("bad" in sentence for sentence in said(*folders))
-
-
-def test_timing_runs_are_compared_by_iterations_per_second(tmp_path):
-    timing = {"task": {"kind": "timing"}}
-    sentences = said(
-        make_run(tmp_path / "BSP", config=timing | BSP, virtual_time_s=20.0),
-        make_run(
-            tmp_path / "ASP",
-            config=timing,
-            virtual_time_s=10.0,
-            seconds={"compute": 5.0, "communicate": 1.0, "wait": 0.0},
-        ),
+def test_a_run_that_is_not_complete_is_not_compared_and_says_how_it_is_resumed(tmp_path):
+    done = make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (8, 0.9)], config=BSP | GOAL, **NO_WAIT)
+    curve = [(0, 0.1), (0.5, 0.2)]
+    bad = make_run(tmp_path / "bad", accuracy=curve, status="failed", config=GOAL)
+    assert said(done, bad)[1:] == ["Not complete: bad (failed)."]
+    command = "outpace run --resume runs/cut"
+    cut = make_run(tmp_path / "cut", accuracy=curve, status="partial", resume=command)
+    assert said(cut, bad)[0] == (
+        f"Not complete: cut (partial), bad (failed). Resume cut with: {command}"
     )
-    assert sentences == [
-        "ASP finished 2.0× as many iterations per second as BSP: 2.00 against 1.00.",
-        "Workers waited for others in this share of their time: 40 % with BSP and 0 % with ASP.",
-    ]
 
 
-def test_a_single_run_says_for_whom_was_waited_and_how_stale_gradients_were(tmp_path):
-    folder = make_run(
-        tmp_path / "a",
-        accuracy=[(0, 0.1), (5, 0.75)],
-        staleness={"mean": 1.5, "max": 4, "histogram": {"1": 1, "4": 1}},
-        iterations=[1, 1, 0, 0],
-    )
-    write_waiting_trace(folder)
+def test_a_run_that_was_scaled_warns_of_the_head_of_the_page(tmp_path):
+    folder = make_run(tmp_path / "run", scalings=[[3, 2], [1, 1]], **NO_WAIT)
     assert said(folder) == [
-        "Ended at 75 % accuracy after 10.0 s of virtual time and 20 gradients (2.00 per second).",
-        "Workers spent 40 % of their time waiting for others. "
-        "100 % of that waiting ended when worker 0 pushed.",
-        "Between reading the parameters and applying the gradient there were 1.50 updates on "
-        "average, and 4 updates at most.",
-    ]
-
-
-def test_a_run_in_which_no_worker_waited_and_nothing_was_stale_says_so(tmp_path):
-    seconds = {"compute": 5.0, "communicate": 1.0, "wait": 0.0}
-    assert said(make_run(tmp_path / "a", seconds=seconds)) == [
-        "Applied 20 gradients (2.00 per second) in 10.0 s of virtual time.",
-        "No worker waited for another.",
-        "Every gradient was applied to the parameters that it was computed from.",
-    ]
-
-
-def test_a_run_that_did_not_end_claims_nothing(tmp_path):
-    folder = make_run(tmp_path / "a", status="failed", accuracy=[(0, 0.1), (5, 0.75)])
-    assert said(folder) == [
-        "This run failed. It had applied 20 gradients by 10.0 s of virtual time."
-    ]
-
-
-def test_speed_is_not_compared_between_virtual_and_wall_time(tmp_path):
-    steps = [(0, 0.1), (4, 0.5), (5, 0.9)]
-    slow = [(0, 0.1), (40, 0.5), (50, 0.9)]
-    folders = [
-        make_run(tmp_path / "simulated BSP", accuracy=slow, config=BSP),
-        make_run(tmp_path / "simulated ASP", accuracy=steps),
-        make_run(tmp_path / "real", accuracy=[(0, 0.1), (0.5, 0.9)], wall_time_s=0.5),
-    ]
-    assert said(*folders)[1] == (
-        "simulated ASP reached 90 % accuracy 10× sooner than simulated BSP: 5.00 s against "
-        "50.0 s of virtual time. (90 % is derived from the results: every run reached it.)"
-    )
-    assert not any("per second" in sentence for sentence in said(*folders[1:]))
-    assert not any("sooner" in sentence for sentence in said(*folders[1:]))
-
-
-def test_pushes_without_a_gradient_are_counted(tmp_path):
-    sentences = said(make_run(tmp_path / "run", pushes_abstained=7))
-    assert any(sentence.startswith("7 of the pushes carried no gradient") for sentence in sentences)
-    assert not any("no gradient" in sentence for sentence in said(make_run(tmp_path / "other")))
-
-
-def test_skipped_pushes_and_pulls_are_counted(tmp_path):
-    sentences = said(make_run(tmp_path / "run", pushes_skipped=1700, pulls_skipped=3))
-    assert "Workers chose to skip 1,700 pushes and 3 pulls." in sentences
-    assert not any("skip" in sentence for sentence in said(make_run(tmp_path / "other")))
-
-
-def test_a_reference_that_missed_the_target_is_not_replaced_by_another_run(tmp_path):
-    goal = {"target": {"accuracy": 0.8}}
-    first, *_ = said(
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (9, 0.7)], config=BSP | goal),
-        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (3, 0.5), (4, 0.81)], config=goal),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (7, 0.5), (8, 0.82)], config=goal),
-    )
-    assert first == "SSP reached 80 % accuracy after 4.00 s of virtual time. BSP did not reach it."
-
-
-def test_a_run_that_was_scaled_says_so(tmp_path):
-    scaled = make_run(tmp_path / "run", scalings=[[3, 2], [1, 1]])
-    assert said(scaled)[1] == (
-        "Scaled to 3 workers and 2 servers, then to 1 worker and 1 server; the head has the "
+        "The number of processes of run changed during the run: the head of this page has the "
         "numbers of the configuration."
-    )
-    assert said(make_run(tmp_path / "peers", scalings=[[3, 0]]))[1].startswith(
-        "Scaled to 3 workers; "
-    )
-    for other in ([], [[1]], "no"):
-        run = make_run(tmp_path / f"{other}", scalings=other)
-        assert not any("Scaled" in sentence for sentence in said(run))
+    ]
+    assert not said(make_run(tmp_path / "other", scalings=[], **NO_WAIT))
 
 
-def test_interruptions_are_named_with_what_they_cost(tmp_path):
-    run = make_run(tmp_path / "run", restarts=2, updates_lost=3, resumed_from="checkpoints/000004")
+def test_interruptions_are_counted_with_what_they_cost(tmp_path):
+    lost = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
+    run = make_run(tmp_path / "run", **NO_WAIT, **lost)
     write_interrupted_trace(run)
-    assert said(run)[1] == (
-        "Interrupted: server 0 was lost at 1.00 s, and all began again from checkpoint 2 after "
-        "0.500 s, to repeat 0.250 s; resumed from checkpoint 4 at 2.00 s; worker 1 was lost at "
-        "3.00 s and back after 0.750 s; 1 more interruption. 3 updates of workers were lost."
-    )
+    assert said(run) == [
+        "run was interrupted 4 times, first at 1.00 s (server 0): processes were away for 1.25 s, "
+        "0.250 s of the run was repeated, 3 updates lost and 1 worker lost for good."
+    ]
+
+
+def test_at_most_five_findings_are_given(tmp_path):
+    folders = three(tmp_path, GOAL)
+    folders += [make_run(tmp_path / f"{n}", scalings=[[n, 1]], status="failed") for n in range(3)]
+    folders.append(make_run(tmp_path / "early", accuracy=[(1, 0.9)], config=GOAL))
+    assert len(said(*folders)) == 5

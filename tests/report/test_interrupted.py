@@ -1,4 +1,4 @@
-"""When a run was interrupted, in its report: a table, lines in the progress, bars in the lanes."""
+"""When a run was interrupted: a sentence, lines in the progress, bars in the lanes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from outpace.record.event_log import EventLog
 from outpace.record.sinks import ParquetSink
 from outpace.record.totals import Recovery
 from outpace.record.trace import NONE, RESTART, Trace
-from outpace.report.findings import _interrupted
-from outpace.report.interrupted import interrupted
+from outpace.report.findings import findings
 from outpace.report.page import write_report
 from outpace.report.read.runs import read_runs
 from outpace.sync.membership.events import Removed
 
 FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
 CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]
+
+
+def said(folder):
+    found = findings(read_runs([folder]), None)
+    return " ".join(each.sentence for each in found).replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.fixture
@@ -49,41 +53,15 @@ def lanes(page, name):
     ]
 
 
-def texts(table):
-    return [[cell.text.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in table.rows]
-
-
-def test_a_table_says_when_each_process_was_lost_and_what_that_cost(run, tmp_path):
-    section = interrupted(read_runs([run]))
-    assert section is not None
-    (table,) = section.content
-    assert texts(table) == [
-        ["1.00 s", "server 0 was lost", "0.500 s", "2, all processes", "0.250 s"],
-        ["2.00 s", "the run had ended, and was resumed", "–", "4, all processes", "–"],
-        ["3.00 s", "worker 1 was lost", "0.750 s", "–", "–"],
-        ["4.00 s", "worker 0 was lost", "never", "–", "–"],
-    ]
-    undisturbed = make_run(tmp_path / "undisturbed", accuracy=CURVE)
-    assert interrupted(read_runs([undisturbed])) is None
-    assert interrupted(read_runs([undisturbed, run])) is not None
-
-
-def test_work_that_scripts_do_not_do_again_is_said_to_be_lost(tmp_path):
+def test_scripts_that_keep_nothing_are_said_to_have_begun_anew(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    # A server is lost at 1 s, and after a resume at 2 s; two of the scripts keep nothing.
-    rest = 2, NONE, NONE, 2
-    trace.row(RESTART, NONE, 0, 7, 1_000_000_000, 1_500_000_000, NONE, 250_000_000, *rest)
-    trace.row(RESTART, NONE, NONE, 7, 2_000_000_000, 2_000_000_000, NONE, NONE, *rest)
+    times = 1_000_000_000, 1_500_000_000, NONE, 250_000_000
+    trace.row(RESTART, NONE, 0, 7, *times, 2, NONE, NONE, 2)
     trace.flush()
     sink.close()
-    (run,) = read_runs([folder])
-    section = interrupted([run])
-    assert section is not None
-    assert [row[-1] for row in texts(section.content[0])] == ["none: 2 scripts began anew"] * 2
-    assert "its work since the checkpoint is lost" in section.lead
-    assert "after 0.500 s, 2 scripts anew; resumed" in _interrupted(run).replace("\xa0", " ")
+    assert "2 scripts begun anew" in said(folder)
 
 
 @pytest.mark.parametrize(
@@ -96,17 +74,15 @@ def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_
     Interruptions(trace, EventLog(), Recovery()).removed(Removed(1, 0), 4_000_000_000)
     trace.flush()
     sink.close()
-    assert "worker 1 was lost at 4.00 s for good" in _interrupted(*read_runs([folder])).replace(
-        "\xa0", " "
-    )
+    assert "first at 4.00 s (worker 1)" in said(folder)
+    assert "1 worker lost for good" in said(folder)
 
 
 def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):
     write_report([run], tmp_path / "report.html")
     page = Page(tmp_path / "report.html")
-    assert "interrupted" in page.ids
     views = page.figures["figure-progress"]["views"].values()
-    assert len(views) == 6  # accuracy and loss, against time, updates and gradients
+    assert len(views) == 4  # accuracy and loss, against time and gradients
     for view in views:
         shapes = view["layout"].get("shapes", [])
         lines = [shape["x0"] for shape in shapes if shape.get("yref") == "paper"]

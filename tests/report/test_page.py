@@ -106,10 +106,10 @@ def test_axes_have_titles_and_those_of_quantities_their_units(simulated, tmp_pat
 
 def test_a_control_has_an_option_for_every_view(simulated, tmp_path):
     page = report(tmp_path, simulated["BSP"], simulated["SSP"], simulated["ASP"])
-    assert len(page.figures["figure-progress"]["views"]) == 9
+    assert len(page.figures["figure-progress"]["views"]) == 6
     assert len(page.figures["figure-timeline"]["views"]) == 6
     buttons = [a for tag, a in page.tags if tag == "button"]
-    assert len(buttons) == (3 + 3) + 3 + (3 + 2)
+    assert len(buttons) == (3 + 2) + 3 + (3 + 2)
     assert sum(button["aria-pressed"] == "true" for button in buttons) == 5
 
 
@@ -137,7 +137,7 @@ def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_pa
     files.write_summary(folder, {"status": "partial", "error": "the run was killed"})
     alone = report(tmp_path, folder)
     assert alone.ids >= SECTIONS
-    assert "This run did not end: its status is partial." in alone.text
+    assert "Not complete: killed (partial)." in alone.text
     both = report(tmp_path, simulated["BSP"], folder)
     assert both.cell("killed", "status") == "partial"
     assert both.cell("killed", "gradients/s") == "–"

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.support.reports.run_folders import Page, make_run
 
 from outpace.report.page import write_report
-from outpace.report.read.runs import Run, strategies
+from outpace.report.read.runs import Run
+from outpace.report.table import strategies
 
 
 def table(tmp_path: Path, *folders: Path) -> Page:
@@ -23,7 +24,6 @@ def test_the_best_of_each_column_is_marked(tmp_path):
             accuracy=[(0, 0.1), (4, 0.7), (8, 0.92)],
             virtual_time_s=20.0,
             train_loss=0.2,
-            delayed_pulls=0,
         ),
         make_run(
             tmp_path / "fast",
@@ -113,7 +113,7 @@ def test_times_are_not_judged_between_virtual_and_wall_time(tmp_path):
             seconds={"compute": 0.5, "communicate": 0.1, "wait": 0.1},
         ),
     )
-    for column in ("Gradients/s", "Waiting", "communicate", "wait"):
+    for column in ("Gradients/s", "Waiting"):
         assert "★" not in page.cell("real", column) + page.cell("simulated", column)
     assert page.cell("real", "accuracy") == "95 %★"
 
@@ -151,12 +151,9 @@ def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
         "sync_changes": [{"at_s": 2.5, "sync": {"kind": "bsp"}}, "nonsense"],
         "pull": {"quorum_percent": 75.0},
         "conditions": [{"pull": "mine.py:f"}],
-        "slicing": "layers",
     }
     run = Run("a", {}, config, "", {}, Path("nowhere"))
-    assert strategies([run]) == [
-        "ssp + asp, from 2.5 s on bsp, conditions of the user, pull 75 %, sliced by layers"
-    ]
+    assert strategies([run]) == ["ssp + asp, later bsp, with conditions, with pull"]
 
 
 def test_how_long_an_all_reduce_may_wait_tells_no_strategies_apart_but_a_quorum_s_timeout_does():
@@ -164,3 +161,18 @@ def test_how_long_an_all_reduce_may_wait_tells_no_strategies_apart_but_a_quorum_
     quorum = {"kind": "partial-push", "quorum": 3, "timeout_s": 0.5}
     runs = [Run("a", {}, {"sync": sync}, "", {}, Path("nowhere")) for sync in (average, quorum)]
     assert strategies(runs) == ["local-sgd, every 8", "partial-push, quorum 3, timeout_s 0.5"]
+
+
+def test_of_a_cut_off_strategy_the_model_is_said_and_what_differs():
+    plain = {"kind": "cutoff", "model": "last-5", "file": None, "share": 0.943, "samples": 100}
+    learned = plain | {"model": "pooled", "file": "/somewhere/pooled.safetensors"}
+    runs = [
+        Run(name, {}, {"sync": sync}, "", {}, Path("nowhere"))
+        for name, sync in (("a", plain), ("b", learned), ("c", learned | {"samples": 20}))
+    ]
+    assert strategies(runs[:1]) == ["cutoff, model last-5"]
+    assert strategies(runs) == [
+        "cutoff, model last-5, samples 100",
+        "cutoff, model pooled, file pooled.safetensors, samples 100",
+        "cutoff, model pooled, file pooled.safetensors, samples 20",
+    ]

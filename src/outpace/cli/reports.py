@@ -80,7 +80,7 @@ def export(
 ) -> None:
     """Write the trace of a run for a tool that shows traces."""
     from outpace.experiment.resuming.gathering import gather
-    from outpace.report.perfetto.export import PERFETTO, write_perfetto
+    from outpace.report.perfetto import PERFETTO, write_perfetto
     from outpace.report.words import SPACE, size
 
     if not perfetto:

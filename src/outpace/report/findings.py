@@ -1,191 +1,199 @@
-"""Sums up the results of a report in one to three sentences.
+"""What a report says about its runs: the most important findings, each in one plain sentence.
 
-A run counts as sooner than another run at an accuracy only if the other run still missed that
-accuracy in an evaluation after the first run had reached it. Runs that did not end are not
-compared.
+A comparison has a reference: the first variant over several seeds, else the first run with BSP, or
+the first run. Only complete runs are compared, and only those on the clock of the reference:
+virtual time and wall time are not comparable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 
-from outpace.report.comparing import comparison, counted_gradients
-from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock
-from outpace.report.read.totals import TraceTotals
+from outpace.report.read.traces import interruptions
 from outpace.report.target import ReportTarget
-from outpace.report.words import number, percent, plural, seconds
+from outpace.report.words import factor, interval, listed, percent, plural, seconds
+from outpace.support.estimates import NOTHING, Estimate
+from outpace.support.words import shortened
 
-MOST: Final = 3
-_MOST_LOSSES: Final = 3  # that are named
-_MOST_SCALINGS: Final = 4
-_NOTABLE: Final = 0.05  # share of the time from which the script's own collectives are named
+_MOST: Final = 5
+_NAMED: Final = 3  # runs in one sentence, besides the reference
 
 
-def findings(
-    runs: Sequence[Run], totals: Sequence[TraceTotals | None], target: ReportTarget | None
-) -> list[str]:
-    """Return at most MOST sentences or short groups of sentences, as plain text.
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding about the runs of a report.
 
-    The first sentence is about the target if the configurations give one. A target that was
-    derived from the results is never in the first sentence.
+    figure: the number that the sentence is about, with its interval over the seeds if it has one.
     """
-    if len(runs) == 1 and not runs[0].seeds:
-        (run,) = runs
-        said = [f"{_reached(run, target)}{_outcome(run)}"]
-        said += [_scaled(run), _interrupted(run)]
-        if run.complete:
-            said += [_abstained(run), _skipped(run)]
-            said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
-    else:
-        said = comparison(runs, target)
-    return [sentence for sentence in said if sentence][:MOST]
+
+    sentence: str
+    figure: Estimate = NOTHING
 
 
-def _reached(run: Run, target: ReportTarget | None) -> str:
-    if target is None or not target.applies_to(run):
+def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[Finding]:
+    """Return at most _MOST findings, the most important first."""
+    complete = [run for run in runs if run.complete]
+    found: list[Iterator[Finding]] = []
+    if target is not None:
+        judged = [run for run in complete if target.applies_to(run)]
+        found += [_reached(judged, target), _resolution(judged, target), _missed(judged, target)]
+    found += [_incomplete(runs), _scaled(runs), _interrupted(runs), _failures(complete)]
+    return list(islice(chain(*found, _waiting(complete)), _MOST))
+
+
+def _reached(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
+    """Say how soon the runs reached the target: the soonest first, and the reference last."""
+    if not runs:
+        return
+    reference = _reference(runs)
+    alike = [run for run in runs if run.real == reference.real]
+    times = {run.name: time_s for run in alike if (time_s := _time_to(run, target)) is not None}
+    others = [run for run in alike if run.name in times and run is not reference]
+    shown = sorted(others, key=lambda run: times[run.name])[:_NAMED]
+    shown += [reference] if reference.name in times else []
+    if not shown:
+        return
+    parts = [
+        f"{run.name} {'at least ' * bool(run.compared.missed)}{seconds(times[run.name])}"
+        f"{_against(run, reference, target)}"
+        for run in shown
+    ]
+    said = f"Time to {target.words}, in {clock(shown)}: {listed(parts)}."
+    if reference.seeds:
+        said += f" Means and 95 % intervals are over {plural(len(reference.seeds), 'seed')}."
+    if not target.given:
+        said += f" {target.title} is derived from the results: every run reached it."
+    soonest = shown[0]
+    yield Finding(
+        said, soonest.compared.ratio_to_first if soonest.seeds else Estimate(times[soonest.name])
+    )
+
+
+def _reference(runs: Sequence[Run]) -> Run:
+    return runs[0] if runs[0].seeds else next((run for run in runs if run.kind == "bsp"), runs[0])
+
+
+def _time_to(run: Run, target: ReportTarget) -> float | None:
+    """Return the time to the target; over seeds of which some missed it, a lower bound."""
+    bound = run.compared.time_to_target_s.mean if target.given else None
+    return target.reached_s(run) if bound is None else bound
+
+
+def _against(run: Run, reference: Run, target: ReportTarget) -> str:
+    """Return how the time of a run compares with that of the reference, in brackets."""
+    if run is reference:
         return ""
-    time_s = target.reached_s(run)
-    if time_s is None:
-        return f"Did not reach {target.words}, the target. "
-    return f"Reached {target.words}, the target, after {seconds(time_s)} of {clock([run])}. "
-
-
-def _outcome(run: Run) -> str:
-    time_s, gradients = run.time_s, run.number("gradients_applied")
-    if not run.complete:
-        ended = "failed" if run.status == "failed" else f"did not end: its status is {run.status}"
-        done = f" It had applied {plural(int(gradients), 'gradient')}" if gradients else ""
-        when = f" by {seconds(time_s)} of {clock([run])}" if done and time_s else ""
-        return f"This run {ended}.{done}{when}{'.' if done else ''}{_resume(run)}"
-    if not time_s or not gradients:
+    if not run.seeds:
+        one_evaluation = f" (within one evaluation of {reference.name})"
+        return one_evaluation if _within_one_evaluation(run, reference, target) else ""
+    ratio = run.compared.ratio_to_first
+    if not target.given or ratio.mean is None:
         return ""
-    rate = f"{plural(int(gradients), 'gradient')} ({number(gradients / time_s)} per second)"
-    accuracy = run.number("accuracy")
-    if accuracy is not None:
-        return (
-            f"Ended at {percent(accuracy)} accuracy after {seconds(time_s)} of {clock([run])} "
-            f"and {rate}."
+    bound = "at least " if run.compared.missed else "at most " if reference.compared.missed else ""
+    said = [f"{bound}{factor(ratio.mean)} times that of {reference.name}", interval(ratio, factor)]
+    said += {False: ["not distinguishable"], None: ["with one seed in common"]}.get(
+        run.compared.distinguishable, []
+    )
+    return f" ({', '.join(filter(None, said))})"
+
+
+def _within_one_evaluation(run: Run, other: Run, target: ReportTarget) -> bool:
+    """True if the run that was seen to reach the target later may have reached it first."""
+    reached = [(at, each) for each in (run, other) if (at := target.reached_s(each)) is not None]
+    if len(reached) < 2:
+        return False
+    (first_s, _), (last_s, last) = sorted(reached, key=lambda pair: pair[0])
+    return (target.evaluated_before_s(last, last_s) or 0.0) < first_s * (1 - 1e-9)
+
+
+def _resolution(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
+    """Say how many runs reached the target at their first log, before which nothing is known."""
+    alone = [each for run in runs for each in run.counted()]
+    reached = [(run, at) for run in alone if (at := target.reached_s(run)) is not None]
+    early = [run for run, at in reached if target.evaluated_before_s(run, at) is None]
+    if early:
+        yield Finding(
+            f"{len(early)} of {plural(len(alone), 'run')} reached {target.words} at the first log, "
+            "so the resolution of the times is one log: log more often, or choose a harder target.",
+            Estimate(len(early)),
         )
-    return f"Applied {rate} in {seconds(time_s)} of {clock([run])}."
 
 
-def _resume(run: Run) -> str:
-    """Say how to resume a run that did not end."""
-    command, name = run.summary.get("resume"), run.summary.get("checkpoint")
-    return "" if not command else f" It is resumed from {name} with: {command}"
+def _missed(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
+    names, count = [], 0
+    for run in runs:
+        late = [each for each in run.counted() if target.reached_s(each) is None]
+        count += len(late)
+        if late:
+            names.append(f"{run.name} ({len(late)} of {plural(len(run.counted()), 'run')})")
+    if names:
+        yield Finding(f"{target.words} was not reached by {listed(names)}.", Estimate(count))
 
 
-def _scaled(run: Run) -> str:
-    """Say that the run has not had the numbers of its configuration throughout."""
-    said = run.summary.get("scalings")
-    if not isinstance(said, list) or not said:
-        return ""
-    parts = []
-    for each in said[:_MOST_SCALINGS]:
-        match each:
-            case [int(workers), int(servers)]:
-                of_servers = f" and {plural(servers, 'server')}" if servers else ""
-                parts.append(f"to {plural(workers, 'worker')}{of_servers}")
-            case _:
-                return ""  # another program wrote it
-    more = len(said) - _MOST_SCALINGS
-    rest = f", and {plural(more, 'more time')}" if more > 0 else ""
-    return f"Scaled {', then '.join(parts)}{rest}; the head has the numbers of the configuration."
+def _incomplete(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Say which runs failed or did not end, and how the first that can be resumed is resumed."""
+    found = [run for run in runs if not run.complete]
+    if found:
+        names = shortened([f"{run.name} ({run.status})" for run in found])
+        commands = (
+            f" Resume {run.name} with: {command}"
+            for run in found
+            if (command := run.summary.get("resume"))
+        )
+        yield Finding(f"Not complete: {names}.{next(commands, '')}", Estimate(len(found)))
 
 
-def _interrupted(run: Run) -> str:
-    """Say which processes were lost, when, and what that cost."""
-    found = interruptions(run)
-    if not found:
-        return ""
-    parts = []
-    for each in found[:_MOST_LOSSES]:
-        if not each.who:
-            parts.append(f"resumed from checkpoint {each.checkpoint} at {seconds(each.at_s)}")
+def _scaled(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Warn that the head of the page names other numbers of processes than the run had."""
+    if names := [run.name for run in runs if run.summary.get("scalings")]:
+        yield Finding(
+            f"The number of processes of {listed(names)} changed during the run: the head of this "
+            "page has the numbers of the configuration."
+        )
+
+
+def _interrupted(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Say how often the processes of a run were lost, and what that cost."""
+    for run in runs:
+        found = [] if run.seeds else interruptions(run)
+        if not found:
             continue
-        part = f"{each.who} was lost at {seconds(each.at_s)}"
-        if each.away_s is None:
-            part += " for good"
-        elif each.checkpoint is None:
-            part += f" and back after {seconds(each.away_s)}"
-        else:
-            part += (
-                f", and all began again from checkpoint {each.checkpoint} after "
-                f"{seconds(each.away_s)}"
-            )
-            if each.anew:
-                part += f", {plural(each.anew, 'script')} anew"
-            else:
-                part += f", to repeat {seconds(each.repeated_s)}"
-        parts.append(part)
-    more = len(found) - _MOST_LOSSES
-    rest = f"; {plural(more, 'more interruption')}" if more > 0 else ""
-    lost = int(run.number("updates_lost") or 0)
-    cost = f" {plural(lost, 'update')} of workers {'was' if lost == 1 else 'were'} lost."
-    return f"Interrupted: {'; '.join(parts)}{rest}.{cost if lost else ''}"
+        away_s = sum(each.away_s or 0.0 for each in found)
+        repeated_s = sum(each.repeated_s for each in found)
+        lost, gone = run.number("updates_lost") or 0, sum(each.away_s is None for each in found)
+        anew = sum(each.anew for each in found)
+        costs = [f"processes were away for {seconds(away_s)}"]
+        costs += [f"{seconds(repeated_s)} of the run was repeated"] if repeated_s else []
+        costs += [f"{plural(int(lost), 'update')} lost"] if lost else []
+        costs += [f"{plural(gone, 'worker')} lost for good"] if gone else []
+        costs += [f"{plural(anew, 'script')} begun anew"] if anew else []
+        first = f"{seconds(found[0].at_s)} ({found[0].who or 'the run was resumed'})"
+        yield Finding(
+            f"{run.name} was interrupted {plural(len(found), 'time')}, first at {first}: "
+            f"{listed(costs)}.",
+            Estimate(away_s),
+        )
 
 
-def _abstained(run: Run) -> str:
-    count = run.number("pushes_abstained")
-    if counted := counted_gradients(run):
-        cut = f"; {int(count):,} times a worker was cut off and stopped computing" if count else ""
-        return f"An iteration ended with {counted} gradients on average{cut}."
-    if not count:
-        return ""
-    return (
-        f"{int(count):,} of the pushes carried no gradient, because it was not finite or the step "
-        "was skipped."
-    )
+def _failures(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Say what simulated failures cost each run."""
+    goodputs = {run.name: run.number("faults", "goodput") for run in runs}
+    cost = {name: max(0.0, 1 - share) for name, share in goodputs.items() if share is not None}
+    if cost:
+        order = sorted(cost, key=lambda name: -cost[name])[: _NAMED + 1]
+        parts = [f"{name} {percent(cost[name])}" for name in order]
+        said = f"Failures cost {listed(parts)} of the gradients per second."
+        yield Finding(said, Estimate(cost[order[0]]))
 
 
-def _skipped(run: Run) -> str:
-    pushes, pulls = (int(run.number(f"{what}_skipped") or 0) for what in ("pushes", "pulls"))
-    if not pushes and not pulls:
-        return ""
-    return f"Workers chose to skip {pushes:,} pushes and {pulls:,} pulls."
-
-
-def _collectives(run: Run) -> str:
-    spent, time_s = run.number("collectives", "seconds"), run.time_s
-    if not spent or not time_s or spent < _NOTABLE * time_s:
-        return ""
-    return (
-        f"The script's own collectives, such as barriers, took a worker {seconds(spent)} on "
-        f"average, {percent(spent / time_s)} of the time."
-    )
-
-
-def _waited_for(run: Run, totals: TraceTotals | None) -> str:
-    share = run.waiting_share
-    if share is None:
-        return ""
-    if not run.number("seconds", "wait"):
-        return "No worker waited for another."
-    sentence = f"Workers spent {percent(share)} of their time waiting for others."
-    if run.number("cut_offs", "mean_count"):  # the scheduler ended those waits
-        return sentence
-    if totals is None or (whole := float(totals.ended_s.sum())) <= 0:
-        return sentence
-    order = totals.ended_s.argsort()[::-1]
-    workers = len(order)
-    for count in (1, 2, 3):
-        part = float(totals.ended_s[order[:count]].sum()) / whole
-        if part >= 0.5 and part >= 2 * count / workers:
-            names = sorted(int(worker) for worker in order[:count])
-            words = " or ".join(f"worker {worker}" for worker in names)
-            return f"{sentence} {percent(part, 0)} of that waiting ended when {words} pushed."
-    return sentence
-
-
-def _staleness(run: Run) -> str:
-    mean, most = run.number("staleness", "mean"), run.number("staleness", "max")
-    if mean is None or most is None:
-        return ""
-    if most == 0:
-        return "Every gradient was applied to the parameters that it was computed from."
-    return (
-        f"Between reading the parameters and applying the gradient there were {number(mean)} "
-        f"updates on average, and {plural(int(most), 'update')} at most."
-    )
+def _waiting(runs: Sequence[Run]) -> Iterator[Finding]:
+    shares = [(share, run.name) for run in runs if (share := run.waiting_share)]
+    if shares:
+        share, name = max(shares)
+        most = ", the largest share of all runs" if len(runs) > 1 else ""
+        said = f"Workers of {name} waited for others in {percent(share)} of their time{most}."
+        yield Finding(said, Estimate(share))

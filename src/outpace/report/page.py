@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from outpace.record.comparison import VariantResult
-from outpace.report.columns import NOTHING, columns
+from outpace.report.columns import COLUMNS, NOTHING, target_columns
 from outpace.report.explaining.words import section as explanation
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.faults import what_failures_cost
@@ -17,11 +17,9 @@ from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import write_page
-from outpace.report.interrupted import interrupted
 from outpace.report.parts import Cell, Code, Details, Part, Row, Section, Table, Words, warning
-from outpace.report.read.runs import Run, read_runs
-from outpace.report.read.totals import TraceTotals, totals_of
-from outpace.report.read.variants import counted, read_variants
+from outpace.report.read.runs import Run, read_runs, read_variants
+from outpace.report.read.traces import totals_of
 from outpace.report.table import summary_of_run, summary_of_runs
 from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import listed
@@ -29,6 +27,21 @@ from outpace.support.yaml_files import write_yaml
 
 _RUN_COLUMNS: Final = 3  # shown of each seed's run: accuracy, loss, duration
 _SEEDS: Final = 5  # largest number of seeds that are listed
+_CLOSED: Final = "When iterations were closed"
+_CLOSED_LEAD: Final = (
+    "The gradients that had arrived when an iteration was closed made its update. The other "
+    "workers stopped computing and continued with the next iteration; the time that they had spent "
+    "counts as compute below."
+)
+_SPLIT: Final = (
+    "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, until a "
+    "server answers or until all workers have joined an all-reduce. Communicate: transfers and "
+    "queues."
+)
+_TIMELINE: Final = (
+    "Each worker has a lane; the numbers are iterations. An arrow runs from the worker whose push "
+    "ended a wait to the worker that could then continue. Point at a bar, or tap it, for details."
+)
 _ABSENT: Final = object()  # the value of a key that a configuration does not have
 
 
@@ -52,8 +65,6 @@ def write_report(
     """
     folders = [Path(folder) for folder in folders]
     runs = read_variants(folders, compared) or read_runs(folders)
-    traced = [counted(run)[0] for run in runs]
-    totals = [totals_of(run) for run in traced]
     alone = [each for run in runs for each in run.seeds or [run]]
     target = target_of(alone)
     several = len(alone) > 1
@@ -66,8 +77,8 @@ def write_report(
         title=f"Outpace: {listed([run.name for run in runs])}",
         heading=f"{'Comparison' if several else 'Run'}: {name}",
         what=_what(alone),
-        findings=findings(runs, totals, target),
-        sections=_sections(runs, traced, totals, target),
+        findings=[finding.sentence for finding in findings(runs, target)],
+        sections=_sections(runs, target),
         notices=notices,
         footer=[Details("Digests: equal digests mean equal results", [_digests(alone)])],
     )
@@ -75,63 +86,31 @@ def write_report(
     return [problem for run in [*means, *alone] for problem in run.problems]
 
 
-def _sections(
-    runs: Sequence[Run],
-    traced: Sequence[Run],
-    totals: Sequence[TraceTotals | None],
-    target: ReportTarget | None,
-) -> list[Section]:
-    """Return the sections of the page.
-
-    Args:
-        traced: the run whose trace is shown for each of the runs: itself, or its first seed.
-        totals: the sums over these traces.
-    """
-    several = len(runs) > 1 or bool(runs[0].seeds)
-    of_all = of_both = of_traces = ""
-    if runs[0].seeds:
-        of_all = "Gradients of all seeds together."
-        of_both = " The upper figure shows means over the seeds, the lower one a single seed."
-        of_traces = f" Shown is one seed of each variant, such as {traced[0].name}."
+def _sections(runs: Sequence[Run], target: ReportTarget | None) -> list[Section]:
+    seeds, several = bool(runs[0].seeds), len(runs) > 1 or bool(runs[0].seeds)
+    traced = [run.counted()[0] for run in runs]  # of a variant, its first seed
+    totals = [totals_of(run) for run in traced]
+    of_traces = f" Shown is one seed of each variant, such as {traced[0].name}." * seeds
+    of_both = " The upper figure shows means over the seeds, the lower one a single seed." * seeds
     summary = summary_of_runs(runs, target) if several else summary_of_run(runs[0], target)
+    splits = [*([split_of_runs(runs)] if several else []), split_of_workers(traced, totals)]
+    lanes = [timeline(traced, totals)]
+    closed = cut_offs(traced, totals)
     sections = [
         Section("summary", "Summary", summary),
         Section("progress", "Progress", [progress(runs, totals, target)]),
-        *([] if (lost := interrupted(traced)) is None else [lost]),
-        Section(
-            "time-split",
-            "Where the time went",
-            [*([split_of_runs(runs)] if several else []), split_of_workers(traced, totals)],
-            "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, "
-            "until a server answers or until all workers have joined an all-reduce. Communicate: "
-            f"transfers and queues.{of_both}",
-        ),
-        Section(
-            "timeline",
-            "Who waited for whom",
-            [timeline(traced, totals)],
-            "Each worker has a lane; the numbers are iterations. A line runs from the worker whose "
-            "push ended a wait (dot) to the workers that could then continue (arrow heads). Point "
-            f"at a bar, or tap it, for details.{of_traces}",
-        ),
-        *([] if (slow := explanation(traced)) is None else [slow]),
-        Section("staleness", "Staleness", [staleness(runs)], of_all),
-        *([_runs(runs, target)] if runs[0].seeds else []),
+        what_failures_cost(runs),
+        None
+        if closed is None
+        else Section("cut-offs", _CLOSED, [closed], _CLOSED_LEAD + of_traces),
+        Section("time-split", "Where the time went", splits, _SPLIT + of_both),
+        Section("timeline", "Who waited for whom", lanes, _TIMELINE + of_traces),
+        explanation(traced),
+        Section("staleness", "Staleness", [staleness(runs)], "Of all seeds together." * seeds),
+        _runs(runs, target) if seeds else None,
         Section("configuration", "Configuration", _configuration(traced)),
     ]
-    if (failures := what_failures_cost(runs)) is not None:
-        sections.insert(2, failures)
-    if (closed := cut_offs(traced, totals)) is not None:
-        section = Section(
-            "cut-offs",
-            "When iterations were closed",
-            [closed],
-            "The gradients that had arrived when an iteration was closed made its update. The "
-            "other workers stopped computing and continued with the next iteration; the time that "
-            f"they had spent counts as compute below.{of_traces}",
-        )
-        sections.insert(2, section)
-    return sections
+    return [section for section in sections if section is not None]
 
 
 def _what(runs: Sequence[Run]) -> str:
@@ -153,7 +132,7 @@ def _what(runs: Sequence[Run]) -> str:
         f"{task} ({target})" if target else task,
         runs[0].kind.upper() if len(runs) == 1 else "",
         counted("worker", "workers"),
-        counted("server", "servers", of=[run for run in runs if not run.without_servers]),
+        counted("server", "servers", of=[run for run in runs if run.summary.get("servers") != []]),
         "real processes" if all(run.real for run in runs) else "",
         f"{len(seeds)} seeds" if len(seeds) > _SEEDS else f"seed {listed(seeds)}" if seeds else "",
     ]
@@ -163,7 +142,7 @@ def _what(runs: Sequence[Run]) -> str:
 def _runs(variants: Sequence[Run], target: ReportTarget | None) -> Section:
     """Return a table of the runs with one seed each."""
     runs = [run for variant in variants for run in variant.seeds]
-    shown = columns(target, runs[0])[: _RUN_COLUMNS + (target is not None)]
+    shown = [*target_columns(target, runs[0]), *COLUMNS[:_RUN_COLUMNS]]
     rows = []
     for run in runs:
         rows.append([run.name, run.status, *(column.text(run) for column in shown)])

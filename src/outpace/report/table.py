@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from outpace.report.best import best_of
-from outpace.report.columns import NOTHING, Column, columns
+from outpace.report.columns import COLUMNS, NOTHING, Column, Value, target_columns
 from outpace.report.figures.figure import colour
 from outpace.report.parts import Cell, Details, Part, Table, Tiles, Words
-from outpace.report.read.runs import Run, clock, strategies
+from outpace.report.read.runs import Run, clock, kind_of, number_or_none
 from outpace.report.target import ReportTarget
 from outpace.report.words import listed, plural
+from outpace.support.estimates import difference_of
 
 _BEST: Final = (
-    "★ best of its column among the complete runs. Not marked are "
-    "columns in which all runs are alike, columns without a better end, and totals if the runs "
-    "applied different numbers of gradients. "
+    "★ best of its column among the complete runs. Not marked are columns in which all runs are "
+    "alike, columns without a better end, and totals if the runs applied different numbers of "
+    "gradients. "
 )
-_MEANS: Final = (
-    "Compute, communicate and wait are means per worker; staleness is counted in updates of the "
-    "parameters."
-)
-_MOST_COLUMNS: Final = 10  # for which a page of 1280 pixels has room
 _SEEDS: Final = (
     " All numbers are means over seeds; small ones are 95 % intervals of the mean (Student's t). "
     "Variants are compared seed by seed: not distinguishable means that the interval includes "
@@ -30,69 +26,63 @@ _SEEDS: Final = (
     "mean is a lower bound. Best is only a variant whose interval of the difference to every "
     "other one excludes equality."
 )
+_MOST_COLUMNS: Final = 9  # for which a page of 1280 pixels has room
+
+_Filled = tuple[Cell, list[Cell]]  # the title of a column and its cells
 
 
 def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Part]:
     """Return a table with a row per run, without the columns that are empty for all runs.
 
-    Columns for which a page has no room follow in a second table, which is folded up.
+    The answer, about the target, comes first. Columns for which a page has no room follow in a
+    second table, which is folded up.
     """
-    every = columns(target, runs[0])
-    shown = [(c, best_of(c, runs)) for c in every if any(c.text(run) != NOTHING for run in runs)]
-    answers = sum(column.answers for column, _ in shown)  # about the target; they are first
-    named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
-    words = None if named else strategies(runs)
-    most = _MOST_COLUMNS - 2 * (not named)  # the words need more room
-    said = [(Cell("Status", look="state"), [_status(run) for run in runs])]
-    if words is not None:
-        said.append((Cell("Strategy", look="words"), [Cell(text, look="words") for text in words]))
-    first = [*_columns(runs, shown[:answers]), *said, *_columns(runs, shown[answers:most])]
-    best = _BEST if any(best for _, best in shown) else ""
-    legend = f"{best}{_times(runs)}. {_MEANS}{_SEEDS if runs[0].seeds else ''}{_derived(target)}"
-    parts: list[Part] = [_table("summary-table", runs, first), Words(legend, "legend")]
-    if shown[most:]:
-        more = _table("more-table", runs, _columns(runs, shown[most:]))
-        parts.append(Details("More numbers", [more]))
+    first = list(_filled(target_columns(target, runs[0]), runs))
+    first.append((Cell("Status", look="state"), [_status(run) for run in runs]))
+    if any(run.name.lower() != run.kind for run in runs):  # not named by the strategy
+        words = [Cell(text, look="words") for text in strategies(runs)]
+        first.append((Cell("Strategy", look="words"), words))
+    rest = list(_filled(COLUMNS, runs))
+    room = _MOST_COLUMNS - len(first)
+    marked = any(cell.look == "best" for _, cells in [*first, *rest] for cell in cells)
+    legend = f"{_BEST if marked else ''}{_times(runs)}.{_SEEDS if runs[0].seeds else ''}"
+    if target is not None and not target.given:
+        legend += f" The target, {target.title}, is derived from the results: every run reached it."
+    parts: list[Part] = [_table("summary-table", runs, first + rest[:room])]
+    parts.append(Words(legend, "legend"))
+    if rest[room:]:
+        parts.append(Details("More numbers", [_table("more-table", runs, rest[room:])]))
     return parts
-
-
-def _columns(
-    runs: Sequence[Run], shown: Sequence[tuple[Column, set[int]]]
-) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield the title and the cells of each column.
-
-    Args:
-        shown: the columns, each with the places of its best runs.
-    """
-    for column, best in shown:
-        cells = [_cell(column, run, place in best) for place, run in enumerate(runs)]
-        yield Cell(column.title, hint=column.hint), cells
-
-
-def _table(id: str, runs: Sequence[Run], filled: Iterable[tuple[Cell, list[Cell]]]) -> Table:
-    titles, cells = zip(*filled, strict=True)
-    names = [Cell(run.name, colour=colour(place)) for place, run in enumerate(runs)]
-    head = ["Variant" if runs[0].seeds else "Run", *titles]
-    return Table(id, head, zip(names, *cells, strict=True))
-
-
-def _derived(target: ReportTarget | None) -> str:
-    if target is None or target.given:
-        return ""
-    return f" The target, {target.title}, is derived from the results: every run reached it."
 
 
 def summary_of_run(run: Run, target: ReportTarget | None) -> list[Part]:
     """Return the quantities of a single run."""
-    shown = [column for column in columns(target, run) if column.text(run) != NOTHING]
-    filled = list(_columns([run], [(column, set()) for column in shown]))
-    answers = sum(column.answers for column in shown)
-    filled.insert(answers, (Cell("Status"), [_status(run)]))
+    answers = _filled(target_columns(target, run), [run])
+    filled = [*answers, (Cell("Status"), [_status(run)]), *_filled(COLUMNS, [run])]
     hints = {title.text: title.hint for title, _ in filled}
     parts: list[Part] = [Tiles({title.text: cell for title, (cell,) in filled}, hints)]
     if run.error:
         parts.append(Words(run.error, "notice"))
-    return [*parts, Words(f"{_times([run])}. {_MEANS}", "legend")]
+    return [*parts, Words(f"{_times([run])}.", "legend")]
+
+
+def _filled(columns: Sequence[Column], runs: Sequence[Run]) -> Iterator[_Filled]:
+    """Yield the title and the cells of each column that is not empty for all runs."""
+    for column in columns:
+        texts = [column.text(run) for run in runs]
+        if any(text != NOTHING for text in texts):
+            best = best_of(column, runs)
+            looks = ["best" if place in best else "" for place in range(len(runs))]
+            each = zip(texts, runs, looks, strict=True)
+            cells = [Cell(text, note=column.note(run), look=look) for text, run, look in each]
+            yield Cell(column.title, hint=column.hint), cells
+
+
+def _table(id: str, runs: Sequence[Run], filled: Sequence[_Filled]) -> Table:
+    titles, cells = zip(*filled, strict=True)
+    names = [Cell(run.name, colour=colour(place)) for place, run in enumerate(runs)]
+    head = ["Variant" if runs[0].seeds else "Run", *titles]
+    return Table(id, head, zip(names, *cells, strict=True))
 
 
 def _status(run: Run) -> Cell:
@@ -102,16 +92,85 @@ def _status(run: Run) -> Cell:
     return Cell(run.status, note=count, status=kind, look="state")
 
 
-def _cell(column: Column, run: Run, best: bool) -> Cell:
-    return Cell(column.text(run), note=column.spread(run), look="best" if best else "")
-
-
 def _times(runs: Sequence[Run]) -> str:
     """Say whether times are wall time or virtual time."""
-    if clock(runs) == "time":
-        names = listed([run.name for run in runs if run.real])
-        return (
-            f"Times of {names} are wall time, on real processes; the others are virtual time. "
-            "Wall time and virtual time are not comparable, so no best time is marked"
-        )
-    return "Times are wall time" if runs[0].real else "Times are virtual"
+    if clock(runs) != "time":
+        return f"Times are {clock(runs)}"
+    names = listed([run.name for run in runs if run.real])
+    return (
+        f"Times of {names} are wall time, on real processes; the others are virtual time. "
+        "Wall time and virtual time are not comparable, so no best time is marked"
+    )
+
+
+def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
+    """Return the indices of the complete runs that are best in a column.
+
+    The set is empty if the column has no better end, if fewer than two runs can be compared, or
+    if all runs that can be compared have the same value. Over several seeds, it is empty too if
+    the best variant cannot be told apart from every worse one.
+    """
+    complete = {place: column.value(run) for place, run in enumerate(runs) if run.complete}
+    values = {place: value for place, value in complete.items() if value is not None}
+    if column.better is None or len(set(values.values())) < 2:
+        return set()
+    compared = [runs[place] for place in values]
+    if column.among == "same work" and not _same_work(compared):
+        return set()
+    if column.among == "same clock" and clock(compared) == "time":
+        return set()
+    best = min(values.values()) if column.better == "low" else max(values.values())
+    places = {place for place, value in values.items() if value == best}
+    others = values.keys() - places
+    clear = (_apart(column.value, runs[one], runs[other]) for one in places for other in others)
+    return places if all(clear) else set()
+
+
+def _apart(value: Value, one: Run, other: Run) -> bool:
+    """True if the 95 % interval of the difference over common seeds excludes equality.
+
+    Also true for runs with one seed: they have no interval.
+    """
+    if not one.seeds:
+        return True
+    found, others = (
+        {each.setting("seed"): known for each in run.seeds if (known := value(each)) is not None}
+        for run in (one, other)
+    )
+    common = [seed for seed in found if seed in others]
+    return difference_of([found[s] for s in common], [others[s] for s in common]).excludes(0.0)
+
+
+def _same_work(runs: Sequence[Run]) -> bool:
+    """True if the numbers of applied gradients differ by at most 1 %."""
+    counts = [run.number("gradients_applied") or 0.0 for run in runs]
+    return max(counts) - min(counts) <= 0.01 * max(counts)
+
+
+def strategies(runs: Sequence[Run]) -> list[str]:
+    """Return a label for each strategy that tells it apart, such as `ssp, staleness 3`.
+
+    Numbers are always given; other settings only if runs with the same kind of strategy differ
+    in them. For cut-offs, which have many numbers, the model is always given. The time-out of an
+    all-reduce is left out, because it does not affect a run that ends.
+    """
+    return [", ".join([run.kind, *_settings(run, runs), *_outside(run)]) for run in runs]
+
+
+def _settings(run: Run, runs: Sequence[Run]) -> Iterator[str]:
+    alike = [other.sync for other in runs if other.kind == run.kind]
+    for key, value in run.sync.items():
+        always = key == "model" if "model" in run.sync else number_or_none(value) is not None
+        if "all_reduce" in run.sync and key == "timeout_s":
+            always = False
+        differs = any(other.get(key) != value for other in alike)
+        if key != "kind" and value is not None and (always or differs):
+            yield f"{key} {Path(value).name if key == 'file' else value}"
+
+
+def _outside(run: Run) -> Iterator[str]:
+    changes: Any = run.setting("sync_changes")
+    for change in changes if isinstance(changes, list) else ():
+        if isinstance(change, dict) and (kind := kind_of(change.get("sync"))):
+            yield f"later {kind}"
+    yield from (f"with {key}" for key in ("conditions", "pull") if run.setting(key))

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outpace.record.curves import time_to_target_s
 from outpace.report.read.runs import Run, number_or_none
-from outpace.report.read.variants import counted
 from outpace.report.words import number, percent, target_words
 from outpace.support.estimates import mean_of
 from outpace.support.targets import Target
@@ -34,9 +34,7 @@ class ReportTarget(Target):
 
     def applies_to(self, run: Run) -> bool:
         """True if an evaluation of the run has a value in the column."""
-        return any(
-            value is not None for each in counted(run) for value in each.metrics[self.column]
-        )
+        return any(len(each.points("time_s", self.column)[0]) for each in run.counted())
 
     def reached_s(self, run: Run) -> float | None:
         """Seconds on the run's clock until an evaluation first showed the target.
@@ -47,9 +45,12 @@ class ReportTarget(Target):
             times = [self.reached_s(each) for each in run.seeds]
             known = [time_s for time_s in times if time_s is not None]
             return mean_of(known).mean if len(known) == len(times) else None
-        columns = (run.metrics[name] for name in ("time_s", "accuracy", "train_loss"))
-        evaluations = zip(*columns, strict=True)
-        return next((time_s for time_s, *values in evaluations if self.is_reached(*values)), None)
+        return time_to_target_s(run.metrics, self)
+
+    def evaluated_before_s(self, run: Run, time_s: float) -> float | None:
+        """Seconds of the last evaluation of a run before a time; None if there was none."""
+        times, _ = run.points("time_s", self.column)
+        return max(times[times < time_s], default=None)
 
 
 def target_of(runs: Sequence[Run]) -> ReportTarget | None:
@@ -62,16 +63,15 @@ def target_of(runs: Sequence[Run]) -> ReportTarget | None:
     if target is None:
         return None
     compared = [run for run in runs if run.status != "failed" and target.applies_to(run)]
-    return target if same_task(compared) else None
+    same_task = all(run.setting("task") == compared[0].setting("task") for run in compared)
+    return target if same_task else None
 
 
 def _given(run: Run) -> ReportTarget | None:
     stop = number_or_none(run.setting("stop", "target_accuracy"))
     accuracy, loss = (number_or_none(run.setting("target", key)) for key in ("accuracy", "loss"))
-    if accuracy is None and loss is None:
-        accuracy = stop
     try:
-        return ReportTarget(accuracy, loss)
+        return ReportTarget(stop if accuracy is None and loss is None else accuracy, loss)
     except ValueError:
         return None  # there is none, or the file is damaged
 
@@ -82,24 +82,12 @@ def _derived(runs: Sequence[Run]) -> ReportTarget | None:
     Returns None for fewer than two runs, and if a run had this accuracy from the start. Failed
     runs do not lower the target.
     """
-    curves = [run.metrics["accuracy"] for run in runs if run.status != "failed"]
-    known = [[value for value in curve if value is not None] for curve in curves]
-    known = [values for values in known if values]
+    curves = [run.points("time_s", "accuracy")[1] for run in runs if run.status != "failed"]
+    known = [curve for curve in curves if len(curve)]
     if len(known) < 2:
         return None
-    lowest = min(max(values) for values in known)
+    lowest = min(float(curve.max()) for curve in known)
     step = 0.05 if lowest < 0.9 else 0.01 if lowest < 0.99 else 0.001
     target = round(math.floor(lowest / step + 1e-9) * step, 3)
-    at_first = max(values[0] for values in known)
+    at_first = max(float(curve[0]) for curve in known)
     return ReportTarget(target, given=False) if target > at_first else None
-
-
-def same_task(runs: Sequence[Run]) -> bool:
-    """True if accuracies and losses of these runs can be compared."""
-    return all(run.setting("task") == runs[0].setting("task") for run in runs)
-
-
-def evaluation_gap_s(run: Run, time_s: float) -> float:
-    """Return the seconds between the evaluation at `time_s` and the one before it, or the start."""
-    before = [t for t in run.metrics["time_s"] if t is not None and t < time_s]
-    return time_s - max(before, default=0.0)

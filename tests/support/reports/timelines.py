@@ -7,7 +7,7 @@ from typing import Any
 
 from outpace.report.figures.timeline import timeline
 from outpace.report.read.runs import Run, read_runs
-from outpace.report.read.totals import TraceTotals, totals_of
+from outpace.report.read.traces import Totals, totals_of
 
 
 def drawn(*folders: Path) -> list[Any]:
@@ -16,7 +16,7 @@ def drawn(*folders: Path) -> list[Any]:
     return list(timeline(runs, [totals_of(run) for run in runs]).views.values())
 
 
-def totals(folder: Path) -> tuple[Run, TraceTotals]:
+def totals(folder: Path) -> tuple[Run, Totals]:
     (run,) = read_runs([folder])
     sums = totals_of(run)
     assert sums is not None

@@ -46,8 +46,9 @@ def dash(run: int) -> str:
 
 
 def rounded(values: Iterable[float | None], digits: int = 5) -> list[Any]:
-    """Round to `digits` significant digits, which keeps the page small."""
-    return [None if value is None else float(f"{value:.{digits}g}") for value in values]
+    """Round to `digits` significant digits, which keeps the page small; NaN is None."""
+    known = (None if value is None or math.isnan(value) else value for value in values)
+    return [None if value is None else float(f"{value:.{digits}g}") for value in known]
 
 
 def thinned(count: int, most: int) -> list[int]:

@@ -1,154 +1,93 @@
 """Shows which worker waited for which other worker: a lane of activities for each worker.
 
-The number in a bar is the iteration. A line runs from the worker whose push ended a wait (dot)
-to the worker that had waited (arrow head). If a scheduler closed the iterations, lines across
-all lanes show when it did, and computations that were cut off are striped.
+The number in a bar is the iteration. An arrow runs from the worker whose push ended a wait to the
+worker that had waited. If a scheduler closed the iterations, lines across all lanes show when it
+did, because the scheduler and not another worker ended the waits.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
+
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from outpace.record.reading import Unreadable
-from outpace.report.figures.figure import NO_TRACE, Figure, Plot, Views, axis, lanes, view
-from outpace.report.figures.picture import Picture
-from outpace.report.figures.split import lane_labels, shown_workers
-from outpace.report.read.events import Events, read_events
-from outpace.report.read.interruptions import interruptions
-from outpace.report.read.runs import Run, clock, scheduler_of
-from outpace.report.read.totals import LongestWait, TraceTotals
+from outpace.report.figures.figure import (
+    INK,
+    NO_TRACE,
+    PHASES,
+    Figure,
+    FigureView,
+    Views,
+    axis,
+    bars,
+    down,
+    lanes,
+    view,
+)
+from outpace.report.figures.split import MOST, lane_labels, shown_workers
+from outpace.report.read.runs import Run, clock
+from outpace.report.read.traces import Interruption, Totals, interruptions, read_span
 from outpace.report.words import listed, percent, seconds
 
 _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
-FIRST, LONGEST = "First iterations", "Around the longest wait"
-FEWEST = "The fewest gradients"  # only if iterations were closed in one of the runs
+_MOST_ITERATIONS: Final = 1500  # drawn
 _CULPRITS: Final = 2  # workers named in words
-_MOST_CUT_OFF: Final = 4  # lanes for the workers that were cut off most often
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
+FIRST, LONGEST = "First iterations", "Around the longest wait"
+LOST: Final = "process lost"
+_LOST_LOOK: Final = {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}}
+_HALF: Final = 0.37  # half the height of a bar, in lanes
+_NUMBERS: Final = {
+    "textposition": "inside",
+    "insidetextanchor": "middle",
+    "textangle": 0,
+    "insidetextfont": {"color": "#ffffff", "size": 10},
+}
 
 
-def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
+def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
     """Return the figure `figure-timeline`.
 
-    It opens at the longest wait of the first run. It also shows the first iterations of each run
-    and, if a scheduler closed iterations, the one with the fewest gradients; it opens there if the
-    scheduler closed those of the first run. Without any wait it shows the first iterations only.
+    It opens at the longest wait of each run, and also shows the first iterations.
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
-    first = first_span([sums for _, sums in known]) if known else (0, 1)
-    cut = [(run, sums.cut_offs.deepest) for run, sums in known if sums.cut_offs]
+    length = span_length([sums for _, sums in known]) if known else 1
     names = [LONGEST, FIRST] if any(sums.longest for _, sums in known) else [FIRST]
-    if cut:
-        # The view that is shown first must exist in the first run.
-        names.insert(0 if cut[0][0] is known[0][0] else len(names), FEWEST)
     views: Views = {}
-    rows = 1
     for run, sums in known:
-        spans = {FIRST: first, LONGEST: first}
-        if (wait := sums.longest) is not None:
-            spans[LONGEST] = span_around(wait.end_ns - wait.held_ns, wait.end_ns, first[1])
-        if cut:  # show runs without cut-offs at the same time as a run that has them
-            other, deepest = (run, sums.cut_offs.deepest) if sums.cut_offs else cut[0]
-            spans[FEWEST] = span_around(deepest.start_ns, deepest.end_ns, first[1])
         try:
-            found = read_events(run.trace, [spans[name] for name in names])
+            for name in names:
+                span = (0, length)
+                if name == LONGEST and (wait := sums.longest) is not None:
+                    span = span_around(wait.end_ns - wait.held_ns, wait.end_ns, length)
+                views[run.name, name] = _view(run, sums, span, name)
         except Unreadable as error:
             run.problems.append(str(error))
-            continue
-        losses = interruptions(run)
-        for name, events in zip(names, found, strict=True):
-            wanted = _concerned(events, wait) if wait and name == LONGEST else []
-            if sums.cut_offs is not None:
-                cut_off = Counter(worker for worker, _ in events.unused).most_common(_MOST_CUT_OFF)
-                wanted += [worker for worker, _ in cut_off if 0 <= worker < len(sums.iterations)]
-            shown, selected = shown_workers(sums, wanted)
-            rows = max(rows, len(shown))
-            notes = [*_words(sums, name), *_notes(events), selected]
-            if name == FEWEST and other is not run:
-                notes.insert(0, f"This is the span of time shown for {other.name}.")
-            scheduler = scheduler_of(run.summary)
-            low, high = spans[name]
-            lost = [each for each in losses if each.overlaps(low * 1e-9, high * 1e-9)]
-            traces = Picture(events, shown, scheduler, lost, high).traces()
-            layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
-            views[run.name, name] = view(traces, layout, " ".join(notes).strip())
+            views = {key: shown for key, shown in views.items() if key[0] != run.name}
+    rows = max((len(sums.iterations) for _, sums in known), default=1)
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
         views,
         ["Run", "When"],
-        height=150 + 27 * rows,
+        height=150 + 27 * min(rows, MOST),
         tall=True,
         instead=NO_TRACE,
     )
 
 
-def _concerned(events: Events, longest: LongestWait) -> list[int]:
-    """Return the worker that waited longest and the worker that ended that wait."""
-    waits = events.waits
-    chosen = (waits["worker"] == longest.worker) & (waits["iteration"] == longest.iteration)
-    return [longest.worker, *waits["released_by"][chosen].tolist()]
+def span_length(totals: Sequence[Totals]) -> int:
+    """Return the length (ns) of the spans that are shown, the same for all runs.
 
-
-def _layout(span: tuple[int, int], labels: Sequence[str], clock: str) -> Plot:
-    low, high = (time * 1e-9 for time in span)
-    pad = 0.01 * (high - low)
-    return {
-        "xaxis": axis(f"{clock} (s)", range=[low - pad, high]),
-        "yaxis": lanes(labels, "worker", margin=0.6),
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "uniformtext": {"mode": "hide", "minsize": 9},
-    }
-
-
-def _words(sums: TraceTotals, name: str) -> Iterator[str]:
-    longest, closed = sums.longest, sums.cut_offs
-    if name == LONGEST and longest is not None:
-        yield (
-            f"The longest wait: worker {longest.worker} in iteration {longest.iteration}, "
-            f"{seconds(longest.held_ns * 1e-9)}."
-        )
-    if closed is not None:
-        deepest = closed.deepest
-        if name == FEWEST:
-            yield (
-                f"The fewest gradients: {deepest.gradients:,} of {len(sums.iterations):,} in "
-                f"iteration {deepest.iteration}, closed after "
-                f"{seconds((deepest.end_ns - deepest.start_ns) * 1e-9)}."
-            )
-        yield "A line across all lanes: an iteration was closed. Striped: cut off."
-    elif longest is None:
-        yield "No worker waited in this run."
-    elif (whole := float(sums.ended_s.sum())) > 0:
-        worst = (-sums.ended_s).argsort(kind="stable")[:_CULPRITS]
-        parts = [
-            f"{percent(float(sums.ended_s[worker]) / whole, 0)} was for worker {worker}"
-            for worker in worst
-            if sums.ended_s[worker] >= _NOTABLE * whole
-        ]
-        if parts:
-            pushes = "its push" if len(parts) == 1 else "their pushes"
-            yield f"Of all waiting time in this run, {listed(parts)}: {pushes} ended the waits."
-
-
-def _notes(events: Events) -> Iterator[str]:
-    if len(events.reductions["worker"]):
-        yield "Thin bars are all-reduces, pale until all workers have joined."
-    if len(events.collectives["worker"]):
-        yield "Thin violet bars are collectives that the script called itself, such as barriers."
-
-
-def first_span(totals: Sequence[TraceTotals]) -> tuple[int, int]:
-    """Return a span (ns) at the start of a run, the same for all runs so that they compare.
-
-    The span holds eight iterations of the slowest run, but at most forty of the fastest run.
+    It holds eight iterations of the slowest run, but at most forty of the fastest run.
     """
     lengths = [sums.mean_iteration_s for sums in totals]
     span_s = min(_ITERATIONS * max(lengths), 5 * _ITERATIONS * min(lengths))
-    return 0, max(round(span_s * 1e9), 1)
+    return max(round(span_s * 1e9), 1)
 
 
 def span_around(start: int, end: int, length: int) -> tuple[int, int]:
@@ -159,3 +98,139 @@ def span_around(start: int, end: int, length: int) -> tuple[int, int]:
     length = max(length, round(1.5 * (end - start)))
     first = max(end - round(0.7 * length), 0)
     return first, first + length
+
+
+def _view(run: Run, sums: Totals, span: tuple[int, int], name: str) -> FigureView:
+    iterations, closed = read_span(run.trace, *span)
+    wanted = []
+    if name == LONGEST and sums.longest is not None:
+        wait = sums.longest
+        rows = (pc.field("worker") == wait.worker) & (pc.field("iteration") == wait.iteration)
+        by = iterations.filter(rows)["released_by"].drop_null().to_pylist()
+        wanted = [wait.worker, *(worker for worker in by if worker < len(sums.iterations))]
+    workers, selected = shown_workers(sums, wanted)
+    lane = {worker: place for place, worker in enumerate(workers)}
+    shown = iterations.filter(pc.field("worker").isin(workers)).slice(0, _MOST_ITERATIONS)
+    if len(closed):  # not the push of a worker ended the waits
+        nobody = pa.nulls(len(shown), pa.int64())
+        shown = shown.drop_columns("released_by").append_column("released_by", nobody)
+    lost = _lost(interruptions(run), lane, span)
+    traces = [*lost, *(_bars(shown, lane, phase) for phase in PHASES), *_arrows(shown, lane)]
+    low, high = (time * 1e-9 for time in span)
+    layout = {
+        "xaxis": axis(f"{clock([run])} (s)", range=[low - 0.01 * (high - low), high]),
+        "yaxis": lanes(lane_labels(run, workers), "worker", margin=0.6),
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "uniformtext": {"mode": "hide", "minsize": 9},
+        "shapes": [down(_seconds(end)) for end in closed["end_ns"].to_pylist()],
+    }
+    words = [*_words(sums, name), selected, "Dashed: an iteration was closed." * bool(len(closed))]
+    return view(traces, layout, " ".join(filter(None, words)))
+
+
+def _bars(rows: pa.Table, lane: dict[int, int], phase: str) -> go.Bar:
+    """Return the bars of what workers did: `compute`, `communicate` or `wait`."""
+    parts = {
+        "compute": [("start_ns", "computed_ns")],
+        "communicate": [("computed_ns", "since_ns"), ("until_ns", "end_ns")],
+        "wait": [("since_ns", "until_ns")],
+    }
+    drawn = [
+        (row, row[start], row[end])
+        for start, end in parts[phase]
+        for row in rows.to_pylist()
+        if row[end] > row[start]
+    ]
+    return bars(
+        phase,
+        [_seconds(end - start) for _, start, end in drawn],
+        [lane[row["worker"]] for row, *_ in drawn],
+        [_hover(row, phase, start, end) for row, start, end in drawn],
+        {"color": PHASES[phase], "line": {"width": 0}},
+        base=[_seconds(start) for _, start, _ in drawn],
+        orientation="h",
+        width=2 * _HALF,
+        text=[row["iteration"] if phase == "compute" else "" for row, *_ in drawn],
+        **_NUMBERS,
+    )
+
+
+def _hover(row: dict[str, Any], phase: str, start: int, end: int) -> str:
+    words = f"worker {row['worker']}, iteration {row['iteration']}: {phase} "
+    words += seconds((end - start) * 1e-9)
+    if phase == "wait" and row["shard"] is None:
+        words += " until all workers had joined"
+    elif phase == "wait" and row["released_by"] is not None:
+        words += f" for worker {row['released_by']}"
+    return f"{words}<br>{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
+
+
+def _lost(
+    losses: Sequence[Interruption], lane: dict[int, int], span: tuple[int, int]
+) -> list[go.Bar]:
+    """Return bars where workers had no process: all workers, if all began again."""
+    drawn = []
+    for each in losses:
+        start_s, end_s = each.at_s, span[1] * 1e-9
+        if each.away_s is not None:
+            end_s = start_s + each.away_s
+        alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
+        for worker, place in lane.items():
+            if each.who and end_s > start_s and (not alone or each.who == f"worker {worker}"):
+                drawn.append((place, start_s, round(end_s - start_s, 6), each.who))
+    if not drawn:
+        return []
+    places, starts, lengths, who = zip(*drawn, strict=True)
+    hover = [f"{name} was lost, for {seconds(s)}" for name, s in zip(who, lengths, strict=True)]
+    look = {"base": starts, "orientation": "h", "width": 2 * _HALF}
+    return [bars(LOST, lengths, places, hover, _LOST_LOOK, **look)]
+
+
+def _arrows(rows: pa.Table, lane: dict[int, int]) -> list[go.Scatter]:
+    """Return arrows from the workers that ended waits to the workers that had waited."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for row in rows.filter(pc.field("held_ns") > 0).to_pylist():
+        origin, end = lane.get(row["released_by"]), lane[row["worker"]]
+        if origin is not None and origin != end:
+            at = _seconds(row["until_ns"])
+            xs += [at, at, None]
+            ys += [origin, end - _HALF if end > origin else end + _HALF, None]
+    look = {"symbol": ["circle", "arrow", "circle"] * (len(xs) // 3), "angleref": "previous"}
+    arrows = go.Scatter(
+        name="released by",
+        x=xs,
+        y=ys,
+        mode="lines+markers",
+        line={"color": INK, "width": 1},
+        marker={**look, "size": 7, "color": INK},
+        hoverinfo="skip",
+    )
+    return [arrows] if xs else []
+
+
+def _words(sums: Totals, name: str) -> Iterator[str]:
+    if sums.longest is None:
+        yield "No worker waited in this run."
+        return
+    if name == LONGEST:
+        wait = sums.longest
+        yield (
+            f"The longest wait: worker {wait.worker} in iteration {wait.iteration}, "
+            f"{seconds(wait.held_ns * 1e-9)}."
+        )
+    whole = float(sums.ended_s.sum())
+    worst = (-sums.ended_s).argsort(kind="stable")[:_CULPRITS].tolist()
+    parts = [
+        f"{percent(float(sums.ended_s[worker]) / whole, 0)} was for worker {worker}"
+        for worker in worst
+        if sums.ended_s[worker] > _NOTABLE * whole
+    ]
+    if parts and not len(sums.closed["clock"]):
+        yield f"Of all waiting time in this run, {listed(parts)}."
+
+
+def _seconds(time_ns: int) -> float:
+    """Return seconds, rounded to keep the page small."""
+    return round(time_ns * 1e-9, 6)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from outpace.errors import ConfigError
 from outpace.record.comparison import read_comparison
-from outpace.record.folder import METRICS, SUMMARY, TRACE
+from outpace.record.folder import METRICS, SUMMARY, TRACE, read_summary
 from outpace.record.reading import one_line
-from outpace.report.read.runs import read_summary_of
-from outpace.report.read.variants import seed_of
+from outpace.report.read.runs import seed_of
 from outpace.support.regular_files import require_no_link
 
 
@@ -40,7 +39,7 @@ def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
         readable, problems = [], []
         for run in _inside(folder) or [folder]:
             try:
-                read_summary_of(run)
+                read_summary(run, lenient=True)
             except ConfigError as error:
                 problems.append(one_line(error))
             else:

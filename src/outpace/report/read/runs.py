@@ -1,4 +1,4 @@
-"""The runs of a report, read from their folders.
+"""The runs of a report, read from their folders, and the mean of the runs of a variant.
 
 A run may have failed, been killed, or been written by another version of Outpace. A value that
 is missing or has another type is None, not an error. Only the summary must be readable.
@@ -6,49 +6,52 @@ is missing or has another type is None, not an error. Only the summary must be r
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.record.comparison import VariantResult
-from outpace.record.curves import QUANTITIES, curve_of
-from outpace.record.folder import CONFIG, METRICS, TRACE, read_config, read_summary, table_file
+from outpace.record.comparison import VariantResult, read_comparison
+from outpace.record.curves import curve_of
+from outpace.record.folder import (
+    COMPARISON,
+    CONFIG,
+    METRICS,
+    TRACE,
+    read_config,
+    read_summary,
+    table_file,
+)
 from outpace.record.reading import Unreadable, one_line, reading
-from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.regular_files import read_text
 
-Series = list[float | None]
+Floats = npt.NDArray[np.float64]
+
+_NOT_COMPARED: Final = VariantResult("")
 _MOST_LOGS: Final = 16
-_COLUMNS: Final = (
-    "time_s",
-    "updates",
-    "gradients",
-    "accuracy",
-    "train_loss",
-    "test_loss",
-    "worker",
+_ENDED: Final = ("complete", "failed")
+_METRICS: Final = pa.schema(
+    (name, pa.float64())
+    for name in (
+        "time_s",
+        "gradients",
+        "accuracy",
+        "train_loss",
+        "test_loss",
+        "worker",
+    )
 )
-
-
-def scheduler_of(summary: Mapping[str, Any]) -> int | None:
-    """Return the scheduler's number among the shards of the trace; None if it is not a shard."""
-    shard = summary.get("scheduler_shard")
-    return shard if isinstance(shard, int) else None
-
-
-def node_in(summary: Mapping[str, Any], name: str) -> str:
-    """Return the node of a process by the summary of its run; empty if it does not say so."""
-    nodes = summary.get("nodes")
-    return str(nodes.get(name, "")) if isinstance(nodes, Mapping) else ""
 
 
 @dataclass(frozen=True)
@@ -56,32 +59,27 @@ class Run:
     """The summary, configuration and metrics of one folder; `trace` is only a path.
 
     Attributes:
-        metrics: the curve of the run, see `outpace.record.curves`.
+        metrics: the curve of the run, see `outpace.record.curves`; all columns are floats.
         logs: what each worker of a script logged, if several did, of at most _MOST_LOGS workers.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
-        compared: what the comparison says about the variant; None for a run with one seed.
+        compared: what the comparison says about the variant; nothing for a run with one seed.
     """
 
     name: str
     summary: Mapping[str, Any]
     config: Mapping[str, Any]
     config_text: str
-    metrics: Mapping[str, Series]  # column -> values; all columns have the same length
+    metrics: pa.Table
     trace: Path
-    logs: Mapping[int, Mapping[str, Series]] = field(default_factory=dict)
+    logs: Mapping[int, pa.Table] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seeds: tuple[Run, ...] = ()
-    compared: VariantResult | None = None
+    compared: VariantResult = _NOT_COMPARED
 
     @property
     def status(self) -> str:
         return str(self.summary.get("status", "unknown"))
-
-    @property
-    def without_servers(self) -> bool:
-        """True if the workers averaged among themselves."""
-        return self.summary.get("servers") == []
 
     @property
     def complete(self) -> bool:
@@ -107,20 +105,16 @@ class Run:
         """Return a value of the configuration, or None if it is not there."""
         return _at(self.config, *keys)
 
-    def estimate(self, key: str) -> Estimate:
-        """Return an estimate over the seeds; it is NOTHING for a run with one seed."""
-        found: Estimate = getattr(self.compared, key, NOTHING)
-        return found
+    def points(self, x: str, y: str) -> tuple[Floats, Floats]:
+        """Return the values of two columns of the curve where both are known."""
+        return known_points(self.metrics, x, y)
 
-    @property
-    def distinguishable(self) -> bool | None:
-        """Whether the variant can be told apart from the first one; None: not known."""
-        return None if self.compared is None else self.compared.distinguishable
+    def counted(self) -> Sequence[Run]:
+        """Return the runs whose mean this is: the complete ones, or all if none is complete.
 
-    @property
-    def missed(self) -> int:
-        """Number of the runs of the variant that missed the target."""
-        return 0 if self.compared is None else self.compared.missed
+        A run with one seed is the mean of itself.
+        """
+        return [each for each in self.seeds if each.complete] or self.seeds or [self]
 
     def histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, server) for each staleness."""
@@ -136,7 +130,7 @@ class Run:
         """The configured strategy; empty if unknown, only its kinds if servers differ."""
         sync = self.setting("sync")
         if isinstance(sync, list):
-            return {"kind": _kind_of(sync)}
+            return {"kind": kind_of(sync)}
         return sync if isinstance(sync, Mapping) else {}
 
     @property
@@ -149,28 +143,17 @@ class Run:
         """True if the run was on real processes."""
         return "wall_time_s" in self.summary
 
-    def node(self, name: str) -> str:
-        """Return the node of a process, such as `worker-3`; empty if the run has no nodes."""
-        return node_in(self.summary, name)
-
     @property
     def time_s(self) -> float | None:
         """Duration of the run in seconds of its own clock."""
         return self.number("wall_time_s" if self.real else "virtual_time_s")
 
     @property
-    def gradients_per_s(self) -> float | None:
-        gradients, time_s = self.number("gradients_applied"), self.time_s
-        return None if gradients is None or not time_s else gradients / time_s
-
-    @property
     def waiting_share(self) -> float | None:
         """Share of the workers' time spent waiting, in [0, 1]."""
         parts = [self.number("seconds", key) for key in ("compute", "communicate", "wait")]
         known = [part for part in parts if part is not None]
-        if len(known) < 3 or sum(known) <= 0:
-            return None
-        return known[2] / sum(known)
+        return known[2] / sum(known) if len(known) == 3 and sum(known) > 0 else None
 
 
 def _at(mapping: Any, *keys: str) -> Any:
@@ -180,67 +163,35 @@ def _at(mapping: Any, *keys: str) -> Any:
     return mapping
 
 
-def clock(runs: Sequence[Run]) -> str:
-    """Return `virtual time`, `wall time`, or only `time` if the runs have both."""
-    kinds = {run.real for run in runs}
-    return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
+def number_or_none(value: Any) -> float | None:
+    """Return the value if it is a finite number, else None."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= sys.float_info.max else None
 
 
-def strategies(runs: Sequence[Run]) -> list[str]:
-    """Return a label for each strategy that tells it apart, such as `ssp, staleness 3`.
-
-    Numbers are always given; other settings only if runs with the same kind of strategy differ
-    in them. For cut-offs, which have many numbers, the model is always given. The time-out of an
-    all-reduce is left out, because it does not affect a run that ends.
-    """
-
-    def words(run: Run) -> list[str]:
-        alike = [other.sync for other in runs if other.kind == run.kind]
-        always = (
-            {"model"}
-            if "model" in run.sync
-            else {key for key, value in run.sync.items() if number_or_none(value) is not None}
-        )
-        if "all_reduce" in run.sync:
-            always.discard("timeout_s")
-        return [
-            f"{key} {Path(value).name if key == 'file' else value}"
-            for key, value in run.sync.items()
-            if key != "kind"
-            and value is not None
-            and (key in always or any(other.get(key) != value for other in alike))
-        ]
-
-    return [", ".join([run.kind, *words(run), *_beside(run)]) for run in runs]
-
-
-def _beside(run: Run) -> Iterator[str]:
-    """Yield settings of the strategy that are elsewhere in the configuration."""
-    changes = run.setting("sync_changes")
-    for change in changes if isinstance(changes, list) else ():
-        known = change if isinstance(change, Mapping) else {}
-        at_s, kind = number_or_none(known.get("at_s")), _kind_of(known.get("sync"))
-        if kind and at_s is not None:
-            yield f"from {at_s:g} s on {kind}"
-    if run.setting("conditions"):
-        yield "conditions of the user"
-    if (percent := number_or_none(run.setting("pull", "quorum_percent"))) is not None:
-        yield f"pull {percent:g} %"
-    if run.setting("slicing") == "layers":
-        yield "sliced by layers"
-
-
-def _kind_of(sync: Any) -> str:
+def kind_of(sync: Any) -> str:
     """Return the kind of a strategy, or the kinds if there is a strategy for each server."""
     listed = sync if isinstance(sync, list) else [sync]
     kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
     return " + ".join(dict.fromkeys(kinds))
 
 
-def on_one_clock(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in virtual time or the runs on real processes, whichever are more."""
-    real = [run for run in runs if run.real]
-    return real if 2 * len(real) > len(runs) else [run for run in runs if not run.real]
+def node_in(summary: Mapping[str, Any], name: str) -> str:
+    """Return the node of a process by the summary of its run; empty if it does not say so."""
+    return str(_at(summary, "nodes", name) or "")
+
+
+def clock(runs: Sequence[Run]) -> str:
+    """Return `virtual time`, `wall time`, or only `time` if the runs have both."""
+    kinds = {run.real for run in runs}
+    return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
+
+
+def known_points(metrics: pa.Table, x: str, y: str) -> tuple[Floats, Floats]:
+    """Return the values of two columns of metrics where both are known."""
+    rows = metrics.select([x, y]).drop_null()
+    return rows[x].to_numpy(), rows[y].to_numpy()
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -262,14 +213,9 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def read_summary_of(folder: Path) -> Mapping[str, Any]:
-    """Return the summary. Raises ConfigError if this is not the folder of a run."""
-    return read_summary(folder, lenient=True)
-
-
 def read_run(folder: Path, name: str) -> Run:
     """Read the run in a folder. Raises ConfigError if the folder is not that of a run."""
-    summary = read_summary_of(folder)
+    summary = read_summary(folder, lenient=True)
     problems: list[str] = []
     try:
         config, text = read_config(folder), read_text(folder / CONFIG)
@@ -279,40 +225,101 @@ def read_run(folder: Path, name: str) -> Run:
     try:
         metrics, logs = _metrics(folder / METRICS)
     except Unreadable as error:
-        metrics, logs = {name: [] for name in _COLUMNS}, {}
+        metrics, logs = _METRICS.empty_table(), {}
         problems.append(str(error))
     return Run(name, summary, config, text, metrics, folder / TRACE, logs, problems)
 
 
-def _metrics(path: Path) -> tuple[dict[str, Series], dict[int, dict[str, Series]]]:
+def _metrics(path: Path) -> tuple[pa.Table, dict[int, pa.Table]]:
     """Return the curve of a run, and the logs of its workers if several have logged."""
-    logs: dict[int, dict[str, Series]] = {}
     with reading(path), pq.ParquetFile(table_file(path)) as file:
-        names = set(_COLUMNS).intersection(file.schema_arrow.names)
-        rows = file.read(sorted(names), use_threads=False)
-        curve = curve_of(rows)
-        if "worker" in names:  # without the points of a script that are on no curve
-            on_curve = [curve[name].is_valid() for name in QUANTITIES if name in names]
-            curve = curve.filter(reduce(pc.or_, [curve["worker"].is_null(), *on_curve]))
-            workers = sorted(pc.unique(rows["worker"].drop_null()).to_pylist())
-            if len(workers) > 1:
-                for worker in workers[:_MOST_LOGS]:
-                    logs[worker] = _series(rows.filter(pc.equal(rows["worker"], worker)))
-        return _series(curve), logs
+        names = [name for name in _METRICS.names if name in file.schema_arrow.names]
+        rows = file.read(names, use_threads=False)
+        workers = sorted(
+            pc.unique(rows["worker"].drop_null()).to_pylist() if "worker" in names else []
+        )
+        logs = {
+            worker: _numbers(rows.filter(pc.equal(rows["worker"], worker)))
+            for worker in (workers[:_MOST_LOGS] if len(workers) > 1 else ())
+        }
+        return _numbers(curve_of(rows)), logs
 
 
-def _series(table: pa.Table) -> dict[str, Series]:
-    """Return the values of each column; those of a column that is missing are None."""
-    return {
-        name: [number_or_none(value) for value in table[name].to_pylist()]
-        if name in table.column_names
-        else [None] * len(table)
-        for name in _COLUMNS
-    }
+def _numbers(table: pa.Table) -> pa.Table:
+    """Return the columns of _METRICS; a column that is missing, or a value not finite, is null."""
+    columns = []
+    for name in _METRICS.names:
+        column = pa.nulls(len(table), pa.float64())
+        if name in table.column_names:
+            values = table[name].cast(pa.float64())
+            column = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
+        columns.append(column)
+    return pa.table(columns, schema=_METRICS)
 
 
-def number_or_none(value: Any) -> float | None:
-    """Return the value if it is a finite number, else None."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return value if abs(value) <= sys.float_info.max else None
+def seed_of(folder: Path) -> int:
+    """Return K if the folder is called `seed-K`, else -1."""
+    found = re.fullmatch(r"seed-(\d+)", folder.name)
+    return -1 if found is None else int(found[1])
+
+
+def read_variants(folders: Sequence[Path], compared: Sequence[VariantResult] = ()) -> list[Run]:
+    """Return the mean of the runs of each variant, in the order of comparison.json.
+
+    Only runs that ended count. Empty if the folders are not the runs of one comparison over
+    several seeds, at least one for each variant in its comparison.json.
+
+    Args:
+        compared: the content of comparison.json, if it is known; empty: it is read.
+
+    Raises:
+        ConfigError: if a folder is not that of a run.
+    """
+    paths = sorted({folder.resolve() for folder in folders}, key=seed_of)
+    places = {path.parent.parent for path in paths}
+    if len(places) != 1 or any(seed_of(path) < 0 for path in paths):
+        return []
+    (place,) = places
+    said = {each.name: each for each in compared or read_comparison(place)}
+    names = list(dict.fromkeys([*said, *sorted(path.parent.name for path in paths)]))
+    if not said or not set(names) <= {path.parent.name for path in paths}:
+        return []
+    means = []
+    for name in names:
+        inside = (path for path in paths if path.parent.name == name)
+        runs = [read_run(path, f"{name}/{path.name}") for path in inside]
+        if ended := [run for run in runs if run.status in _ENDED]:
+            means.append(_mean_run(said.get(name, VariantResult(name)), ended, place / COMPARISON))
+    return means
+
+
+def _mean_run(compared: VariantResult, runs: Sequence[Run], file: Path) -> Run:
+    name, problems = compared.name, []
+    if compared.seeds != len(runs):
+        compared = VariantResult(name)
+        problems.append(
+            f"{file} is not about the {len(runs)} runs of {name} that ended, so intervals are "
+            "missing; `outpace compare --resume` writes it again"
+        )
+    mean = replace(runs[0], name=name, problems=problems, seeds=tuple(runs), compared=compared)
+    summary = dict(_mean([run.summary for run in mean.counted()]))
+    if isinstance(summary.get("staleness"), Mapping):
+        histogram: Counter[int] = Counter()
+        for run in mean.counted():
+            histogram.update(run.histogram())
+        summary["staleness"] = {**summary["staleness"], "histogram": histogram}
+    failed = [run for run in runs if not run.complete]
+    if failed:
+        summary |= {"status": f"{len(failed)} of {len(runs)} runs failed", "error": failed[0].error}
+    return replace(mean, summary=summary)
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Return the mean of numbers, key by key and item by item; the first of other values."""
+    if all(isinstance(value, Mapping) for value in values):
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: _mean([value[key] for value in values if key in value]) for key in keys}
+    if all(isinstance(value, list) and len(value) == len(values[0]) for value in values):
+        return [_mean(items) for items in zip(*values, strict=True)]
+    known = [number for value in values if (number := number_or_none(value)) is not None]
+    return math.fsum(known) / len(known) if known else values[0]

@@ -1,0 +1,235 @@
+"""What a report takes from the trace of a run: sums by worker, a span of time, interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from outpace.record.folder import table_file
+from outpace.record.reading import Columns, Ints, Unreadable, reading
+from outpace.report.read.runs import Floats, Run
+from outpace.support.words import plural
+
+STEPS: Final = 200  # number of equal parts of the run in `Totals.finished`
+_MOST_WORKERS: Final = 1_000_000
+_INTERRUPTION: Final = (
+    "event",
+    "worker",
+    "shard",
+    "start_ns",
+    "end_ns",
+    "held_ns",
+    "version",
+    "clock",
+)
+_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns")
+_TYPES: Final = dict.fromkeys(("event", "outcome", "reason"), pa.string())
+_EVENT: Final = pc.field("event")
+_WAIT: Final = ["worker", "shard", "iteration"]  # which iteration a pull belongs to
+
+
+class Wait(NamedTuple):
+    """A worker waited in an iteration, the last of its time before the iteration ended."""
+
+    worker: int
+    iteration: int
+    held_ns: int
+    end_ns: int  # end of the iteration
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over a whole trace; arrays are indexed by worker."""
+
+    iterations: Ints
+    compute_s: Floats
+    communicate_s: Floats
+    wait_s: Floats
+    ended_s: Floats  # time that other workers waited, at any server, for this worker's push
+    longest: Wait | None
+    finished: Ints  # iterations that ended in each STEPS-th of the run
+    closed: Columns  # iterations that a scheduler closed; clock: the gradients that counted
+
+    @property
+    def mean_iteration_s(self) -> float:
+        """Mean duration of an iteration in seconds."""
+        total = self.compute_s.sum() + self.communicate_s.sum() + self.wait_s.sum()
+        return float(total) / int(self.iterations.sum())
+
+
+def totals_of(run: Run) -> Totals | None:
+    """Return the sums over a run's trace; None if it has no iteration.
+
+    None, too, with a line in `problems`, if the trace cannot be read or contradicts itself.
+    """
+    counts = run.summary.get("iterations")
+    workers = len(counts) if isinstance(counts, list) else run.setting("workers")
+    try:
+        with reading(run.trace):
+            if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
+                run.trace.stat()
+                raise ValueError("no other file says how many workers there were")
+            return read_totals(run.trace, workers, run.time_s or 0.0)
+    except Unreadable as error:
+        run.problems.append(str(error))
+        return None
+
+
+def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
+    """Return the sums over a trace, or None if it has no iteration.
+
+    Args:
+        workers: the number of workers of the run.
+        end_s: when the run ended.
+
+    Raises:
+        Unreadable: if the file is missing or damaged.
+        ValueError: if it names a worker that is not in the run, or contradicts itself.
+    """
+    rows = read_rows(path, ("worker", "iteration", *_TIMES), _EVENT == "iteration")
+    require_order(rows)
+    if not len(rows):
+        return None
+    worker, start, computed, end, held = (rows[name].to_numpy() for name in ("worker", *_TIMES))
+    pulls = read_rows(path, ("start_ns", "end_ns", "released_by"), pc.field("released_by") >= 0)
+    by, asked, answered = (pulls[n].to_numpy() for n in ("released_by", "start_ns", "end_ns"))
+    if max(worker.max(), by.max(initial=0)) >= workers:
+        raise ValueError(f"it names workers that are not among the {plural(workers, 'worker')}")
+    at = int(held.argmax())
+    wait = Wait(int(worker[at]), rows["iteration"][at].as_py(), int(held[at]), int(end[at]))
+    closed = read_rows(path, ("start_ns", "end_ns", "clock"), _EVENT == "cut-off")
+    require_order(closed)
+
+    def sums_s(workers_of: Any, spans_ns: Any) -> Any:
+        return np.bincount(workers_of, spans_ns, workers) * 1e-9  # whole ns add up exactly
+
+    return Totals(
+        np.bincount(worker, minlength=workers),
+        sums_s(worker, computed - start),
+        sums_s(worker, end - computed - held),
+        sums_s(worker, held),
+        sums_s(by, answered - asked),
+        wait if wait.held_ns else None,
+        np.histogram(end, STEPS, (0, max(end_s * 1e9, int(end.max()))))[0],
+        {name: closed[name].to_numpy() for name in closed.column_names},
+    )
+
+
+def require_order(rows: pa.Table) -> None:
+    """Raise ValueError if an iteration lacks a time, or ends before it begins."""
+    spans = [rows["start_ns"], pc.subtract(rows["end_ns"], rows["start_ns"])]
+    if "held_ns" in rows.column_names:
+        computed = pc.subtract(rows["computed_ns"], rows["start_ns"])
+        rest = pc.subtract(pc.subtract(rows["end_ns"], rows["computed_ns"]), rows["held_ns"])
+        spans += [rows["held_ns"], computed, rest]
+    if any(span.null_count or (pc.min(span).as_py() or 0) < 0 for span in spans):
+        raise ValueError("an iteration in it lacks a time or ends before it begins")
+
+
+def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
+    """Return the iterations in a span of time (ns), see `with_waits`, and those closed in it.
+
+    Raises:
+        Unreadable: if the file is missing or damaged.
+    """
+    names = [*_WAIT, "event", *_TIMES, "released_by", "clock"]
+    # The wait of an iteration that reaches into the span may lie before the span.
+    ends, starts = pc.field("end_ns"), pc.field("start_ns")
+    rows = read_rows(path, names, (ends > 2 * low - high) & (starts < high))
+    with reading(path):
+        iterations = with_waits(rows).filter(ends > low)
+    return iterations, rows.filter((_EVENT == "cut-off") & (ends > low))
+
+
+def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = None) -> pa.Table:
+    """Return columns of a trace; null where a row has no value.
+
+    Raises:
+        Unreadable: if the file is missing or damaged.
+    """
+    with reading(path):
+        rows = pq.read_table(
+            table_file(path), columns=list(names), filters=chosen, partitioning=None
+        )
+        return rows.cast(pa.schema((name, _TYPES.get(name, pa.int64())) for name in names))
+
+
+def with_waits(trace: pa.Table) -> pa.Table:
+    """Return the iterations of a trace in the order of their starts, each with its wait.
+
+    The wait is from `since_ns` to `until_ns`, which are equal if there was none. `pull_ns` is when
+    a push of the worker `released_by` ended it, null if no push did. On a server whose clock
+    differs the wait has its length, and stays inside the iteration. Without servers the wait comes
+    before the communication.
+
+    Raises:
+        ValueError: if an iteration ends before it begins.
+    """
+    pulls = trace.filter((_EVENT == "pull") & pc.field("released_by").is_valid())
+    # One row for each iteration: processes that began again may have pulled twice.
+    ended = pulls.group_by(_WAIT).aggregate([("end_ns", "max"), ("released_by", "max")])
+    ended = ended.rename_columns([*_WAIT, "pull_ns", "released_by"])
+    iterations = trace.filter(_EVENT == "iteration").drop_columns(["released_by"])
+    require_order(iterations)
+    found = iterations.join(ended, _WAIT, join_type="left outer")
+    found = found.sort_by([(name, "ascending") for name in ("start_ns", "worker", "iteration")])
+    earliest = pc.add(found["computed_ns"], found["held_ns"])
+    latest = pc.min_element_wise(found["pull_ns"], found["end_ns"])
+    until = pc.max_element_wise(earliest, latest)
+    until = pc.if_else(found["shard"].is_null(), earliest, until)
+    found = found.append_column("since_ns", pc.subtract(until, found["held_ns"]))
+    return found.append_column("until_ns", until)
+
+
+class Interruption(NamedTuple):
+    """A process was lost.
+
+    Attributes:
+        who: such as worker 2; empty: the run was ended and resumed.
+        at_s: time of the run.
+        away_s: until its successor began; None if it has none.
+        repeated_s: time of the run whose work was repeated.
+        checkpoint: from which all processes began again; None if a worker was replaced alone.
+        anew: scripts that began anew then, because they keep nothing.
+    """
+
+    who: str
+    at_s: float
+    away_s: float | None
+    repeated_s: float
+    checkpoint: int | None
+    anew: int = 0
+
+
+def interruptions(run: Run) -> list[Interruption]:
+    """Return the interruptions of a run, in the order of time; [] if it had none."""
+    known = (run.number("restarts"), run.number("updates_lost"), run.summary.get("resumed_from"))
+    # Of a worker that was lost for good only the trace says so, and faults of a simulation.
+    if not (any(known) or run.real or run.number("faults", "worker_losses")):
+        return []
+    try:
+        rows = read_rows(run.trace, _INTERRUPTION, _EVENT.isin(["restart", "loss"]))
+    except Unreadable:
+        return []  # the report says elsewhere that the trace cannot be read
+    found = [_interruption(row) for row in rows.to_pylist()]
+    return sorted(found, key=lambda each: each.at_s)
+
+
+def _interruption(row: Mapping[str, Any]) -> Interruption:
+    start_s, names = row["start_ns"] / 1e9, {"worker": row["worker"], "server": row["shard"]}
+    who = [f"{kind} {number}" for kind, number in names.items() if number is not None]
+    return Interruption(
+        "".join(who[:1]),
+        start_s,
+        None if row["event"] == "loss" else row["end_ns"] / 1e9 - start_s,
+        (row["held_ns"] or 0) / 1e9,
+        row["version"],
+        row["clock"] or 0,
+    )
