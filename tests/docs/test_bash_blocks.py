@@ -81,13 +81,12 @@ def instead(monkeypatch, tmp_path, small_run):
         best = Candidate(0, {each.key: each.values[0] for each in space}, "complete", 1.0)
         return outpace.Sweep(
             source.name,
+            "complete",
             Objective("time"),
             space,
-            (best,),
-            best,
-            (0,),
             "all 1",
-            "complete",
+            (0,),
+            (best,),
             1.0,
             1.0,
             experiment,
