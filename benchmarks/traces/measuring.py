@@ -14,9 +14,8 @@ from typing import Any, Final
 from benchmarks.traces.training import Training, train
 
 import outpace
-from outpace.experiment.calibrating import write_calibration
-from outpace.experiment.calibrating.calibration import plain
-from outpace.experiment.calibrating.trace_calibration import TracedCalibration, calibrate_traces
+from outpace.experiment.calibrating import calibrate_traces, write_calibration
+from outpace.experiment.calibrating.comparing import comparison
 
 OWN: Final = "as profiled"
 WITHOUT: Final = "without the slow rank"
@@ -24,6 +23,7 @@ LOCAL: Final = "local SGD, average every 8"
 GOALS: Final = {OWN: 0.03, WITHOUT: 0.08, LOCAL: 0.08}
 EVERY: Final = 8  # steps of local SGD
 SLOW: Final = 1  # the slow rank
+_VARIANTS: Final = {OWN: "as profiled", WITHOUT: f"rank {SLOW} as fast as", LOCAL: "local SGD"}
 _LIMIT_S: Final = 300.0  # for all ranks to report, or the run has failed
 _ITERATIONS: Final = 400  # of a prediction
 
@@ -71,42 +71,34 @@ def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[O
     say(f"{training.workers} ranks, seed {training.seed}, a step: {shortly}")
     found = calibrate_traces([out / f"rank{rank}.json" for rank in range(training.workers)])
     cluster = out / "cluster.yaml"
-    write_calibration(found.calibration, cluster, cluster.with_suffix(".html"))
-    if found.slow is None or found.slow[0] != SLOW or not found.factors:
+    write_calibration(found, cluster, cluster.with_suffix(".html"))
+    plan, _ = comparison(found, str(cluster))
+    variants = {variant.pop("name"): variant for variant in plan.pop("variants")}
+    changes = {
+        what: next((each for name, each in variants.items() if words in name), None)
+        for what, words in _VARIANTS.items()
+    }
+    if changes[WITHOUT] is None:
         raise RuntimeError(
             f"rank {SLOW} is not found to be slow, or no law describes the run times; is the "
             "machine busy?"
         )
-    changes: dict[str, dict[str, Any]] = {
-        OWN: {},
-        WITHOUT: {"compute": {"factors": list(found.factors)}},
-        LOCAL: {
-            "sync": {"kind": "local-sgd", "every": EVERY},
-            "network": {"all_reduce": plain(found.alone)},
-        },
-    }
     return [
         Outcome(
             training.workers,
             what,
             training.seed,
             real_s[what],
-            _predicted(found, cluster, changes[what]),
+            _predicted({**plan, **(changes[what] or {})}),
         )
         for what in runs
     ]
 
 
-def _predicted(found: TracedCalibration, cluster: Path, changes: dict[str, Any]) -> float:
-    experiment = {
-        "include": str(cluster),
-        "workers": found.workers,
-        "task": {"kind": "timing", "parameters": found.parameters},
-        "sync": {"kind": "ssgd"},
-        "stop": {"iterations": _ITERATIONS},
-        **changes,
-    }
-    return float(outpace.simulate(experiment).summary["virtual_time_s"]) / _ITERATIONS
+def _predicted(experiment: dict[str, Any]) -> float:
+    stop = {"stop": {"iterations": _ITERATIONS}}
+    summary = outpace.simulate({**experiment, **stop}).summary
+    return float(summary["virtual_time_s"]) / _ITERATIONS
 
 
 def steps_s(trainings: Sequence[Training]) -> list[float]:

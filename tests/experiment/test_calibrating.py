@@ -14,7 +14,7 @@ from tests.support.recorded_as_real import as_real, as_real_without_servers
 
 from outpace.cli.base import is_page
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.run_calibration import busy_words
+from outpace.experiment.calibrating.calibration import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -172,7 +172,6 @@ def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):
     assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
     found = read_yaml(out)
     assert found["evaluation_time"] == {"kind": "constant", "mean_s": 0.5}
-    assert found["calibrated"]["evaluation_time"]["evaluations"] == 10
 
 
 @pytest.mark.parametrize(
@@ -180,19 +179,18 @@ def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):
     [
         {"contention": "serialised"},
         {"contention": "fair"},
-        {"delays": [{"message": "push", "probability": 0.2, "seconds": 0.05}]},
         {"nodes": {"server-1": {"latency_s": 2e-3, "bandwidth_bytes_per_s": 4e7}}},
     ],
     ids=lambda network: next(iter(network)) + str(len(str(network))),
 )
 def test_the_network_of_the_training_is_found_by_a_replay(tmp_path, network):
-    # All workers send 1 MB to each server at once; or, so that late messages meet no others, 100 kB
-    # at different times. The probe alone was twice as fast.
+    # All workers send 1 MB to each server at once. The probe alone was twice as fast.
     law = {"latency_s": LATENCY_S, "bandwidth_bytes_per_s": BANDWIDTH, "log": True, **network}
-    changes = {"network": law}
-    if "delays" not in network:
-        changes["compute"] = {"kind": "constant", "mean_s": 0.1}
-        changes["task"] = {"kind": "timing", "parameters": 500_000}
+    changes = {
+        "network": law,
+        "compute": {"kind": "constant", "mean_s": 0.1},
+        "task": {"kind": "timing", "parameters": 500_000},
+    }
     simulate({**RUN, **changes}, tmp_path / "run")
     slow = network.get("nodes", {}).get("server-1", law)
     as_real(
@@ -210,15 +208,6 @@ def test_the_network_of_the_training_is_found_by_a_replay(tmp_path, network):
     if "nodes" in network:
         link = found["nodes"]["server-1"]
         assert link["bandwidth_bytes_per_s"] == pytest.approx(4e7, rel=0.05)
-    delays = found.get("delays", [])
-    if "delays" in network:
-        # 240 requests to each server, of which the replay takes 6 blocks of 100 of both.
-        error = 4 * math.sqrt(0.2 * 0.8 / (2 * 240))
-        assert {each["message"] for each in delays} == {"push"}
-        assert sum(each["probability"] for each in delays) == pytest.approx(0.2, abs=error)
-        assert [each["seconds"] for each in delays] == pytest.approx([0.05, 0.05], rel=0.2)
-    else:
-        assert not delays
 
 
 def test_what_was_calibrated_on_bsp_predicts_another_strategy(runs, tmp_path):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from outpace.cli.base import app, echo, print_rows, require_page, say
 from outpace.errors import ConfigError
-
-if TYPE_CHECKING:
-    from outpace.report.calibration import Shown
 
 _TRACES: Final = (".json", ".json.gz")
 
@@ -43,13 +40,12 @@ def calibrate(
     """
     from outpace.config.cluster_files import CALIBRATED, read_cluster
     from outpace.experiment.calibrating import calibrate as calibrate_runs
-    from outpace.experiment.calibrating import write_calibration
+    from outpace.experiment.calibrating import calibrate_traces, write_calibration
     from outpace.experiment.calibrating.comparing import (
         comparison_path,
         require_comparison,
         write_comparison,
     )
-    from outpace.experiment.calibrating.trace_calibration import calibrate_traces
     from outpace.support.yaml_files import read_yaml
 
     if out.suffix not in (".yaml", ".yml"):
@@ -64,28 +60,26 @@ def calibrate(
     _require_sources(sources)
     page = out.with_suffix(".html") if report is None else report
     require_page(page, "--report")
-    further: list[str] = []
-    if _are_traces(sources):
+    traced = _are_traces(sources)
+    if traced:
         require_comparison(comparison_path(out))
-        traced = calibrate_traces(sources)
-        found = traced.calibration
-        parameters = f"task: {{kind: timing, parameters: {traced.parameters}}}"
-        further = [
-            f"model: {traced.size_bytes:,} bytes of gradients, {parameters}",
-            f"next: outpace compare {comparison_path(out)}",
-        ]
-    else:
-        traced, found = None, calibrate_runs(sources)
+    found = calibrate_traces(sources) if traced else calibrate_runs(sources)
     write_calibration(found, out, page)
     read_cluster(out)
-    if traced is not None:
-        write_comparison(traced, out)
-    _print(found.shown)
-    say("note", found.notes)
+    notes = [*found.notes, *(write_comparison(found, out) if traced else ())]
+    width = max(len(name) for name, _ in found.shown.laws)
+    for name, words in found.shown.laws:
+        echo(f"{name.ljust(width)}  {words}")
+    for rows in (found.shown.compute_rows(), found.shown.all_reduce_rows()):
+        if rows:
+            echo("")
+            print_rows(rows)
+    say("note", notes)
     echo(f"cluster: {out}")
     echo(f"page: {page}")
-    for line in further:
-        echo(line)
+    if traced:
+        echo(f"model: task: {{kind: timing, parameters: {found.parameters}}}")
+        echo(f"next: outpace compare {comparison_path(out)}")
 
 
 def _are_traces(sources: Sequence[Path]) -> bool:
@@ -124,14 +118,3 @@ def _pattern(names: Sequence[str]) -> str:
     """Return a shell pattern for files that differ in a number, as in `rank*.json`."""
     patterns = {re.sub(r"\d+", "*", name, count=1) for name in names}
     return patterns.pop() if len(patterns) == 1 else "*.json*"
-
-
-def _print(shown: Shown) -> None:
-    width = max(len(name) for name, _ in shown.laws)
-    for name, words in shown.laws:
-        echo(f"{name.ljust(width)}  {words}")
-    echo("")
-    print_rows(shown.rows)
-    if shown.all_reduce_rows:
-        echo("")
-        print_rows(shown.all_reduce_rows)

@@ -17,7 +17,7 @@ from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.cluster.calibration.service import ServiceTimes
 from outpace.report.figures.figure import (
     Figure,
-    FigureView,
+    Plot,
     Views,
     axis,
     axis_from_0,
@@ -31,7 +31,7 @@ from outpace.report.figures.figure import (
 )
 from outpace.report.frame import write_page
 from outpace.report.parts import Cell, Section, Table
-from outpace.report.words import duration, percent, size
+from outpace.report.words import size
 
 Floats = NDArray[np.float64]
 _POINTS: Final = 300  # per curve
@@ -40,26 +40,52 @@ _MOST_WORKERS: Final = 16  # with curves of their own
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """The content of a page about a calibration.
+    """What terminal and page show of a calibration.
 
     Args:
         laws: Keys of the cluster file, and their laws in words.
-        rows: The table of the run times; the first row has the titles.
-        recorded: Run times of the iterations that all workers finished, in s, shape (T, N).
         network, service, all_reduces: None if they were not measured.
-        all_reduce_rows: The table of the all-reduces, as `rows`.
+        without_servers: Names of the runs that `all_reduces` come from.
     """
 
     name: str
     laws: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[str]]
     notes: Sequence[str]
     compute: RunTimeFit
-    recorded: Floats
     network: NetworkFit | None = None
     service: ServiceTimes | None = None
-    all_reduce_rows: Sequence[Sequence[str]] = ()
     all_reduces: AllReduceFit | None = None
+    without_servers: Sequence[str] = ()
+
+    def compute_rows(self) -> list[list[str]]:
+        """Return the table of the goodness of fit: titles, then a row per worker and place.
+
+        If the recorded times are replayed, it is the table of the best law, which was rejected.
+        """
+        goodness, recorded = self.compute.goodness, self.compute.recorded
+        fitted = "rejected law s" if self.compute.law is None else "fitted s"
+        means = recorded.mean(axis=0), goodness.drawn.mean(axis=0), goodness.of_worker
+        rows = [["run times", "recorded s", fitted, "error %", "Kolmogorov"]]
+        for worker, (one, other, distance) in enumerate(zip(*means, strict=True)):
+            rows.append([f"worker {worker}", *_compared(one, other), f"{distance:.3f}"])
+        whole = _compared(recorded.mean(), goodness.drawn.mean())
+        rows.append(["all", *whole, f"{goodness.distance:.3f}"])
+        orders = zip(goodness.recorded_order, goodness.fitted_order, strict=True)
+        for place, (one, other) in enumerate(orders):
+            rows.append([f"place {place + 1} of {recorded.shape[1]}", *_compared(one, other), ""])
+        return rows
+
+    def all_reduce_rows(self) -> list[list[str]]:
+        """Return the table of the all-reduces of the training; empty if none were measured."""
+        fit = self.all_reduces
+        if fit is None:
+            return []
+        rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
+        for name, (size_bytes, *times) in zip(self.without_servers, fit.training, strict=True):
+            cells = _compared(*times)
+            cells[-1] = cells[-1] if fit.training_testable else "not testable"
+            rows.append([name, *cells, f"{size_bytes:.0f}"])
+        return rows
 
 
 def write_calibration_page(shown: Shown, path: Path) -> None:
@@ -72,9 +98,9 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
             "run-times",
             "Run times of the workers",
             [_distribution(shown)],
-            "The share of the run times up to each duration, as recorded and as the law draws "
-            f"them.{_replayed(shown)} A run time is the time that the worker itself needs in an "
-            "iteration, without waits and transfers.",
+            "The share of the run times up to each duration, as recorded and as the law draws them."
+            " A run time is the time that the worker itself needs in an iteration, without waits "
+            "and transfers.",
         ),
         Section(
             "order",
@@ -94,21 +120,19 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "way, and the line latency + bytes / bandwidth.",
             )
         )
-    if shown.all_reduce_rows:
-        title, figures = "Time of all-reduces", []
-        about = (
-            "Periods in which all-reduces were under way, from the last arrival of a rank until "
-            "the end: medians, and times by latency and bandwidth."
-        )
-        if shown.all_reduces is not None:
-            title, figures = "Time of an all-reduce against its size", [shown.all_reduces]
-            about = (
-                "From the last arrival of a worker: medians of the probe, mean of the training of "
-                "each run, and the times of the training by the law."
+    if shown.all_reduces is not None:
+        sections.append(
+            Section(
+                "all-reduces",
+                "Time of all-reduces against their size",
+                [
+                    _all_reduces(shown.all_reduces),
+                    _table("all-reduce-times", shown.all_reduce_rows()),
+                ],
+                "From the last arrival of a worker until the end: medians of all-reduces alone, "
+                "the line through them, and what those of the training added to an iteration.",
             )
-        table = _table("all-reduce-times", shown.all_reduce_rows)
-        drawn = [_all_reduces(fit) for fit in figures]
-        sections.append(Section("all-reduces", title, [*drawn, table], about))
+        )
     if shown.service is not None:
         sections.append(
             Section(
@@ -118,14 +142,14 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
                 "How long a server needs for a push and for an answer, without waits.",
             )
         )
-    sections.append(Section("numbers", "Goodness of fit", [_table("goodness", shown.rows)]))
+    goodness = _table("goodness", shown.compute_rows())
     write_page(
         path,
         title=f"Outpace: calibration of {shown.name}",
         heading=f"Calibration: {shown.name}",
         what=dict(shown.laws)["from"],
-        findings=[*_findings(shown), *(f"{note[:1].upper()}{note[1:]}." for note in shown.notes)],
-        sections=sections,
+        findings=[f"{note[:1].upper()}{note[1:]}." for note in shown.notes],
+        sections=[*sections, Section("numbers", "Goodness of fit", [goodness])],
     )
 
 
@@ -134,47 +158,24 @@ def _table(name: str, rows: Sequence[Sequence[str]]) -> Table:
     return Table(name, head, cells)
 
 
-def _findings(shown: Shown) -> list[str]:
-    fit = shown.compute
-    worst = float(np.abs(fit.goodness.order_off).max())
-    close = (
-        f"Kolmogorov distance {fit.goodness.distance:.3f}, order statistics at most "
-        f"{percent(worst)} off"
-    )
-    if fit.law is None:
-        found = [f"The run times are replayed: the best law, {fit.tried.kind}, is off ({close})."]
-    else:
-        found = [f"The run times follow the law {fit.tried.kind}: {close}."]
-    if shown.network is not None:
-        off = (
-            f"the median message is {percent(shown.network.error)} off the line"
-            if shown.network.testable
-            else "whether the line describes messages is not testable, since it has as many "
-            "parameters as there are times"
-        )
-        latency = duration(shown.network.law.latency_s)
-        found.append(f"A message alone has a latency of {latency}; {off}.")
-    return found
+def _compared(recorded: float, fitted: float) -> list[str]:
+    """Return cells with a recorded value, a fitted one, and the error in percent."""
+    return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]
 
 
 def _distribution(shown: Shown) -> Figure:
     """Return the figure `figure-run-times`: recorded and drawn distribution functions."""
-    drawn, law = shown.compute.goodness.drawn, _law_name(shown)
-    views: Views = {("all workers",): _two_curves(shown.recorded, drawn, law)}
-    workers = shown.recorded.shape[1]
-    if 1 < workers <= _MOST_WORKERS:
-        for worker in range(workers):
-            pair = shown.recorded[:, worker], drawn[:, worker]
-            views[f"worker {worker}",] = _two_curves(*pair, law)
+    recorded, drawn = shown.compute.recorded, shown.compute.goodness.drawn
+    columns = {"all workers": slice(None)}
+    if 1 < recorded.shape[1] <= _MOST_WORKERS:
+        columns |= {f"worker {n}": slice(n, n + 1) for n in range(recorded.shape[1])}
+    layout = _shares(axis("run time (s)"))
+    views: Views = {}
+    for name, column in columns.items():
+        one = _curve("recorded", recorded[:, column], 0)
+        views[name,] = view([one, _curve(_law_name(shown), drawn[:, column], 1, "dash")], layout)
     alt = "Distribution of recorded and fitted run times"
-    return Figure("figure-run-times", alt, views, ["Of"], height=380)
-
-
-def _replayed(shown: Shown) -> str:
-    """Say that simulations do not use the law that is drawn, if it was rejected."""
-    if shown.compute.law is not None:
-        return ""
-    return " The law was rejected: simulations replay the recorded times."
+    return Figure("figure-run-times", alt, views, ["Of"])
 
 
 def _law_name(shown: Shown) -> str:
@@ -183,24 +184,17 @@ def _law_name(shown: Shown) -> str:
     return f"rejected law: {fit.tried.kind}" if fit.law is None else f"fitted: {fit.law.kind}"
 
 
-def _two_curves(recorded: Floats, drawn: Floats, law: str) -> FigureView:
-    traces = [
-        _curve("recorded", recorded.ravel(), 0, "solid"),
-        _curve(law, drawn.ravel(), 1, "dash"),
-    ]
-    layout = {
-        "xaxis": axis("run time (s)"),
-        "yaxis": axis("share of the times up to this", range=[0, 1]),
-        "hovermode": "closest",
-    }
-    return view(traces, layout)
-
-
-def _curve(name: str, times: Floats, place: int, dash: str) -> go.Scatter:
-    ordered = np.sort(times)
+def _curve(name: str, times: Floats, place: int, dash: str = "solid") -> go.Scatter:
+    ordered = np.sort(times, axis=None)
     kept = thinned(len(ordered), _POINTS)
     share = (np.array(kept) + 1) / len(ordered)
     return line(name, rounded(ordered[kept]), rounded(share, 4), place, dash=dash)
+
+
+def _shares(x: Plot) -> Plot:
+    """Return the layout of distribution functions."""
+    y = axis("share of the times up to this", range=[0, 1])
+    return {"xaxis": x, "yaxis": y, "hovermode": "closest"}
 
 
 def _order(shown: Shown) -> Figure:
@@ -219,47 +213,41 @@ def _order(shown: Shown) -> Figure:
         "yaxis": axis_from_0("mean run time (s)"),
         "hovermode": "x unified",
     }
-    return Figure(
-        "figure-order", "Recorded and fitted order statistics", {(): view(traces, layout)}
-    )
+    alt = "Recorded and fitted order statistics"
+    return Figure("figure-order", alt, {(): view(traces, layout)})
 
 
 def _transits(network: NetworkFit) -> Figure:
     """Return the figure `figure-transits`: times of messages against their sizes."""
-    of, traces = network.transits, []
-    for place, (name, direction) in enumerate((("to servers", True), ("to workers", False))):
-        mine = of.where(of.to_server == direction)
-        columns = mine.worker, mine.server, mine.size_bytes, mine.seconds
-        hover = [
-            f"worker {worker}, server {server}: {size:,.0f} bytes in {duration(float(time))}"
-            for worker, server, size, time in zip(*columns, strict=True)
-        ]
-        x, y = rounded(mine.size_bytes), rounded(1e3 * mine.seconds)
-        traces.append(dots(name, x, y, hover, color=colour(place), size=8, opacity=0.75))
-    sizes, which = np.unique(of.size_bytes, return_inverse=True)
-    fitted = [1e3 * network.fitted[which.ravel() == place] for place in range(len(sizes))]
-    fastest, slowest = (rounded(map(end, fitted)) for end in (np.min, np.max))
-    if slowest == fastest:
-        traces.append(line("law", rounded(sizes), fastest, 2, dash="dash"))
-    else:
-        traces.append(line("law, fastest", rounded(sizes), fastest, 2, dash="dash"))
-        traces.append(line("law, slowest", rounded(sizes), slowest, 4, dash="dash"))
+    found = network.transits
+    traces = [
+        _marks(name, found.size_bytes[mine], found.seconds[mine], place)
+        for place, (name, mine) in enumerate(
+            (("to servers", found.to_server), ("to workers", ~found.to_server))
+        )
+    ]
+    sizes = np.unique(found.size_bytes)
+    fitted = [network.fitted[found.size_bytes == each] for each in sizes]
+    for place, (name, end) in enumerate((("law, fastest", np.min), ("law, slowest", np.max))):
+        times = 1e3 * np.array([end(each) for each in fitted])
+        traces.append(line(name, rounded(sizes), rounded(times), 2 + place, dash="dash"))
     return _by_size("figure-transits", "Time of messages against size", traces)
 
 
 def _all_reduces(fit: AllReduceFit) -> Figure:
-    """Return the figure `figure-all-reduces`: recorded times and the law."""
-    recorded = (
-        ("median", fit.sizes, fit.medians, 8),
-        ("mean of the training", fit.training[:, 0], fit.training[:, 1], 12),
-    )
-    traces = []
-    for place, (name, sizes, times, diameter) in enumerate(recorded):
-        look = {"color": colour(place), "size": diameter, "opacity": 0.75}
-        traces.append(dots(name, rounded(sizes), rounded(1e3 * times), None, **look))
-    sizes = np.geomspace(fit.sizes.min(), fit.sizes.max(), 30)
-    traces.append(line("law", rounded(sizes), rounded(1e3 * fit.seconds(sizes)), 2, dash="dash"))
-    return _by_size("figure-all-reduces", "Time of an all-reduce against its size", traces)
+    """Return the figure `figure-all-reduces`: recorded times and the line."""
+    sizes = np.geomspace(fit.alone.size_bytes.min(), fit.alone.size_bytes.max(), 30)
+    traces = [
+        _marks("alone", fit.alone.size_bytes, fit.alone.seconds, 0),
+        _marks("mean of the training", fit.training[:, 0], fit.training[:, 1], 1),
+        line("line", rounded(sizes), rounded(1e3 * fit.line.at(sizes)), 2, dash="dash"),
+    ]
+    return _by_size("figure-all-reduces", "Time of all-reduces against size", traces)
+
+
+def _marks(name: str, sizes: Floats, seconds: Floats, place: int) -> go.Scatter:
+    look = {"color": colour(place), "size": 8 + 4 * place, "opacity": 0.75}
+    return dots(name, rounded(sizes), rounded(1e3 * seconds), None, **look)
 
 
 def _by_size(name: str, alt: str, traces: Sequence[go.Scatter]) -> Figure:
@@ -275,14 +263,11 @@ def _by_size(name: str, alt: str, traces: Sequence[go.Scatter]) -> Figure:
 
 def _service(service: ServiceTimes) -> Figure:
     """Return the figure `figure-service`: distributions of service times."""
+    kinds = (("push", service.push), ("answer", service.answer))
     traces = [
-        _curve(name, 1e3 * times, place, "solid")
-        for place, (name, times) in enumerate((("push", service.push), ("answer", service.answer)))
-        if len(times)
+        _curve(name, 1e3 * np.concatenate(times), place)
+        for place, (name, times) in enumerate(kinds)
+        if any(map(len, times))
     ]
-    layout = {
-        "xaxis": log_axis("service time (ms)", [x for each in traces for x in each.x]),
-        "yaxis": axis("share of the times up to this", range=[0, 1]),
-        "hovermode": "closest",
-    }
-    return Figure("figure-service", "Service times", {(): view(traces, layout)})
+    x = log_axis("service time (ms)", [value for each in traces for value in each.x])
+    return Figure("figure-service", "Service times", {(): view(traces, _shares(x))})

@@ -1,13 +1,11 @@
-"""The cost of a round of an all-reduce, from real runs without servers.
+"""The cost of a round of an all-reduce, from runs without servers and from profiler traces.
 
-An all-reduce is timed from its last arrival: from the time at which all workers had joined it until
-a worker continues with the result, or, if the worker computes meanwhile, until the sum is there.
-What comes before is waiting, which follows from the strategy.
-
-A ring among N workers has 2(N−1) rounds of L + m/(N·B) seconds for m bytes. A run begins with a
-probe of several sizes, and its training most often has one. A line through the medians of all of
-them gives the ratio of L and 1/B. Both are then multiplied by a factor, so that the all-reduces of
-the training have their mean, since the length of a run is a sum.
+An all-reduce is timed from its last arrival, the time at which all workers had joined it; what
+comes before is waiting, which follows from the strategy. A ring among N workers has 2(N−1) rounds
+of L + m/(N·B) seconds for m bytes. A line through the medians of all-reduces that had the network
+for themselves gives the ratio of L and 1/B: of the probe with which a run begins, or of the periods
+of a trace. Both are then multiplied by one factor, so that the all-reduces of the training have
+their mean, since the length of a run is a sum.
 
 Without such a run the protocol of Gloo gives the cost (`assumed_all_reduce`).
 """
@@ -18,28 +16,56 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from outpace.cluster.calibration import Floats
-from outpace.cluster.calibration.transits import Line, line_through, rounded
+from outpace.cluster.calibration import Floats, Ints, Rows
+from outpace.cluster.calibration.transits import Line, fit_line, rounded
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
 from outpace.sync.messages import worker_name
+
+_LEAST_RATIO: Final = 2.0  # between the largest and the smallest all-reduce, to have a latency
+_FASTEST: Final = 1e16  # bytes/s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alone(Rows):
+    """Kinds of periods in which nothing but all-reduces was under way, shape (k,) each.
+
+    Args:
+        count: All-reduces in a period.
+        size_bytes: Of all of them together.
+        seconds: The median length of such a period.
+        often: The number of such periods.
+    """
+
+    count: Ints
+    size_bytes: Floats
+    seconds: Floats
+    often: Ints
+
+    @staticmethod
+    def of(count: Ints, size_bytes: Floats, seconds: Floats) -> Alone:
+        """Return the kinds of these periods, shape (P,) each."""
+        keys = np.stack([count, size_bytes], axis=1)
+        groups, which, often = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+        medians = [np.median(seconds[which.ravel() == kind]) for kind in range(len(groups))]
+        return Alone(groups[:, 0].astype(np.int64), groups[:, 1], np.array(medians), often)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllReduceTimes:
-    """All-reduces of one run, each timed from its last arrival.
+    """All-reduces of one run.
 
     Args:
-        probe_bytes, probe_s: Size and duration of those of the probe, shape (n,).
-        size_bytes, seconds: Of those of the training, a row for each worker in each of them.
+        training_bytes, training_s: Size of those of the training, and by how many seconds each made
+            a worker continue later; shape (n,) each.
     """
 
-    probe_bytes: Floats
-    probe_s: Floats
-    size_bytes: Floats
-    seconds: Floats
+    alone: Alone
+    training_bytes: Floats
+    training_s: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,77 +74,73 @@ class AllReduceFit:
 
     Args:
         law: Of the training.
-        workers: N, in all runs.
-        sizes, medians: Sizes in bytes and median durations in s, of the probe and the training of
-            each run, shape (k,).
-        line: Through them.
-        training: For each run the size in bytes, the mean recorded and the mean fitted duration in
-            s, and the number of durations, shape (runs, 4).
+        law_alone: Of an all-reduce that overlaps with nothing.
+        alone: What the line was fitted to.
+        line: Through them. Its latency is 0 if all are of about one size.
+        training: For each run the mean size in bytes, the mean recorded and the mean fitted
+            seconds, shape (runs, 3).
         slower: The factor by which the training's all-reduces take longer than the line says.
     """
 
     law: AllReduceLaw
-    workers: int
-    sizes: Floats
-    medians: Floats
+    law_alone: AllReduceLaw
+    alone: Alone
     line: Line
     training: Floats
     slower: float
 
     @property
+    def fitted(self) -> Floats:
+        """Lengths of the periods by the line, in s."""
+        return self.line.at(self.alone.size_bytes, self.alone.count)
+
+    @property
     def error(self) -> float:
         """Median of the relative errors of the line."""
-        return float(np.median(np.abs(self.line.at(self.sizes) / self.medians - 1)))
+        return float(np.median(np.abs(self.fitted / self.alone.seconds - 1)))
 
     @property
     def testable(self) -> bool:
         """True if there are more medians than the line has parameters: otherwise it meets all."""
-        return len(self.sizes) > 2
+        return len(self.fitted) > (2 if self.line.latency_s else 1)
 
     @property
     def training_testable(self) -> bool:
         """True if there are several runs: `slower` alone lets the law meet the mean of one."""
         return len(self.training) > 1
 
-    def seconds(self, size_bytes: Floats) -> Floats:
-        """Return how long all-reduces of these sizes take in the training, in s."""
-        return self.slower * self.line.at(size_bytes)
-
 
 def fit_all_reduces(runs: Sequence[AllReduceTimes], workers: int) -> AllReduceFit:
-    """Return the cost of a round that describes these runs best.
-
-    Raises:
-        ValueError: all all-reduces are of about one size, so latency and bandwidth cannot be told
-            apart.
-    """
-    points: list[tuple[float, float]] = []
-    for run in runs:
-        for size in np.unique(run.probe_bytes):
-            times = run.probe_s[run.probe_bytes == size]
-            points.append((size, float(np.median(times[1:] if len(times) > 1 else times))))
-        points.append((float(np.median(run.size_bytes)), float(np.median(run.seconds))))
-    sizes, medians = np.array(points).T
-    if sizes.max() < 4 * sizes.min():
-        raise ValueError("all all-reduces are of about one size")
-    line = line_through(sizes, medians)
-    recorded = sum(float(run.seconds.sum()) for run in runs)
-    slower = recorded / sum(float(line.at(run.size_bytes).sum()) for run in runs)
-    rounds = 2 * (workers - 1)
-    law = AllReduceLaw(
-        rounded(slower * line.latency_s / rounds),
-        rounded(rounds / (workers * slower * line.s_per_byte)),
-    )
+    """Return the cost of a round that describes these runs best."""
+    alone = Alone.joined([run.alone for run in runs])
+    weight = np.sqrt(alone.often / alone.often.max())
+    each = alone.size_bytes / alone.count
+    if each.max() < _LEAST_RATIO * max(each.min(), 1):
+        slopes = alone.seconds / np.maximum(alone.size_bytes, 1)
+        line = Line(0.0, float(np.average(slopes, weights=alone.often)))
+    else:
+        line = fit_line(alone.size_bytes, alone.seconds, alone.count, weight)
+    recorded = sum(float(run.training_s.sum()) for run in runs)
+    slower = recorded / sum(float(line.at(run.training_bytes).sum()) for run in runs)
     training = [
         (
-            float(run.size_bytes.mean()),
-            float(run.seconds.mean()),
-            slower * float(line.at(run.size_bytes).mean()),
-            float(len(run.seconds)),
+            float(run.training_bytes.mean()),
+            float(run.training_s.mean()),
+            slower * float(line.at(run.training_bytes).mean()),
         )
         for run in runs
     ]
-    return AllReduceFit(law, workers, sizes, medians, line, np.array(training), slower)
+    laws = _round(line, workers, slower), _round(line, workers, 1.0)
+    return AllReduceFit(*laws, alone, line, np.array(training), slower)
+
+
+def _round(line: Line, workers: int, slower: float) -> AllReduceLaw:
+    """Return the cost of a round of a ring whose all-reduces take so many times as long."""
+    rounds = 2 * (workers - 1)
+    bandwidth = rounds / (workers * slower * line.s_per_byte)
+    return AllReduceLaw(
+        rounded(slower * line.latency_s / rounds), rounded(min(bandwidth, _FASTEST))
+    )
 
 
 def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllReduceLaw | None:

@@ -48,12 +48,6 @@ def clocks_of(ends: Floats) -> list[Clock]:
     return [Clock(0.0, 0.0, at), *(_clock(ends[:, 0], mine) for mine in ends.T[1:])]
 
 
-def spread(ends: Floats, clocks: list[Clock]) -> float:
-    """Return the median difference of the ends of an all-reduce on one clock, in s."""
-    both = np.stack([clock.common(mine) for clock, mine in zip(clocks, ends.T, strict=True)])
-    return float(np.median(both.max(axis=0) - both.min(axis=0)))
-
-
 def _clock(first: Floats, mine: Floats) -> Clock:
     ahead, at = mine - first, float(np.median(mine))
     drift = 0.0

@@ -22,7 +22,6 @@ if the slowest and the fastest are clearly apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,13 +112,3 @@ def server_factors(levels_s: Floats, errors_s: Floats) -> tuple[float, ...]:
         return ()
     factors = np.maximum(levels_s / levels_s.mean(), _LEAST)
     return tuple(float(f"{factor:.4g}") for factor in (factors / factors.mean()).tolist())
-
-
-def mean_and_error(times_s: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return the mean of each server's times, and their standard errors; NaN without two times."""
-    means, errors = np.full((2, len(times_s)), np.nan)
-    for server, times in enumerate(times_s):
-        if len(times) > 1:
-            means[server] = times.mean()
-            errors[server] = times.std(ddof=1) / np.sqrt(len(times))
-    return means, errors

@@ -28,6 +28,7 @@ from outpace.cluster.laws import (
 )
 
 _STEADY: Final = 1e-3  # standard deviation over mean below which times count as constant
+_FEWEST_EVALUATIONS: Final = 8  # fewer do not tell a law, and have their mean
 _Fitted = tuple[ServiceLaw, float, int]  # law, ln L, parameters
 
 
@@ -69,6 +70,26 @@ def service_law(seconds: Floats) -> ServiceLaw:
             there is no time.
     """
     return independent_fits(seconds.reshape(len(seconds), -1))[0].law
+
+
+def evaluation_law(seconds: Floats) -> ServiceLaw | None:
+    """Return the law of the times of evaluations; None if there are none.
+
+    It has a factor for each worker, if they differ. Workers that never evaluated have 1.
+
+    Args:
+        seconds: Of each evaluation, in s, shape (S, N); NaN where a worker did not evaluate.
+    """
+    known = ~np.isnan(seconds)
+    if known.sum() < _FEWEST_EVALUATIONS:
+        return Constant(mean_s=float(seconds[known].mean())) if known.any() else None
+    workers = np.flatnonzero(known.any(axis=0))
+    law = service_law(seconds[:, workers])
+    if not law.factors:
+        return law
+    factors = np.ones(seconds.shape[1])
+    factors[workers] = law.factors
+    return replace(law, factors=tuple(factors.tolist()))
 
 
 # -- factors of workers --------------------------------------------------------------

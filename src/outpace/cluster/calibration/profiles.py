@@ -20,7 +20,6 @@ and make one period together.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,10 +28,12 @@ from typing import Final
 import numpy as np
 
 from outpace.cluster.calibration import Flags, Floats, Ints
-from outpace.cluster.calibration.clocks import Clock, clocks_of, spread
+from outpace.cluster.calibration.all_reduces import Alone
+from outpace.cluster.calibration.clocks import Clock, clocks_of
 from outpace.cluster.calibration.waits import merged, total_before, waits
 
 _SHORTEST: Final = 1e-7  # s; of a period and a run time
+_SAID: Final = 5  # sizes of all-reduces that an error names, the largest
 _PARTIAL: Final = 2  # steps at each end that may be recorded in part
 
 
@@ -41,7 +42,7 @@ class RankProfile:
     """Computation and collectives of one rank, in s of its own clock.
 
     Args:
-        rank: Its number.
+        name: Such as `rank 1 (rank1.json)`, for errors.
         busy: When it computed, shape (B, 2), disjoint and in order.
         step: Number of the step in which it issued each collective, shape (M,), not falling.
         begins, ends: Of its collectives, shape (M,).
@@ -50,7 +51,7 @@ class RankProfile:
         late_s: How long after the end of a collective it may be noted: `waits.LATE_S` of Gloo.
     """
 
-    rank: int
+    name: str
     busy: Floats
     step: Ints
     begins: Floats
@@ -66,15 +67,6 @@ class RankProfile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Periods:
-    """Periods in which all-reduces were under way, shape (P,) each."""
-
-    count: Ints
-    size_bytes: Ints  # of all all-reduces of the period together
-    seconds: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Profiled:
     """A profiled run: T iterations of N ranks.
 
@@ -83,8 +75,7 @@ class Profiled:
         compute: In s, shape (T, N).
         exposed: In s, shape (T,); below 0 where no rank waited and their ends differ.
         size_bytes: Of all all-reduces of an iteration together, shape (T,).
-        count: Number of all-reduces of an iteration, shape (T,).
-        periods: Of all all-reduces.
+        alone: The kinds of periods in which all-reduces were under way.
         clocks: Of the ranks, against that of rank 0.
         spread_s: Median difference of the ends of an all-reduce on one clock.
     """
@@ -93,8 +84,7 @@ class Profiled:
     compute: Floats
     exposed: Floats
     size_bytes: Ints
-    count: Ints
-    periods: Periods
+    alone: Alone
     clocks: Sequence[Clock]
     spread_s: float
 
@@ -121,40 +111,29 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
     steps = np.unique(first.step[is_all])
     if len(steps) < 2:
         raise ValueError(f"{len(steps)} of their steps have an all-reduce")
-    begins = np.stack([rank.begins for rank in ranks], axis=1)
-    ends = np.stack([rank.ends for rank in ranks], axis=1)
-    clocks = clocks_of(ends[is_all])
-    # The last end of an all-reduce in each of these steps: the border of two iterations, (T + 1, N)
+    clocks = clocks_of(np.stack([rank.ends[is_all] for rank in ranks], axis=1))
     of_step = np.searchsorted(steps, first.step[is_all])
-    borders = np.full((len(steps), len(ranks)), -np.inf)
-    np.maximum.at(borders, of_step, ends[is_all])
-    waited = np.stack(
-        [
-            np.diff(total_before(waits(rank.busy, rank.begins, rank.ends, rank.late_s), border))
-            for rank, border in zip(ranks, borders.T, strict=True)
-        ],
-        axis=1,
-    )
-    lengths = np.diff(borders, axis=0)
-    compute = np.maximum(lengths - waited, _SHORTEST)
-    exposed = lengths.mean(axis=1) - compute.max(axis=1)
-    size_bytes = np.bincount(of_step, first.size_bytes[is_all], len(steps))[1:].astype(np.int64)
-    count = np.bincount(of_step, minlength=len(steps))[1:]
-    common = [clock.common(border) for clock, border in zip(clocks, borders.T, strict=True)]
-    starts = np.stack(common, axis=1)[:-1]
-    both = [
-        np.stack([clock.common(times) for clock, times in zip(clocks, part[is_all].T, strict=True)])
-        for part in (begins, ends)
-    ]
+    lengths, waited, starts, begins, ends = [], [], [], [], []
+    for rank, clock in zip(ranks, clocks, strict=True):
+        # The last end of an all-reduce in each of these steps: the border of two iterations.
+        border = np.full(len(steps), -np.inf)
+        np.maximum.at(border, of_step, rank.ends[is_all])
+        lengths.append(np.diff(border))
+        in_waits = waits(rank.busy, rank.begins, rank.ends, rank.late_s)
+        waited.append(np.diff(total_before(in_waits, border)))
+        starts.append(clock.common(border)[:-1])
+        begins.append(clock.common(rank.begins[is_all]))
+        ends.append(clock.common(rank.ends[is_all]))
+    compute = np.maximum(np.array(lengths) - waited, _SHORTEST)
+    size_bytes = first.size_bytes[is_all]
     return Profiled(
-        starts - starts.min(),
-        compute,
-        exposed,
-        size_bytes,
-        count,
-        _periods(both[0].max(axis=0), both[1].max(axis=0), first.size_bytes[is_all]),
+        np.array(starts).T - np.min(starts),
+        compute.T,
+        np.mean(lengths, axis=0) - compute.max(axis=0),
+        np.bincount(of_step, size_bytes, len(steps))[1:].astype(np.int64),
+        _alone(np.max(begins, axis=0), np.max(ends, axis=0), size_bytes),
         clocks,
-        spread(ends[is_all], clocks),
+        float(np.median(np.max(ends, axis=0) - np.min(ends, axis=0))),
     )
 
 
@@ -181,37 +160,24 @@ def _matched(ranks: Sequence[RankProfile]) -> list[RankProfile]:
             or (_sizes(rank)[order] != _sizes(kept[0])[orders[0]]).any()
             or (np.abs(rank.step[order] - kept[0].step[orders[0]]) > 1).any()
         ):
-            differ = _differences([kept[0], rank])
-            raise ValueError(differ[min(differ)])
+            raise ValueError(next(iter(_differences([kept[0], rank]).values())))
     return [rank.where(order[places]) for rank, order in zip(kept, orders, strict=True)]
 
 
 def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:
     """Return in words how the collectives of the ranks differ, by step."""
     found: dict[int, str] = {}
-    first = _by_step(ranks[0])
     for rank in ranks[1:]:
-        for step, sizes in _by_step(rank).items():
-            expected = first[step]
-            if len(sizes) != len(expected):
+        for step in np.unique(rank.step).tolist():
+            one, other = (
+                np.sort(_sizes(each)[each.step == step]).tolist() for each in (ranks[0], rank)
+            )
+            if one != other:
                 found[step] = (
-                    f"step {step} has {len(expected)} collectives in rank {ranks[0].rank} and "
-                    f"{len(sizes)} in rank {rank.rank}"
-                )
-            elif only := Counter(expected.tolist()) - Counter(sizes.tolist()):
-                one = next(iter(only))
-                other = next(iter(Counter(sizes.tolist()) - Counter(expected.tolist())))
-                found[step] = (
-                    f"step {step} has {_words(one)} in rank {ranks[0].rank} and {_words(other)} "
-                    f"in its place in rank {rank.rank}"
+                    f"step {step} has all-reduces of {_words(one)} in {ranks[0].name}, and of "
+                    f"{_words(other)} in {rank.name}"
                 )
     return found
-
-
-def _by_step(rank: RankProfile) -> dict[int, Ints]:
-    """Return the sizes of the collectives of each step, in bytes."""
-    steps, places = np.unique(rank.step, return_index=True)
-    return dict(zip(steps.tolist(), np.split(_sizes(rank), places[1:]), strict=True))
 
 
 def _sizes(rank: RankProfile) -> Ints:
@@ -219,12 +185,12 @@ def _sizes(rank: RankProfile) -> Ints:
     return np.where(rank.is_all_reduce, rank.size_bytes, -1)
 
 
-def _words(size_bytes: int) -> str:
-    return "no all-reduce" if size_bytes < 0 else f"an all-reduce of {size_bytes:,} bytes"
+def _words(sizes: Sequence[int]) -> str:
+    return ", ".join("no" if size < 0 else f"{size:,}" for size in sizes[-_SAID:]) + " bytes"
 
 
-def _periods(arrived: Floats, ended: Floats, size_bytes: Ints) -> Periods:
-    """Return the periods in which all-reduces are under way.
+def _alone(arrived: Floats, ended: Floats, size_bytes: Ints) -> Alone:
+    """Return the kinds of periods in which all-reduces are under way.
 
     Args:
         arrived: When the last rank began each all-reduce, shape (M,), on one clock.
@@ -233,8 +199,8 @@ def _periods(arrived: Floats, ended: Floats, size_bytes: Ints) -> Periods:
     ended = np.maximum(ended, arrived + _SHORTEST)
     periods = merged(arrived, ended)
     which = np.searchsorted(periods[:, 0], arrived, side="right") - 1
-    return Periods(
+    return Alone.of(
         np.bincount(which, minlength=len(periods)),
-        np.bincount(which, size_bytes, len(periods)).astype(np.int64),
+        np.bincount(which, size_bytes, len(periods)).astype(np.float64),
         periods[:, 1] - periods[:, 0],
     )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from outpace.cluster.calibration import Flags, Floats, Ints
+from outpace.cluster.calibration import Floats, Ints, Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requests:
+class Requests(Rows):
     """Requests, their answers, and when what happened; see `record.timing` for the times.
 
     Times are in s; NaN: unknown. `sent`, `arrived_after` and `arrived` are in the worker's clock
@@ -40,16 +38,9 @@ class Requests:
     def __len__(self) -> int:
         return len(self.worker)
 
-    def where(self, chosen: Flags) -> Requests:
-        """Return the chosen rows."""
-        return self._rows(chosen)
-
     def in_order(self) -> Requests:
         """Return the rows in the order in which they were sent."""
-        return self._rows(np.argsort(self.sent, kind="stable"))
-
-    def _rows(self, places: NDArray[Any]) -> Requests:
-        return Requests(*(getattr(self, entry.name)[places] for entry in fields(self)))
+        return self.where(np.argsort(self.sent, kind="stable"))
 
     def offsets(self) -> dict[tuple[int, int], float]:
         """Return how far each server's clock is ahead of each worker's, in s, by their numbers.

@@ -87,8 +87,6 @@ class Goodness:
         order_error: Standard errors of the recorded means, shape (N,).
         recorded_correlation: Of the logarithms of a worker's consecutive times, from -1 to 1.
         fitted_correlation: The same of the law.
-        together: Correlation of the logarithms of two workers' times in the same iteration, the
-            mean over all pairs, from -1 to 1; a law draws the workers independently.
         count: Number of recorded run times.
         drawn: Run times that the law drew, shape (T', N).
     """
@@ -100,7 +98,6 @@ class Goodness:
     order_error: Floats
     recorded_correlation: float
     fitted_correlation: float
-    together: float
     count: int
     drawn: Floats
 
@@ -124,14 +121,8 @@ class Goodness:
         allowed = np.maximum(ORDER, _ERRORS * self.order_error / self.recorded_order)
         worst = int(np.argmax(np.abs(self.order_off) - allowed))
         if abs(self.order_off[worst]) > allowed[worst]:
-            complaint = (
-                f"the mean of place {worst + 1} of {len(allowed)} is "
-                f"{100 * self.order_off[worst]:+.1f} % off"
-            )
-            pairs = len(allowed) * (len(allowed) - 1) / 2
-            by_chance = np.sqrt(len(allowed) / (self.count * max(1.0, pairs)))
-            is_together = self.together > max(CORRELATION, _ERRORS * by_chance)
-            found.append(f"{complaint}: workers are slow together" if is_together else complaint)
+            off = 100 * self.order_off[worst]
+            found.append(f"the mean of place {worst + 1} of {len(allowed)} is {off:+.1f} % off")
         difference = abs(self.recorded_correlation - self.fitted_correlation)
         if difference > max(CORRELATION, _ERRORS * error):
             found.append(
@@ -151,6 +142,8 @@ class RunTimeFit:
         goodness: That of `tried`.
         reasons: Why the recorded times are to be replayed.
         warm_up: Number of iterations at the begin of each run that were left out.
+        iterations: Number of the others.
+        recorded: Run times of those that all workers finished, in s, shape (T, N).
         errors: Relative standard errors of the law's parameters; None: they are not known.
         speed_cv: Relative standard deviation of the speed of a further run from that of the law.
     """
@@ -160,6 +153,8 @@ class RunTimeFit:
     goodness: Goodness
     reasons: list[str]
     warm_up: int
+    iterations: int
+    recorded: Floats
     errors: Errors | None
     speed_cv: float
 
@@ -186,7 +181,17 @@ def fit_run_times(recordings: list[Recording], *, assumed_cv: float = 0.0) -> Ru
     reasons = goodness.complaints()
     speed_cv = speed_of_further_run(recordings, assumed_cv)
     errors = None if reasons or errors is None else replace(errors, speed=speed_cv)
-    return RunTimeFit(None if reasons else law, law, goodness, reasons, warm_up, errors, speed_cv)
+    return RunTimeFit(
+        None if reasons else law,
+        law,
+        goodness,
+        reasons,
+        warm_up,
+        len(seconds),
+        seconds[~np.isnan(seconds).any(axis=1)],
+        errors,
+        speed_cv,
+    )
 
 
 def speed_of_further_run(recordings: list[Recording], assumed_cv: float) -> float:
@@ -252,7 +257,6 @@ def compare(law: Law, recordings: list[Recording]) -> Goodness:
         error,
         _correlation([each.seconds for each in recordings]),
         _correlation([drawn]) if isinstance(law, Regimes) else 0.0,
-        _together(whole),
         int((~np.isnan(seconds)).sum()),
         drawn,
     )
@@ -286,15 +290,12 @@ def distance_of(recorded: Floats, drawn: Floats) -> float:
     Times that differ by at most 0.1 % count as equal: otherwise the distance of two constants
     would be 1 however close they are.
     """
-    one, other = (np.sort(part[~np.isnan(part)].ravel()) for part in (recorded, drawn))
-    both = np.concatenate([one, other])
-
-    def above(first: Floats, second: Floats) -> float:
-        share = np.searchsorted(first, both, side="right") / len(first)
-        other = np.searchsorted(second, both * (1 + _EQUAL), side="right") / len(second)
-        return float((share - other).max())
-
-    return max(0.0, above(one, other), above(other, one))
+    one, other = (part[~np.isnan(part)].ravel() for part in (recorded, drawn))
+    above = [
+        scipy.stats.ks_2samp(first, second / (1 + _EQUAL), alternative="greater", method="asymp")
+        for first, second in ((one, other), (other, one))
+    ]
+    return max(0.0, *(float(each.statistic) for each in above))
 
 
 def _order_statistics(whole: Floats) -> tuple[Floats, Floats]:
@@ -305,24 +306,8 @@ def _order_statistics(whole: Floats) -> tuple[Floats, Floats]:
     ordered = np.sort(whole, axis=1)
     batches = np.array_split(ordered, min(_BATCHES, len(ordered)))
     means = np.array([batch.mean(axis=0) for batch in batches])
-    error = means.std(axis=0, ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0 * means[0]
+    error = scipy.stats.sem(means) if len(means) > 1 else 0 * means[0]
     return ordered.mean(axis=0), error
-
-
-def _together(whole: Floats) -> float:
-    """Return the mean correlation of the logarithms of two workers' times in an iteration.
-
-    It follows from the variance of a sum: the mean over the pairs of N standardised columns is
-    (N var(mean of the columns) - 1) / (N - 1). Workers whose times hardly vary are left out.
-    """
-    logs = np.log(np.maximum(whole, 1e-12))
-    spread = logs.std(axis=0)
-    kept = spread > 1e-3
-    count = int(kept.sum())
-    if count < 2:
-        return 0.0
-    scores = (logs[:, kept] - logs[:, kept].mean(axis=0)) / spread[kept]
-    return float((count * scores.mean(axis=1).var() - 1) / (count - 1))
 
 
 def _correlation(sequences: list[Floats]) -> float:

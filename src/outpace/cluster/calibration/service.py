@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from outpace.cluster.calibration import Flags, Floats, Ints
+from outpace.cluster.calibration import Flags, Floats
+from outpace.cluster.calibration.factors import server_factors
+from outpace.cluster.calibration.independent import service_law
 from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.laws import Constant, ServiceLaw
 
 _SHORTEST: Final = 1e-7  # s; a service time of 0 has no likelihood
 _ERRORS: Final = 4  # standard errors by which pushes with an update must take longer
@@ -24,52 +27,27 @@ _WORTH: Final = 0.05  # of a push; less is not worth a time of its own
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServiceTimes:
-    """Service times of all servers of a run together, in s.
+    """Service times in s, an array for each server.
 
     Args:
-        push: Of pushes; without the update where `update` has it.
-        update_s: Mean of an update by the push that completes an iteration, beyond the time of
-            other pushes; 0 if the two cannot be told apart.
-        judge_s: To judge a pull.
+        push: Of pushes.
+        last: Of pushes that completed an iteration, where these made the update of all gradients.
+        judge: To judge the pull behind a push, where the policy did not hold it.
         answer: To read the parameters and give the answer to the socket.
-        push_server, answer_server: The place of the server of each of them, from 0 to M - 1.
-        updates: Mean of an update of each server, and its standard error, shape (M, 2); NaN where
-            it is not known.
     """
 
-    push: Floats
-    update_s: float
-    judge_s: float
-    answer: Floats
-    push_server: Ints
-    answer_server: Ints
-    updates: Floats
+    push: Sequence[Floats]
+    last: Sequence[Floats]
+    judge: Sequence[Floats]
+    answer: Sequence[Floats]
 
     @staticmethod
     def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
         """Return the times of one or several runs of the same servers."""
-        weights = [len(times.push) for times in parts]
-        means, errors = np.stack([times.updates for times in parts]).transpose(2, 0, 1)
-        error = np.sqrt((errors**2).sum(axis=0)) / len(parts)
+        columns = [[getattr(part, entry.name) for part in parts] for entry in fields(ServiceTimes)]
         return ServiceTimes(
-            np.concatenate([times.push for times in parts]),
-            float(np.average([times.update_s for times in parts], weights=weights)),
-            float(np.average([times.judge_s for times in parts], weights=weights)),
-            np.concatenate([times.answer for times in parts]),
-            np.concatenate([times.push_server for times in parts]),
-            np.concatenate([times.answer_server for times in parts]),
-            np.stack([means.mean(axis=0), error], axis=1),
+            *(list(map(np.concatenate, zip(*column, strict=True))) for column in columns)
         )
-
-    @property
-    def pushes(self) -> list[Floats]:
-        """The times of the pushes of each server."""
-        return [self.push[self.push_server == server] for server in range(len(self.updates))]
-
-    @property
-    def answers(self) -> list[Floats]:
-        """The times of the answers of each server."""
-        return [self.answer[self.answer_server == server] for server in range(len(self.updates))]
 
 
 def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> ServiceTimes:
@@ -80,49 +58,75 @@ def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> Se
         on_advance: True if the servers make one update of all gradients of an iteration, so that
             one push of an iteration, the last, has the time of the update.
     """
-    push, judge = np.full((2, len(requests)), np.nan)
-    servers, place = np.unique(requests.server, return_inverse=True)
-    place = place.ravel()
-    for server in range(len(servers)):
-        mine = place == server
-        push[mine], judge[mine] = _one_after_another(requests.where(mine))
-    known = ~np.isnan(push) & is_push
-    last = known & _last_of_iteration(requests, is_push)
+    last = _last_of_iteration(requests, is_push)
     answered = requests.answered_end - requests.answer_begun
-    # The pull behind the last push of an iteration is the one that is not held.
-    judged = _positive(judge[last])
-    judge_s = float(np.median(judged)) if len(judged) else _SHORTEST
-    workers = len(np.unique(requests.worker))
-    pushes, update_s = known, 0.0
-    updates = np.full((len(servers), 2), np.nan)
-    if on_advance and workers > 1 and last.any() and (known & ~last).any():
-        more, error = _longer(push, known, last)
-        if more > max(_ERRORS * error, _WORTH * _positive(push[known & ~last]).mean()):
-            pushes, update_s = known & ~last, more
-            updates[:] = [
-                _longer(push, known & (place == server), last) for server in range(len(servers))
-            ]
-    return ServiceTimes(
-        _positive(push[pushes]),
-        update_s,
-        judge_s,
-        _positive(answered),
-        place[pushes],
-        place[~np.isnan(answered)],
-        updates,
-    )
+    has_update = last if on_advance and len(np.unique(requests.worker)) > 1 else np.zeros_like(last)
+    found: list[list[Floats]] = [[], [], [], []]
+    for server in np.unique(requests.server):
+        mine = requests.server == server
+        push, judge = np.full((2, len(requests)), np.nan)
+        push[mine], judge[mine] = _one_after_another(requests.where(mine))
+        # The pull behind the last push of an iteration is the one that is not held.
+        chosen = (
+            push[is_push & ~has_update],
+            push[is_push & has_update],
+            judge[last & ~np.isnan(push)],
+            answered[mine],
+        )
+        for column, times in zip(found, chosen, strict=True):
+            column.append(np.maximum(times[~np.isnan(times)], _SHORTEST))
+    return ServiceTimes(*found)
 
 
-def _longer(push: Floats, known: Flags, last: Flags) -> tuple[float, float]:
-    """Return how much longer the last pushes of iterations take, and its standard error.
+def service_laws(times: ServiceTimes, *, with_factors: bool) -> dict[str, ServiceLaw]:
+    """Return the laws of the service times by their keys.
 
-    NaN if there are no others to compare them with.
+    `update_time` is how much longer the pushes take that completed an iteration; without it they
+    cannot be told from other pushes.
+
+    Args:
+        with_factors: Give servers that clearly differ a factor each.
     """
-    others, ones = _positive(push[known & ~last]), _positive(push[known & last])
-    if not (len(others) and len(ones)):
+    updates = np.array(list(map(_longer, times.push, times.last)))
+    update_s, error = _longer(np.concatenate(times.push), np.concatenate(times.last))
+    push = list(map(np.concatenate, zip(times.push, times.last, strict=True)))
+    update = None
+    if update_s > _ERRORS * error and update_s > _WORTH * np.concatenate(times.push).mean():
+        push, factors = list(times.push), server_factors(*updates.T) if with_factors else ()
+        update = Constant(mean_s=update_s, factors=factors)
+    laws: dict[str, ServiceLaw] = {}
+    if any(map(len, push)):
+        laws["push_time"] = _law(push, with_factors=with_factors)
+    if any(map(len, times.answer)):
+        laws["pull_time"] = _law(times.answer, with_factors=with_factors)
+        judged = np.concatenate(times.judge)
+        judge_s = float(np.median(judged)) if len(judged) else _SHORTEST
+        laws["judge_time"] = Constant(mean_s=judge_s)
+    return laws | ({} if update is None else {"update_time": update})
+
+
+def _law(times: Sequence[Floats], *, with_factors: bool) -> ServiceLaw:
+    """Return the law of the times of all servers."""
+    levels = np.array([_mean_and_error(each) for each in times])
+    factors = server_factors(*levels.T) if with_factors else ()
+    if not factors:
+        return service_law(np.concatenate(times))
+    scaled = [each / factor for each, factor in zip(times, factors, strict=True)]
+    return replace(service_law(np.concatenate(scaled)), factors=factors)
+
+
+def _mean_and_error(times: Floats) -> tuple[float, float]:
+    """Return the mean and its standard error; NaN without two times."""
+    if len(times) < 2:
         return math.nan, math.nan
-    error = math.hypot(*(part.std() / math.sqrt(len(part)) for part in (others, ones)))
-    return float(ones.mean() - others.mean()), error
+    return float(times.mean()), float(times.std(ddof=1)) / math.sqrt(len(times))
+
+
+def _longer(others: Floats, ones: Floats) -> tuple[float, float]:
+    """Return how much longer some pushes take than others, and its standard error; or NaN."""
+    mean, error = _mean_and_error(others)
+    mean_of_ones, error_of_ones = _mean_and_error(ones)
+    return mean_of_ones - mean, math.hypot(error, error_of_ones)
 
 
 def _one_after_another(requests: Requests) -> tuple[Floats, Floats]:
@@ -152,8 +156,3 @@ def _last_of_iteration(requests: Requests, is_push: Flags) -> Flags:
     ends = np.cumsum(sizes) - 1
     last[pushes[order[ends[sizes == workers]]]] = True
     return last
-
-
-def _positive(times: Floats) -> Floats:
-    known = times[~np.isnan(times)]
-    return np.maximum(known, _SHORTEST)

@@ -1,4 +1,4 @@
-"""Transits of the probe with which a real run begins, and lines through them.
+"""Transits of the probe with which a real run begins, and lines through durations.
 
 A probe is a message of one of several sizes to an idle server, and its answer. Its transit is
 latency + bytes / bandwidth, to which the medians of the sizes are fitted (`fit_line`).
@@ -6,14 +6,13 @@ latency + bytes / bandwidth, to which the medians of the sizes are fitted (`fit_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 import scipy.optimize
 
-from outpace.cluster.calibration import Flags, Floats, Ints
+from outpace.cluster.calibration import Flags, Floats, Ints, Rows
 from outpace.cluster.calibration.requests import Requests
 
 NOISE: Final = 0.05  # relative error of a median that is always assumed
@@ -28,8 +27,9 @@ class Line(NamedTuple):
     latency_s: float
     s_per_byte: float
 
-    def at(self, size_bytes: Floats) -> Floats:
-        return self.latency_s + size_bytes * self.s_per_byte
+    def at(self, size_bytes: Floats, count: Ints | int = 1) -> Floats:
+        """Return the seconds of values with so many bytes together, `count` in each."""
+        return np.asarray(count * self.latency_s + size_bytes * self.s_per_byte)
 
     @property
     def bandwidth(self) -> float | None:
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Transits:
+class Transits(Rows):
     """Median transits of messages of one size between two nodes, in one direction.
 
     Args:
@@ -53,16 +53,6 @@ class Transits:
     size_bytes: Floats
     seconds: Floats
 
-    def where(self, chosen: Flags) -> Transits:
-        """Return the chosen rows."""
-        return Transits(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
-
-    @staticmethod
-    def joined(parts: Sequence[Transits]) -> Transits:
-        """Return the rows of all parts."""
-        columns = [entry.name for entry in fields(Transits)]
-        return Transits(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
-
 
 def transits_of(probes: Requests) -> Transits:
     """Return the median transits of probes, in the order of time and with times on one clock.
@@ -70,79 +60,58 @@ def transits_of(probes: Requests) -> Transits:
     A small message may arrive before its sender has noted that it is out. Sizes whose median is
     shorter than 0.1 µs are left out, if the pair of processes has two others in this direction.
     """
-    rows: list[tuple[int, int, bool, float, float]] = []
-    there = probes.received - probes.sent
-    back = probes.arrived - probes.answered_end
-    for to_server, sizes, times in (
-        (True, probes.sent_bytes, there),
-        (False, probes.answer_bytes, back),
-    ):
-        known = ~np.isnan(times)
-        keys = np.stack([probes.worker, probes.server, sizes], axis=1)[known]
-        groups, which = np.unique(keys, axis=0, return_inverse=True)
-        for place, (worker, server, size) in enumerate(groups):
-            those = times[known][which.ravel() == place]
-            if len(those) > 1:  # the first one finds cold caches and unused buffers
-                those = those[1:]
-            median = max(float(np.median(those)), _MEASURABLE)
-            rows.append((int(worker), int(server), to_server, float(size), median))
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    found = Transits(*columns)
-    kept = found.seconds > _MEASURABLE
-    ways = np.stack([found.worker, found.server, found.to_server], axis=1)
-    for way in np.unique(ways, axis=0):
-        mine = (ways == way).all(axis=1)
+    there = probes.sent_bytes, probes.received - probes.sent
+    back = probes.answer_bytes, probes.arrived - probes.answered_end
+    sizes, times = np.concatenate([there, back], axis=1)
+    way = np.repeat([1.0, 0.0], len(probes))
+    keys = np.stack([*np.tile([probes.worker, probes.server], 2), way, sizes], axis=1)
+    known = ~np.isnan(times)
+    groups, which = np.unique(keys[known], axis=0, return_inverse=True)
+    medians = np.empty(len(groups))
+    for place in range(len(groups)):
+        mine = times[known][which.ravel() == place]
+        # The first one finds cold caches and unused buffers.
+        medians[place] = max(float(np.median(mine[1:] if len(mine) > 1 else mine)), _MEASURABLE)
+    worker, server, to_server, size_bytes = groups.T
+    kept = medians > _MEASURABLE
+    for pair in np.unique(groups[:, :3], axis=0):
+        mine = (groups[:, :3] == pair).all(axis=1)
         if (mine & kept).sum() < 2:
             kept |= mine
+    found = Transits(
+        worker.astype(np.int64), server.astype(np.int64), to_server > 0, size_bytes, medians
+    )
     return found.where(kept)
 
 
-def line_of(transits: Transits) -> Line:
-    """Return the line through these transits; neither part is below 0."""
-    return line_through(transits.size_bytes, transits.seconds)
-
-
-def line_through(sizes: Floats, seconds: Floats) -> Line:
-    """Return the line through the durations of messages of these sizes, shape (n,) each."""
-    low = float(seconds[sizes == sizes.min()].mean())
-    high = float(np.median(seconds[sizes == sizes.max()]))
-    start = max(low, 1e-7), max((high - low) / sizes.max(), 1e-13)
-    line = fit_line(1, sizes, seconds, 1, start, least_slope=1e-15)
-    return line if line.latency_s > _SHORTEST else Line(0.0, line.s_per_byte)
-
-
 def fit_line(
-    count: Ints | int,
-    sizes: Floats | Ints,
-    seconds: Floats,
-    weight: Floats | int,
-    start: tuple[float, float],
-    *,
-    least_slope: float,
+    sizes: Floats | Ints, seconds: Floats, count: Ints | int = 1, weight: Floats | float = 1.0
 ) -> Line:
-    """Return the line that describes these durations best.
+    """Return the line that describes these durations best; neither part is below 0.
 
     By least squares of the logarithms, so that relative errors count, with a loss (soft L1) that
     gives outliers little weight.
 
     Args:
-        count: how often a duration has the latency.
-        sizes: bytes in a duration.
-        weight: of each duration.
-        start: a latency and a slope to begin with.
-        least_slope: seconds per byte.
+        sizes: Bytes in each duration, shape (n,).
+        count: How often a duration has the latency.
+        weight: Of each duration.
     """
+    each = sizes / count
+    low = float((seconds / count)[each == each.min()].mean())
+    high = float(np.median((seconds / count)[each == each.max()]))
+    start = max(low, 1e-7), max((high - low) / each.max(), 1e-13)
 
     def off(logs: Floats) -> Floats:
-        latency, slope = np.exp(logs)
-        return np.asarray(weight * np.log((count * latency + sizes * slope) / seconds))
+        line = Line(*np.exp(logs))
+        return np.asarray(weight * np.log(line.at(np.asarray(sizes), count) / seconds))
 
-    bounds = np.log([[1e-10, least_slope], [1e3, 1.0]])
+    bounds = np.log([[1e-10, 1e-16], [1e3, 1.0]])
     found = scipy.optimize.least_squares(
         off, np.clip(np.log(start), *bounds), bounds=bounds, loss="soft_l1", f_scale=NOISE
     )
-    latency, slope = np.exp(found.x)
-    return Line(float(latency), float(slope))
+    latency_s, slope = np.exp(found.x).tolist()
+    return Line(latency_s if latency_s > _SHORTEST else 0.0, slope)
 
 
 def rounded(value: float | None) -> float | None:

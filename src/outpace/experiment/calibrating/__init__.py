@@ -1,6 +1,6 @@
-"""Calibration: from the folders of recorded runs to a cluster file and a page about it."""
+"""Calibration: from recorded runs or profiler traces to a cluster file and a page about it."""
 
-from outpace.experiment.calibrating.calibration import Calibration, write_calibration
-from outpace.experiment.calibrating.run_calibration import calibrate
+from outpace.experiment.calibrating.calibration import calibrate, calibrate_traces
+from outpace.experiment.calibrating.cluster_file import Calibration, write_calibration
 
-__all__ = ["Calibration", "calibrate", "write_calibration"]
+__all__ = ["Calibration", "calibrate", "calibrate_traces", "write_calibration"]

@@ -1,144 +1,362 @@
-"""What a calibration found, and its cluster file."""
+"""Estimates the laws of a cluster from recorded runs or from profiler traces, by one function."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from outpace.cluster.calibration.run_times import RunTimeFit
+from outpace.cluster.calibration.all_reduces import (
+    AllReduceFit,
+    assumed_all_reduce,
+    fit_all_reduces,
+)
+from outpace.cluster.calibration.independent import evaluation_law
+from outpace.cluster.calibration.network import NetworkFit, fit_network, tells_links
+from outpace.cluster.calibration.run_times import ASSUMED_CV, RunTimeFit, fit_run_times
+from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.network import NetworkLaw
-from outpace.config.cluster_files import CALIBRATED
+from outpace.config.cluster_files import BUSY
 from outpace.errors import ConfigError
-from outpace.predict.recorded import RunTimes, write
-from outpace.record.folder import write_text
-from outpace.report.calibration import Shown, write_calibration_page
-from outpace.support.version import __version__
-from outpace.support.yaml_files import write_yaml
+from outpace.experiment.calibrating.cluster_file import Calibration, plain
+from outpace.experiment.calibrating.contention import Contention, fit_contention
+from outpace.experiment.calibrating.runs import LEAST, Run, read_runs, shared_machines
+from outpace.experiment.calibrating.servers import fit_service, service_size_of
+from outpace.experiment.calibrating.trace_ranks import read_traces
+from outpace.experiment.calibrating.words import (
+    all_reduce_words,
+    compute_words,
+    law_words,
+    network_words,
+    size_words,
+)
+from outpace.predict.recorded import too_short
+from outpace.real.net.memory.slots import LEAST_BYTES
+from outpace.record.folder import read_summary
+from outpace.report.calibration import Shown
+from outpace.report.words import plural
+from outpace.sync.messages import server_name, worker_name
 
-_HEAD: Final = """\
-# Cluster file, written by outpace calibrate {version}.
-# In a configuration: include: {name}; on the command line: --cluster {name}
-"""
-_BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
-_DIGITS: Final = 5  # significant ones
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
-    """A cluster as recorded runs, or the profiler traces of one, show it.
-
-    Args:
-        shown: The law of the run times, and what terminal and page show.
-        laws: The keys of the cluster file beside `compute`.
-        said: What the file says of them under `calibrated`.
-        caveats: Those of the notes that say where the network of the file is another than that of
-            the run.
-    """
-
-    shown: Shown
-    laws: Mapping[str, Any]
-    said: Mapping[str, Any]
-    caveats: Sequence[str] = ()
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Sentences about what was assumed or left out."""
-        return self.shown.notes
-
-    @property
-    def network_law(self) -> NetworkLaw | None:
-        """The law of the network, None if there is none."""
-        return self.laws.get("network")
-
-    def data(self, run_times: str) -> dict[str, Any]:
-        """Return the content of the cluster file.
-
-        Args:
-            run_times: Path of the file of recorded run times, for a `trace` law.
-        """
-        fit = self.shown.compute
-        replayed = {"kind": "trace", "path": run_times, "wrap": True}
-        said = {"date": datetime.date.today().isoformat(), **self.said, "compute": _fit_data(fit)}
-        if self.notes:
-            said["notes"] = list(self.notes)
-        laws = {"compute": replayed if fit.law is None else fit.law, **self.laws}
-        return plain({**laws, CALIBRATED: said})  # type: ignore[no-any-return]
+_CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
+_OVERLAPPED: Final = 0.9  # times as long as alone, up to which all-reduces are said to overlap
+_BOTH_WAYS: Final = 1.5  # ratio of bandwidths to servers and to workers, from which on it is said
+_FEW: Final = 50  # iterations, fewer than which it is said
+_OTHERS: Final = 0.1  # share of the cores that other processes may take
+_BUSY: Final = 0.6  # share of the cores that may be busy: below, a process hardly waits for a core
 
 
-def write_calibration(found: Calibration, path: Path, page: Path) -> None:
-    """Write the cluster file, last, so that it is there only if all else is.
-
-    Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
+def calibrate(folders: Sequence[Path]) -> Calibration:
+    """Estimate the laws of the cluster of these runs.
 
     Raises:
-        ConfigError: if a file cannot be written.
+        ConfigError: with one line, as `read_runs`; or if too few iterations are left.
     """
-    run_times = path.with_name(f"{path.stem}.run-times.parquet")
-    data = found.data(run_times.name)
-    if found.shown.compute.law is None:
-        seconds = found.shown.recorded
-        nodes = np.arange(seconds.shape[1])
-        write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
-    write_calibration_page(found.shown, page)
-    text = _HEAD.format(version=__version__, name=path.name) + write_yaml(data)
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _fit_data(fit: RunTimeFit) -> dict[str, Any]:
-    """Return what the cluster file says about the goodness of the fit."""
-    goodness = fit.goodness
-    said: dict[str, Any] = {}
-    if fit.law is None:
-        said = {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
-    said |= {
-        "kolmogorov_distance": goodness.distance,
-        "largest_distance_of_a_worker": float(goodness.of_worker.max()),
-        "recorded_order_statistics_s": goodness.recorded_order.tolist(),
-        "fitted_order_statistics_s": goodness.fitted_order.tolist(),
-        "recorded_correlation": goodness.recorded_correlation,
-        "fitted_correlation": goodness.fitted_correlation,
+    found: dict[str, Any] = {"runs": [str(folder.resolve()) for folder in folders]}
+    busy = busy_words(folders)
+    runs = read_runs(folders)
+    found |= {
+        "servers": max(run.servers for run in runs),
+        "push_bytes": max(run.push_bytes for run in runs),
     }
-    if fit.errors is not None:
-        said["errors"] = fit.errors
-    elif fit.law is None:
-        iterations = goodness.count // len(goodness.of_worker)
-        said["block"] = -(-iterations // _BLOCKS)
-        said |= {"speed_cv": fit.speed_cv} if fit.speed_cv else {}
-    return said
+    return _calibrated(runs, found | ({BUSY: busy} if busy else {}))
 
 
-def plain(value: Any) -> Any:
-    """Return plain data with rounded numbers; laws without the keys that have their defaults."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kind = {"kind": value.kind} if hasattr(value, "kind") else {}
-        return kind | {
-            entry.name: plain(getattr(value, entry.name))
-            for entry in dataclasses.fields(value)
-            if entry.name != "kind" and getattr(value, entry.name) != _default(entry)
-        }
-    if isinstance(value, Mapping):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+def calibrate_traces(paths: Sequence[Path]) -> Calibration:
+    """Estimate the laws of the machines of the run of these traces of torch.profiler.
+
+    They predict times, and no losses: a trace does not have the model.
+
+    Raises:
+        ConfigError: with one line, as `read_traces`; or if there are too few iterations.
+    """
+    run = read_traces(paths)
+    return _calibrated([run], run.origin)
 
 
-def _default(entry: dataclasses.Field[Any]) -> Any:
-    if entry.default_factory is not dataclasses.MISSING:
-        return entry.default_factory()
-    return entry.default
+def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
+    """Estimate the laws of a cluster from the arrays of its runs.
+
+    Args:
+        origin: What the cluster file says of where they come from.
+    """
+    first, workers = runs[0], runs[0].workers
+    assumed_cv = ASSUMED_CV if first.is_real else 0.0
+    fit = fit_run_times([run.recording for run in runs], assumed_cv=assumed_cv)
+    if fit.iterations < LEAST:
+        raise ConfigError(
+            f"{first.where}: without the first {fit.warm_up}, which differ, it has "
+            f"{fit.iterations} iterations, and a calibration needs at least {LEAST}; "
+            "record a longer run"
+        )
+    servers = max(run.servers for run in runs)
+    short = _too_short(runs)
+    notes, caveats = _notes(runs, fit, short), list[str]()
+    notes += [origin[BUSY]] if BUSY in origin else []
+    laws: dict[str, Any] = {}
+    with_servers = [run for run in runs if run.servers]
+    times = None
+    if with_servers:
+        service, times = fit_service(with_servers, fit.warm_up, notes)
+        laws |= service
+        if laws and (size := service_size_of(with_servers[0])) is not None:
+            laws["service_size"] = size
+    network = _network(runs, notes, caveats, alike=bool(short))
+    contention = _contention(network, with_servers, fit.warm_up, notes)
+    all_reduces = _all_reduces(runs, notes)
+    evaluations = evaluation_law(np.concatenate([run.evaluations for run in runs]))
+    if evaluations is not None:
+        laws["evaluation_time"] = evaluations
+    law = _network_law(runs, network, contention, all_reduces)
+    caveats += [_memory_words(run) for run in with_servers if _is_in_memory(run)][:1]
+    counts = {"run": len(runs), "worker": workers, "server": servers, "iteration": fit.iterations}
+    words = {
+        "from": ", ".join(plural(count, noun) for noun, count in counts.items() if count),
+        "compute": compute_words(fit, first.overhead_s),
+    }
+    if law is not None:
+        if network is not None or first.is_traced:
+            words["network"] = network_words(law, network)
+        if law.all_reduce is not None:
+            words["all_reduce"] = all_reduce_words(law.all_reduce, all_reduces)
+    words |= {
+        key: size_words(each) if key == "service_size" else law_words(each, "servers")
+        for key, each in laws.items()
+    }
+    said = {
+        **origin,
+        "workers": workers,
+        "iterations": fit.iterations,
+        "iterations_left_out": fit.warm_up,
+        **_said_of_network(network, contention),
+        **_said_of_all_reduces(all_reduces),
+    }
+    shown = Shown(
+        " and ".join(run.name for run in runs),
+        list(words.items()),
+        notes + caveats,
+        fit,
+        network,
+        times,
+        all_reduces,
+        [run.name for run in runs if run.all_reduces is not None],
+    )
+    return Calibration(shown, {"network": law, **laws} if law else laws, said, caveats)
 
 
-def left_out(warm_up: int) -> list[str]:
-    """Return a note about the first iterations, if they were left out."""
-    words = "iteration differs" if warm_up == 1 else f"{warm_up} iterations differ"
-    return [f"the first {words} from the others: left out"] if warm_up else []
+# -- the network -----------------------------------------------------------------------
+
+
+def _network(
+    runs: Sequence[Run], notes: list[str], caveats: list[str], *, alike: bool
+) -> NetworkFit | None:
+    """Return the network by the probes, in which each message travels alone; None without any.
+
+    Args:
+        notes, caveats: Get sentences about what was assumed.
+        alike: True to give no node a link of its own.
+
+    Raises:
+        ConfigError: all messages of the probes are of about one size.
+    """
+    shared = shared_machines(runs, notes)
+    measured = [run.measured for run in runs if run.measured is not None]
+    if not measured:
+        return None
+    joined = Transits.joined([each.transits for each in measured])
+    if shared and not tells_links(joined, shared):
+        caveats.append(
+            "no probes of two sizes went between machines, as there was no time for them: "
+            "latency and bandwidth between machines are not known. network.machines is left out, "
+            "and all links are taken to be like those within a machine, as fast as the messages of "
+            "the training were on average"
+        )
+        shared = {}
+    try:
+        fit = fit_network(joined, shared, alike=alike)
+    except ValueError as error:
+        raise ConfigError(
+            f"{runs[0].where}: its network cannot be calibrated: {error}, so latency and "
+            "bandwidth cannot be told apart"
+        ) from error
+    there, back = (line.bandwidth for line in (fit.to_server, fit.to_worker))
+    if there and back and max(there, back) > _BOTH_WAYS * min(there, back):
+        notes.append(
+            f"bandwidth to servers is {there / 1e6:.4g} MB/s and to workers {back / 1e6:.4g} MB/s; "
+            "the file has one value for both directions"
+        )
+    return fit
+
+
+def _contention(
+    network: NetworkFit | None, with_servers: Sequence[Run], warm_up: int, notes: list[str]
+) -> Contention | None:
+    measured = with_servers[0].measured if with_servers else None
+    if network is None or measured is None or measured.requests is None:
+        return None
+    found = fit_contention(network.law, measured, warm_up)
+    if found is not None and found.slower > _CONTENDED:
+        notes.append(
+            f"in the training messages took {found.slower:.3g} times as long as alone; latency and "
+            "bandwidth are those of the training"
+        )
+    return found
+
+
+def _all_reduces(runs: Sequence[Run], notes: list[str]) -> AllReduceFit | None:
+    times = [run.all_reduces for run in runs if run.all_reduces is not None]
+    if not times:
+        if runs[0].is_real:
+            notes.append(
+                "all-reduces were not measured: they take what Gloo's protocol needs on these "
+                "links; calibrate on a run without servers, such as ssgd, as well"
+            )
+        return None
+    found = fit_all_reduces(times, runs[0].workers)
+    if not found.line.latency_s:
+        notes.append("all all-reduces have about one size, so their latency is taken to be 0")
+    if not _OVERLAPPED < found.slower < _CONTENDED:
+        notes.append(
+            f"in the training all-reduces cost {found.slower:.3g} times what they take alone, and "
+            "network.all_reduce is that of the training. Below 1 they overlapped with computation: "
+            "for strategies that compute nothing meanwhile, such as local SGD, set "
+            f"network.all_reduce to {plain(found.law_alone)}"
+        )
+    return found
+
+
+def _network_law(
+    runs: Sequence[Run],
+    network: NetworkFit | None,
+    contention: Contention | None,
+    all_reduces: AllReduceFit | None,
+) -> NetworkLaw | None:
+    """Return the law of the network, None if there is none.
+
+    Links of traces are taken to be as fast as all-reduces. A file from runs without servers has no
+    links, and is refused where strategies need them.
+    """
+    found = None if network is None else network.law
+    if contention is not None:
+        found = contention.law
+    if all_reduces is not None:
+        if runs[0].is_traced:
+            link = all_reduces.law_alone
+            found = NetworkLaw(link.latency_s or 0.0, link.bandwidth_bytes_per_s)
+        return replace(found or NetworkLaw(), all_reduce=all_reduces.law)
+    if network is None or found is None or not runs[0].is_real:
+        return found
+    # All-reduces go over the network, as the probes do.
+    links = network.law if any(map(_is_in_memory, runs)) else found
+    size_bytes = max(run.push_bytes * run.servers for run in runs)
+    return replace(found, all_reduce=assumed_all_reduce(links, runs[0].workers, size_bytes))
+
+
+def _is_in_memory(run: Run) -> bool:
+    """True if large blocks of requests or answers lay in memory that both processes shared.
+
+    Which of them did is not recorded: those for which there was no memory or no slot did not.
+    """
+    requests = None if run.measured is None else run.measured.requests
+    if requests is None or not run.config.get("shared_memory"):
+        return False
+    is_large = np.maximum(requests.sent_bytes, requests.answer_bytes) >= LEAST_BYTES
+    pairs = np.stack([requests.worker, requests.server], axis=1)[is_large]
+    return any(
+        run.nodes.get(worker_name(worker)) == run.nodes.get(server_name(server))
+        for worker, server in np.unique(pairs, axis=0).tolist()
+    )
+
+
+# -- what is said ----------------------------------------------------------------------
+
+
+def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
+    notes = [note for run in runs for note in run.notes]
+    if fit.warm_up:
+        notes.append(
+            f"the first {plural(fit.warm_up, 'iteration')} differ from the others: left out"
+        )
+    if short:
+        notes.append(f"{short}. Links are taken to be alike")
+    if fit.iterations < _FEW:
+        notes.append(
+            f"{fit.iterations} iterations are few: do not trust differences between strategies "
+            "that are smaller than the errors above; record more, of traces schedule(..., "
+            "active=100)"
+        )
+    if any(run.is_real and run.config.get("compute") is not None for run in runs):
+        notes.append("the run stretched its steps by a law: the run times are those of the law")
+    return notes
+
+
+def _too_short(runs: Sequence[Run]) -> str:
+    """Return in words that real runs are too short to judge; empty if they are not."""
+    if not runs[0].is_real:
+        return ""
+    iterations = sum(len(run.recording.seconds) for run in runs)
+    seconds = sum(run.recording.length_s for run in runs)
+    return too_short(seconds, seconds / iterations)
+
+
+def busy_words(folders: Sequence[Path]) -> str:
+    """Return a sentence about the first run beside which other processes took the cores.
+
+    It is empty if there is none, and for runs that do not say: simulated ones, and those whose
+    workers were started elsewhere.
+    """
+    for folder in folders:
+        found = read_summary(folder).get("processor")
+        values = [found.get(key) for key in ("cores", "busy", "others")] if found else []
+        if not values or not all(isinstance(value, int | float) for value in values):
+            continue
+        cores, busy, others = map(float, values)
+        if cores > 0 and others > _OTHERS * cores and busy > _BUSY * cores:
+            return (
+                f"while the run {folder.name} was recorded, processes that do not belong to it "
+                f"kept {others:.1f} of {cores:g} cores busy: its times are those of such a "
+                "machine; record a run when the machine is as it will be"
+            )
+    return ""
+
+
+def _memory_words(run: Run) -> str:
+    """Return what must be known of a calibration on a run with blocks in shared memory."""
+    return (
+        f"the run has shared_memory: true, so blocks of {LEAST_BYTES >> 10} KiB and more did not "
+        "travel between processes of one machine: latency and bandwidth there are those of a block "
+        f"of {run.push_bytes / 1e6:.3g} MB in memory, too fast for smaller blocks and for runs "
+        "without shared_memory; for these calibrate on a run without it"
+    )
+
+
+def _said_of_network(network: NetworkFit | None, contention: Contention | None) -> dict[str, Any]:
+    if network is None:
+        return {}
+    said: dict[str, Any] = {
+        "median_error": network.error,
+        "testable": network.testable,
+        "to_servers": network.to_server._asdict(),
+        "to_workers": network.to_worker._asdict(),
+    }
+    if contention is not None:
+        said["times_slower_in_training"] = contention.slower
+        said["mean_error_in_training"] = contention.error
+    return {"network": said}
+
+
+def _said_of_all_reduces(fit: AllReduceFit | None) -> dict[str, Any]:
+    if fit is None:
+        return {}
+    said = {
+        **fit.line._asdict(),
+        "median_error": fit.error,
+        "testable": fit.testable,
+        "times_slower_in_training": fit.slower,
+        "bytes": fit.training[:, 0].round().astype(np.int64).tolist(),
+        "recorded_mean_s": fit.training[:, 1].tolist(),
+        "fitted_mean_s": fit.training[:, 2].tolist(),
+    }
+    return {"all_reduces": said}

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.calibration import plain
-from outpace.experiment.calibrating.trace_calibration import TracedCalibration
+from outpace.experiment.calibrating.cluster_file import Calibration, plain
 from outpace.record.folder import write_text
 from outpace.support.regular_files import named, read_text
 from outpace.support.yaml_files import write_yaml
@@ -19,10 +18,8 @@ _HEAD: Final = """\
 # It compares times, not losses: `timing` sends messages of the model's size and trains nothing.
 #     outpace compare {name}
 """
-_ITERATIONS: Final = 300
-_EVERY: Final = 8  # local SGD
 _FASTER: Final = 4
-_FASTER_NAME: Final = "all-reduce, 4 times the bandwidth, a quarter of the latency"
+_SLOWER: Final = 1.1  # mean run time of a slow rank over that of the median of the others
 
 
 def comparison_path(cluster: Path) -> Path:
@@ -42,77 +39,81 @@ def require_comparison(path: Path) -> None:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
-def write_comparison(found: TracedCalibration, cluster: Path) -> Path:
-    """Write the comparison beside the cluster file; return its path.
+def write_comparison(found: Calibration, cluster: Path) -> list[str]:
+    """Write the comparison beside the cluster file; return notes about what it lacks.
 
     Raises:
         ConfigError: if it cannot be written.
     """
-    path = comparison_path(cluster)
-    head = _HEAD.format(begin=_BEGIN, name=path)
+    path, (content, notes) = comparison_path(cluster), comparison(found, cluster.name)
     try:
-        write_text(path, head + write_yaml(comparison(found, cluster.name)))
+        write_text(path, _HEAD.format(begin=_BEGIN, name=path) + write_yaml(content))
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
-    return path
+    return notes
 
 
-def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
-    """Return a comparison of strategies, whose first variant is the profiled run.
+def comparison(found: Calibration, cluster: str) -> tuple[dict[str, Any], list[str]]:
+    """Return a comparison of strategies, whose first variant is the profiled run, and notes.
 
-    Strategies with servers have a server beside each worker.
+    Strategies with servers have a server beside each worker. One variant has the slowest rank as
+    fast as the median of the others; there is none without factors of the ranks: if run times are
+    replayed, the copy of a rank would be slow at other times than that rank.
 
     Args:
         cluster: Path of the cluster file, relative to the comparison.
     """
-    servers = {"servers": found.workers}
-    variants: list[dict[str, Any]] = [
-        {"name": "all-reduce, as profiled", "sync": {"kind": "ssgd"}},
-        {
-            "name": _FASTER_NAME,
-            "sync": {"kind": "ssgd"},
-            "network": _faster(found),
+    fit, law, all_reduces = found.shown.compute, found.network_law, found.shown.all_reduces
+    assert law is not None
+    assert law.all_reduce is not None
+    assert all_reduces is not None
+    means = fit.recorded.mean(axis=0)
+    ranks, notes = means.argsort().tolist(), []
+    slow, like = ranks[-1], ranks[(len(ranks) - 1) // 2]
+    changed: dict[str, dict[str, Any]] = {
+        "all-reduce, as profiled": {},
+        f"all-reduce, {_FASTER} times the bandwidth, a quarter of the latency": {
+            "network": {**_faster(law), "all_reduce": _faster(law.all_reduce)}
         },
-    ]
-    if found.slow is not None and found.factors:
-        slow, like = found.slow
-        name = f"all-reduce, rank {slow} as fast as rank {like}"
-        compute = {"factors": list(found.factors)}
-        variants.append({"name": name, "sync": {"kind": "ssgd"}, "compute": compute})
-    variants += [
-        {
-            "name": f"local SGD, average every {_EVERY} steps",
-            "sync": {"kind": "local-sgd", "every": _EVERY},
+    }
+    if means[slow] >= _SLOWER * means[like]:
+        name = f"as fast as rank {like}"
+        if fit.law is not None and (factors := list(fit.law.factors)):
+            factors[slow] = factors[like]
+            changed[f"all-reduce, rank {slow} {name}"] = {"compute": {"factors": factors}}
+        else:
+            notes.append(
+                f"rank {slow} is slow, but the comparison has no variant in which it is {name}: "
+                "the run times have no law with factors; profile more steps"
+            )
+    servers = {"servers": len(means)}
+    changed |= {
+        "local SGD, average every 8 steps": {
+            "sync": {"kind": "local-sgd", "every": 8},
             # Nothing is computed during the average of local SGD.
-            "network": {"all_reduce": plain(found.alone)},
+            "network": {"all_reduce": plain(all_reduces.law_alone)},
         },
-        {"name": "BSP with servers", "sync": {"kind": "bsp"}, **servers},
-        {"name": "SSP with servers", "sync": {"kind": "ssp", "staleness": 3}, **servers},
-        {
-            "name": "cut-offs, deadline",
+        "BSP with servers": {"sync": {"kind": "bsp"}, **servers},
+        "SSP with servers": {"sync": {"kind": "ssp", "staleness": 3}, **servers},
+        "cut-offs, deadline": {
             "sync": {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 5},
             **servers,
         },
-    ]
+    }
     return {
         "include": cluster,
         "task": {"kind": "timing", "parameters": found.parameters},
-        "workers": found.workers,
+        "workers": len(means),
         "sync": {"kind": "ssgd"},
-        "stop": {"iterations": _ITERATIONS},
-        "variants": variants,
-    }
+        "stop": {"iterations": 300},
+        "variants": [
+            {"name": name, "sync": {"kind": "ssgd"}, **change} for name, change in changed.items()
+        ],
+    }, notes
 
 
-def _faster(found: TracedCalibration) -> dict[str, Any]:
+def _faster(law: NetworkLaw | AllReduceLaw) -> dict[str, float]:
     """Return the changes of a network on which each message takes a quarter of its time."""
-    law = found.calibration.network_law
-    assert law is not None
-    assert law.all_reduce is not None
-    return {**_faster_link(law), "all_reduce": _faster_link(law.all_reduce)}
-
-
-def _faster_link(law: NetworkLaw | AllReduceLaw) -> dict[str, float]:
     return {
         "latency_s": (law.latency_s or 0.0) / _FASTER,
         "bandwidth_bytes_per_s": (law.bandwidth_bytes_per_s or 0.0) * _FASTER,

@@ -4,50 +4,41 @@ A probe travels alone. In the training messages meet, and share connections or p
 requests and answers of a part of the run are sent once more, at the recorded times, through the
 simulated network, with either contention. Latencies and the time of a byte are multiplied by one
 factor, so that messages take as long on average as they did: messages of one size, as most runs
-send them, do not tell the two apart, and busy processors stretch both. Machines with links of their
-own have factors of their own, and so have messages within machines. The contention is chosen that
-spreads the messages of an iteration at a server as they were: the mean times of the fastest,
+send them, do not tell the two apart, and busy processors stretch both. The contention is chosen
+that spreads the messages of an iteration at a server as they were: the mean times of the fastest,
 second, ... of them are compared, in each direction, since which of them comes first is chance, and
 iterations differ.
 
 Nodes of one machine share its connection in the replay, too. So a message that was slow because it
 met others is not taken for a slow connection.
-
-A message is late if it takes more than twice as long as the network with either contention says
-once it is right for the median message, and at least 1 ms longer: its packets were lost, or a
-process had to wait for a processor. Late messages do not count for the factors; they become random
-`delays`, two for each direction, for the less late half and the later half of them. A worker that
-waits for several messages waits for the latest, so a mean that contained them would not do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 import scipy.optimize
-from numpy.typing import NDArray
 
-from outpace.cluster.calibration import Floats
-from outpace.cluster.delays import Delay
-from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
+from outpace.cluster.calibration import Floats, Ints, Rows
+from outpace.cluster.calibration.transits import rounded
+from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.experiment.calibrating.measured import Measured
-from outpace.experiment.calibrating.replaying import Messages, messages_of, replay
-from outpace.predict.recorded.table import Mask
+from outpace.kernel import Kernel
+from outpace.simulation.network import network_of
+from outpace.simulation.network.links import Parcel, Transfer
+from outpace.support.units import SECOND, nanoseconds
+from outpace.sync.messages import server_name, worker_name
 
-_Contention: TypeAlias = Literal["serialised", "fair"]
+_Contention = Literal["serialised", "fair"]
 _LEAST: Final = 20  # messages whose times are known
 _RANGE: Final = 50.0  # factor by which times may change, either way
-_PRECISION: Final = 1e-3  # of a factor, relative
-_ROUNDS: Final = 2  # of the fits, where there are several factors
-_OTHERS: Final = ""  # the nodes without links of their own
-_WITHIN: Final = "within machines"  # messages over the loopback
+_PRECISION: Final = 1e-3  # of the factor, relative
 _CLEARLY: Final = 0.95  # share of the error of `serialised` below which `fair` is chosen
-_LATE_S: Final = 1e-3  # s; a smaller delay does not make a message late
-_MOST_LATE: Final = 0.4  # share of the messages; more are no exceptions
-_WORTH: Final = 0.05  # of the time of all messages, that late ones must take in addition
+_BLOCK: Final = 100  # consecutive requests that are replayed together
+_BLOCKS: Final = 6  # evenly spaced over the run
+_KNOWN: Final = (1e-4, 0.2)  # s, and share of the transit, by which an arrival may be uncertain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,14 +49,24 @@ class Contention:
         law: The law with its contention, latency and bandwidth in the training.
         slower: How many times as long messages take as alone, without the wait for others.
         error: Mean distance of recorded and replayed times, by place in the iteration at a
-            server, over the mean time; without late messages.
-        late: Share of the messages that were late.
+            server, over the mean time.
     """
 
     law: NetworkLaw
     slower: float
     error: float
-    late: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Messages(Rows):
+    """Messages; `burst` numbers the requests of an iteration to a server, and its answers."""
+
+    sender: np.ndarray
+    receiver: np.ndarray
+    burst: Ints
+    size_bytes: Ints
+    sent: Floats
+    seconds: Floats  # NaN where the arrival is not known
 
 
 def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contention | None:
@@ -75,166 +76,126 @@ def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contentio
         law: Of messages that travel alone.
         first: The first iteration that counts.
     """
-    messages = messages_of(measured, first)
+    messages = _messages(measured, first)
     known = ~np.isnan(messages.seconds)
     if known.sum() < _LEAST or law.bandwidth_bytes_per_s is None:
         return None
-    laws = [_scaled(law, contention) for contention in get_args(_Contention)]
-    # Messages within a machine are never late: the simulated network delays none of them.
-    late = known & ~_within(law, messages)
-    late &= np.all([_is_late(each, messages, known) for each in laws], axis=0)
-    excess = float(messages.seconds[late].sum())
-    if excess < _WORTH * messages.seconds[known].sum() or late.sum() > _MOST_LATE * known.sum():
-        late[:] = False
-    serialised, fair = (_fitted(each, messages, known & ~late, late) for each in laws)
+    serialised, fair = (_fitted(law, kind, messages, known) for kind in get_args(_Contention))
     return fair if fair.error < _CLEARLY * serialised.error else serialised
 
 
-def _is_late(law: NetworkLaw, messages: Messages, known: Mask) -> Mask:
-    """Return which messages took much longer than the law says, if it is right for most."""
-    usual = _scaled(law, law.contention, _factors(law, messages, known, np.median))
-    replayed = replay(usual, messages)
-    return np.asarray(messages.seconds > replayed + np.maximum(_LATE_S, replayed))
+def _fitted(
+    law: NetworkLaw, kind: _Contention, messages: _Messages, known: np.ndarray
+) -> Contention:
+    """Return the best factor for a law with this contention."""
+    recorded = messages.seconds[known]
+
+    def replayed(log_factor: float) -> Floats:
+        scaled = _scaled(law, float(np.exp(log_factor)), kind)
+        return np.asarray(_replayed(scaled, messages)[known])
+
+    found = scipy.optimize.minimize_scalar(
+        lambda log: abs(np.log(replayed(log).mean() / recorded.mean())),
+        bounds=(-np.log(_RANGE), np.log(_RANGE)),
+        method="bounded",
+        options={"xatol": _PRECISION},
+    )
+    error = _apart(messages.burst[known], recorded, replayed(found.x)) / float(recorded.sum())
+    factor = float(np.exp(found.x))
+    return Contention(_scaled(law, factor, kind), factor, error)
 
 
-def _fitted(law: NetworkLaw, messages: Messages, usual: Mask, late: Mask) -> Contention:
-    """Return the best factors, and delays for late messages, for a law with one contention."""
-    factors = _factors(law, messages, usual, np.mean)
-    scaled = _scaled(law, law.contention, factors)
-    replayed = replay(scaled, messages)
-    from_server = np.array([sender.startswith("server") for sender, _ in messages.ends])
-    off, delays = 0.0, []
-    between = ~_within(law, messages)
-    kinds: list[tuple[Literal["push", "reply"], Mask]] = [
-        ("push", ~from_server),
-        ("reply", from_server),
-    ]
-    for kind, chosen in kinds:
-        mine = usual & chosen
-        off += _apart(messages.burst[mine], messages.seconds[mine], replayed[mine])
-        mine = (usual | late) & chosen & between
-        excess = np.where(late, messages.seconds - replayed, 0.0)
-        delays += _delays(kind, messages.step[mine], excess[mine])
-    error = off / float(messages.seconds[usual].sum())
-    share = float(late.sum() / (usual | late).sum())
-    return Contention(replace(scaled, delays=tuple(delays)), factors[_OTHERS], error, share)
-
-
-def _apart(burst: NDArray[np.int64], one: Floats, other: Floats) -> float:
+def _apart(burst: Ints, one: Floats, other: Floats) -> float:
     """Return how far two kinds of times are apart, by place within their bursts, in s in all."""
     ordered = [times[np.lexsort((times, burst))] for times in (one, other)]
     burst = np.sort(burst)
-    first = np.searchsorted(burst, burst)
-    place = np.arange(len(burst)) - first
+    place = np.arange(len(burst)) - np.searchsorted(burst, burst)
     sums = [np.bincount(place, times) for times in ordered]
     return float(np.abs(sums[0] - sums[1]).sum())
 
 
-def _delays(
-    message: Literal["push", "reply"], step: NDArray[np.int64], late_s: Floats
-) -> list[Delay]:
-    """Return the random delays of one kind of message.
+def _scaled(law: NetworkLaw, factor: float, contention: _Contention) -> NetworkLaw:
+    """Return the law with latencies, and the times of a byte, multiplied by a factor."""
 
-    The messages of one step are often late together, and delays are drawn for each by itself. What
-    counts is the latest, so their probability is such that as many steps have a late message.
+    def link(found: LinkLaw | NetworkLaw) -> LinkLaw:
+        latency_s, rate = found.latency_s, found.bandwidth_bytes_per_s
+        return LinkLaw(
+            None if latency_s is None else rounded(factor * latency_s),
+            None if rate is None else rounded(max(1.0, rate / factor)),
+        )
 
-    Args:
-        late_s: How late each message was; 0 if it was not.
-    """
-    _, of_step, sizes = np.unique(step, return_inverse=True, return_counts=True)
-    latest = np.zeros(len(sizes))
-    np.maximum.at(latest, of_step.ravel(), late_s)
-    found = []
-    for half in np.array_split(np.sort(latest[latest > 0]), 2):
-        if len(half):
-            probability = 1 - (1 - len(half) / len(sizes)) ** (1 / float(sizes.mean()))
-            found.append(Delay(message, round(probability, 4), float(f"{half.mean():.4g}")))
-    return found
-
-
-def _factors(
-    law: NetworkLaw,
-    messages: Messages,
-    counted: Mask,
-    middle_of: Callable[[Floats], np.floating[Any]],
-) -> dict[str, float]:
-    """Return the factors of times with which these messages take as long as they did.
-
-    One factor after the other is the root of the difference: times grow with the factor.
-
-    Args:
-        middle_of: mean or median, in which they agree.
-
-    Returns:
-        The factor of each machine with a link of its own, that of the loopback, and that of all
-        others.
-    """
-    within = _within(law, messages)
-    of_group = {_OTHERS: counted & ~within, _WITHIN: counted & within}
-    for name, machine in _machines(law).items():
-        touched = np.array([name in ends for ends in messages.ends]) & ~within
-        of_group[machine] = of_group.get(machine, False) | (counted & touched)
-        of_group[_OTHERS] &= ~touched
-    factors = dict.fromkeys(of_group, 1.0)
-    groups = [name for name, mine in of_group.items() if mine.sum() >= _LEAST]
-    for name in groups * (1 if len(groups) == 1 else _ROUNDS):
-        mine = of_group[name]
-
-        def beyond(log_factor: float, name: str = name, mine: Mask = mine) -> float:
-            factors[name] = float(np.exp(log_factor))
-            replayed = replay(_scaled(law, law.contention, factors), messages)
-            return float(middle_of(replayed[mine]) / middle_of(messages.seconds[mine]) - 1)
-
-        low, high = -np.log(_RANGE), np.log(_RANGE)
-        if beyond(low) >= 0 or beyond(high) <= 0:
-            continue  # the factor is at an end of its range
-        root = scipy.optimize.brentq(beyond, low, high, xtol=_PRECISION)
-        factors[name] = float(np.exp(root))
-    return factors
-
-
-def _scaled(
-    law: NetworkLaw, contention: _Contention, factors: Mapping[str, float] | None = None
-) -> NetworkLaw:
-    """Return the law with latencies, and the times of a byte, multiplied by factors of machines."""
-    of_machine = factors or {}
-    others = of_machine.get(_OTHERS, 1.0)
-
-    def latency(value: float | None, factor: float = others) -> float | None:
-        return None if value is None else float(f"{value * factor:.4g}")
-
-    def rate(value: float | None, factor: float = others) -> float | None:
-        return None if value is None else float(f"{max(1.0, value / factor):.4g}")
-
-    def scaled(link: LinkLaw, factor: float) -> LinkLaw:
-        return LinkLaw(latency(link.latency_s, factor), rate(link.bandwidth_bytes_per_s, factor))
-
-    machines = _machines(law)
-    nodes = {
-        name: scaled(link, of_machine.get(machines[name], 1.0)) for name, link in law.nodes.items()
-    }
-    pairs = tuple(
-        PairLaw(pair.between, latency(pair.latency_s), rate(pair.bandwidth_bytes_per_s))
-        for pair in law.pairs
-    )
-    return NetworkLaw(
-        latency(law.latency_s) or 0.0,
-        rate(law.bandwidth_bytes_per_s),
-        contention,
-        nodes,
-        pairs,
-        law.machines,
-        scaled(law.loopback, of_machine.get(_WITHIN, 1.0)),
+    usual = link(law)
+    return replace(
+        law,
+        latency_s=usual.latency_s or 0.0,
+        bandwidth_bytes_per_s=usual.bandwidth_bytes_per_s,
+        contention=contention,
+        nodes={name: link(own) for name, own in law.nodes.items()},
+        loopback=link(law.loopback),
     )
 
 
-def _machines(law: NetworkLaw) -> dict[str, str]:
-    """Return what stands for the machine of each node with a link of its own."""
-    return {name: law.places.get(name, name) for name in law.nodes}
+def _messages(measured: Measured, first: int) -> _Messages:
+    """Return blocks of requests from an iteration on, and their answers, in the order of time."""
+    requests = measured.requests
+    assert requests is not None
+    requests = requests.where(requests.iteration >= first).in_order()
+    block = np.arange(len(requests)) // _BLOCK
+    requests = requests.where(np.isin(block, np.linspace(0, block.max(initial=0), _BLOCKS).round()))
+    # The clocks of the workers, by that of the first server.
+    reference = min((server for _, server in measured.offsets), default=0)
+    clocks = [measured.offsets.get((n, reference), 0.0) for n in requests.worker.tolist()]
+    workers = np.array([worker_name(n) for n in requests.worker.tolist()], str)
+    servers = np.array([server_name(n) for n in requests.server.tolist()], str)
+    bursts = np.stack([requests.server, requests.iteration], axis=1)
+    _, burst = np.unique(bursts, axis=0, return_inverse=True)
+    there = _known(requests.sent, requests.received_after, requests.received)
+    back = _known(requests.answered_end, requests.arrived_after, requests.arrived)
+    sent = np.concatenate([requests.sent + clocks, requests.answered_end + clocks])
+    both = _Messages(
+        np.concatenate([workers, servers]),
+        np.concatenate([servers, workers]),
+        np.concatenate([2 * burst.ravel(), 2 * burst.ravel() + 1]),
+        np.concatenate([requests.sent_bytes, requests.answer_bytes]),
+        sent - np.fmin.reduce(sent, initial=np.inf),
+        np.concatenate([there, back]),
+    )
+    order = np.argsort(both.sent, kind="stable")
+    return both.where(order[: int((~np.isnan(both.sent)).sum())])  # NaN is last
 
 
-def _within(law: NetworkLaw, messages: Messages) -> Mask:
-    """Return which messages have both ends on one machine."""
-    places = law.places
-    pairs = ([places.get(end, end) for end in ends] for ends in messages.ends)
-    return np.array([one == other for one, other in pairs], np.bool_)
+def _known(sent: Floats, after: Floats, arrived: Floats) -> Floats:
+    """Return transits; NaN where the receiver was busy, so that the arrival is uncertain."""
+    transit = arrived - sent
+    uncertain = arrived - np.maximum(np.where(np.isnan(after), arrived, after), sent)
+    least, share = _KNOWN
+    return np.where(uncertain <= np.maximum(least, share * transit), transit, np.nan)
+
+
+def _replayed(law: NetworkLaw, messages: _Messages) -> Floats:
+    """Return how long each message takes in the simulated network, in s."""
+    seconds = np.full(len(messages.sent), np.nan)
+    kernel = Kernel()
+
+    def delivered(transfer: Transfer) -> None:
+        assert isinstance(transfer.message, Parcel)
+        seconds[transfer.message.content] = (transfer.delivered - transfer.requested) / SECOND
+
+    network = network_of(law, kernel, delivered)
+    for name in np.unique([messages.sender, messages.receiver]).tolist():
+        network.join(name)
+    senders, receivers = messages.sender.tolist(), messages.receiver.tolist()
+    times, sizes = messages.sent.tolist(), messages.size_bytes.tolist()
+
+    async def send() -> None:
+        for place, sent in enumerate(times):
+            wait = nanoseconds(sent) - kernel.now
+            if wait > 0:
+                await kernel.sleep(wait / SECOND)
+            parcel = Parcel(place, sizes[place])
+            network.send(network.join(senders[place]), receivers[place], parcel)
+        await kernel.sleep(1e6)  # until all have arrived
+
+    kernel.spawn(send(), "the replay")
+    kernel.run()
+    return seconds

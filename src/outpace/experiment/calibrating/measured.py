@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration import Floats
+from outpace.cluster.calibration import Flags, Floats
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.errors import ConfigError
@@ -33,22 +33,24 @@ class Measured:
     """
 
     transits: Transits
-    requests: Requests | None
-    is_push: NDArray[np.bool_]
-    offsets: Mapping[tuple[int, int], float]
+    requests: Requests | None = None
+    is_push: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
+    offsets: Mapping[tuple[int, int], float] = field(default_factory=dict)
     give_s_per_byte: float = 0.0
     make_s_per_byte: float = 0.0
 
 
-def measured_in(folder: Path, timing: pa.Table) -> Measured:
+def measured_in(folder: Path, rows: Requests, what: NDArray[np.str_]) -> Measured:
     """Return the measurements of a real run with servers.
+
+    Args:
+        rows: Of `timing.parquet`.
+        what: The kind of each row.
 
     Raises:
         ConfigError: the run has no probe of the network.
     """
-    what = np.array(timing["what"].to_pylist())
-    every = requests_in(timing)
-    probes = every.where(what == "probe")
+    probes = rows.where(what == "probe")
     is_request = (what == "push") | (what == "pull")
     if not len(probes):
         raise ConfigError(
@@ -56,8 +58,8 @@ def measured_in(folder: Path, timing: pa.Table) -> Measured:
             "record a run without probe: false"
         )
     # Later iterations are recorded in parts, between which it is unknown what the servers did.
-    is_request &= every.iteration < _recorded_until(every.where(what != "probe"))
-    requests = every.where(is_request)
+    is_request &= rows.iteration < _recorded_until(rows.where(what != "probe"))
+    requests = rows.where(is_request)
     offsets = probes.offsets()
     return Measured(
         transits_of(probes.in_order().in_clocks_of_workers(offsets).with_answers_out()),
@@ -114,38 +116,22 @@ def logged_in(folder: Path) -> Measured:
             f"{folder}: it has no times of messages; simulate it with network.log=true, or record "
             "a real run"
         )
+    rows: dict[tuple[int, int, bool, int], float] = {}
     with reading(path):
-        table = read_table(path)
-        kinds = np.array(table["kind"].to_pylist())
-        to_server = (kinds == "push") | (kinds == "pull")
-        ends = [np.array(table[name].to_pylist()) for name in ("sender", "receiver")]
-        worker = _numbers(np.where(to_server, *ends))
-        server = _numbers(np.where(to_server, *reversed(ends)))
-        chosen = (to_server | (kinds == "reply")) & (worker >= 0) & (server >= 0)
-        if not chosen.any():
-            raise ConfigError(
-                f"{folder}: it is simulated and has no messages to servers; calibrate on a run of "
-                "a strategy with servers, such as bsp, or on a real run"
-            )
-        sizes = table["size_bytes"].to_numpy().astype(np.float64)
-        times = (table["delivered_ns"].to_numpy() - table["started_ns"].to_numpy()) * 1e-9
-        keys = np.stack([worker, server, to_server, sizes], axis=1)[chosen]
-        groups, first = np.unique(keys, axis=0, return_index=True)
-        return Measured(
-            Transits(
-                groups[:, 0].astype(np.int64),
-                groups[:, 1].astype(np.int64),
-                groups[:, 2].astype(np.bool_),
-                groups[:, 3],
-                np.maximum(times[chosen][first], 1e-9),
-            ),
-            None,
-            np.zeros(0, np.bool_),
-            {},
+        names = ["kind", "sender", "receiver", "size_bytes", "started_ns", "delivered_ns"]
+        columns = read_table(path).select(names).to_pydict()
+        for kind, *ends, size, started, delivered in zip(*columns.values(), strict=True):
+            there = kind in ("push", "pull")
+            worker, server = ends if there else reversed(ends)
+            known = worker.startswith("worker-") and server.startswith("server-")
+            if known and (there or kind == "reply"):
+                one, other = (int(name.rpartition("-")[2]) for name in (worker, server))
+                rows.setdefault((one, other, there, size), (delivered - started) * 1e-9)
+    if not rows:
+        raise ConfigError(
+            f"{folder}: it is simulated and has no messages to servers; calibrate on a run of "
+            "a strategy with servers, such as bsp, or on a real run"
         )
-
-
-def _numbers(names: NDArray[np.str_]) -> NDArray[np.int64]:
-    """Return the numbers of workers and servers by their names; -1 for others."""
-    found = [name.rpartition("-")[2] for name in names.tolist()]
-    return np.array([int(number) if number.isdigit() else -1 for number in found], np.int64)
+    worker, server, to_server, size_bytes = (np.array(each) for each in zip(*rows, strict=True))
+    seconds = np.maximum(np.array(list(rows.values())), 1e-9)
+    return Measured(Transits(worker, server, to_server, size_bytes.astype(np.float64), seconds))

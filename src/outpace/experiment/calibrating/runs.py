@@ -7,20 +7,20 @@ the next iteration. Waits, transfers and untimed spans are no part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.all_reduces import AllReduceTimes
+from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.measured import Measured, logged_in, measured_in, requests_in
-from outpace.experiment.calibrating.without_servers import all_reduces_of
+from outpace.experiment.calibrating.without_servers import all_reduces_in
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, read_event, reading
 from outpace.record.timing import read_timing
@@ -32,10 +32,13 @@ LEAST: Final = 20  # iterations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RunData:
-    """A recorded run.
+class Run:
+    """The arrays of a recorded run, or of the profiler traces of one.
 
     Args:
+        where: Folder of the run or of the traces, for errors.
+        name: For the page.
+        is_real: False for a simulated run.
         overhead_s: Mean per iteration of the part of the run times that is not computing.
         measured: None if the run has no network: a simulated one without the key; or no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
@@ -43,21 +46,32 @@ class RunData:
         all_reduces: Those of a real run without servers.
         nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown. If
             the run did not record it, those of `network.machines` in its configuration.
+        config: Of the run; empty for traces.
+        origin: What the cluster file says of where the arrays of traces come from.
+        notes: Sentences about what traces do not have.
     """
 
-    folder: Path
-    config: Mapping[str, Any]
+    where: Path
+    name: str
     is_real: bool
     recording: Recording
     overhead_s: float
     measured: Measured | None
     evaluations: Floats
     all_reduces: AllReduceTimes | None
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def workers(self) -> int:
         return int(self.recording.seconds.shape[1])
+
+    @property
+    def is_traced(self) -> bool:
+        """True for the profiler traces of a run."""
+        return bool(self.origin)
 
     @property
     def servers(self) -> int:
@@ -76,7 +90,7 @@ class RunData:
         return int(np.median(requests.sent_bytes))
 
 
-def read_runs(folders: Sequence[Path]) -> list[RunData]:
+def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read runs of one cluster.
 
     Raises:
@@ -88,44 +102,27 @@ def read_runs(folders: Sequence[Path]) -> list[RunData]:
         if names.count(folder.resolve()) > 1:
             raise ConfigError(f"{folder}: the run is named twice; name it once")
     runs = [_read(folder) for folder in folders]
-    _require_alike(runs, _alike)
-    _require_alike([run for run in runs if run.servers], _alike_servers)
+    alike: dict[str, Any] = {}
+    for run in runs:
+        task = run.config.get("task")
+        found = {
+            "workers": run.config.get("workers"),
+            "batch_size": run.config.get("batch_size"),
+            "task": task.get("kind") if isinstance(task, Mapping) else task,
+            "real or simulated": run.is_real,
+        }
+        if run.servers:
+            found |= {"servers": run.servers, "bytes of a push": run.push_bytes}
+        for key, value in found.items():
+            if alike.setdefault(key, value) != value:
+                raise ConfigError(
+                    f"{run.where}: it does not belong together with {runs[0].where}: {key} is "
+                    f"{value} instead of {alike[key]}; calibrate them one by one"
+                )
     return runs
 
 
-def _require_alike(runs: Sequence[RunData], alike: Callable[[RunData], Mapping[str, Any]]) -> None:
-    """Raise ConfigError if what `alike` returns differs."""
-    for other in runs[1:]:
-        first, found = alike(runs[0]), alike(other)
-        for key in first:
-            if first[key] != found[key]:
-                raise ConfigError(
-                    f"{other.folder}: it does not belong together with {runs[0].folder}: {key} is "
-                    f"{found[key]} instead of {first[key]}; calibrate them one by one"
-                )
-
-
-def _alike(run: RunData) -> dict[str, Any]:
-    """Return what all runs must have in common."""
-    return {
-        "workers": run.config.get("workers"),
-        "batch_size": run.config.get("batch_size"),
-        "task": _task(run.config),
-        "real or simulated": run.is_real,
-    }
-
-
-def _alike_servers(run: RunData) -> dict[str, Any]:
-    """Return what all runs with servers must have in common."""
-    return {"servers": run.config.get("servers"), "bytes of a push": run.push_bytes}
-
-
-def _task(config: Mapping[str, Any]) -> Any:
-    task = config.get("task")
-    return task.get("kind") if isinstance(task, Mapping) else task
-
-
-def _read(folder: Path) -> RunData:
+def _read(folder: Path) -> Run:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder of a run")
     summary, config = read_summary(folder), read_config(folder)
@@ -149,30 +146,34 @@ def _read(folder: Path) -> RunData:
             "have different numbers of workers; calibrate on a run without that"
         )
     path = folder / TRACE
-    iterations = read_event(
+    rows = read_event(
         path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns", "bound")
     )
-    count = int(iterations["iteration"].max(initial=-1)) + 1
+    count = int(rows["iteration"].max(initial=-1)) + 1
     if count < LEAST:
         raise ConfigError(
             f"{folder}: it has {count} iterations, and a calibration needs at least {LEAST}; "
             "record a longer run"
         )
     with reading(path):
-        table = _by_iteration(iterations, workers)
+        table = _by_iteration(rows, workers)
     overhead = np.zeros_like(table.computed)
     measured, all_reduces, evaluations = None, None, overhead[:0]
     if is_real:
         timing = read_timing(folder)
         with reading(folder / TIMING):
-            if (timing["server"].to_numpy() >= 0).any():
-                measured = measured_in(folder, timing)
-                overhead = _overheads(table, measured, timing)
+            what = np.array(timing["what"].to_pylist())
+            every = requests_in(timing)
+            spans = _untimed(every.where(what == "untimed"), (count + 1, overhead.shape[1]))
+            if (every.server >= 0).any():
+                measured = measured_in(folder, every, what)
+                parts = _around_requests(table, measured.requests)
             else:
-                ends = table.computed, table.ended
-                all_reduces, waited = all_reduces_of(folder, path, timing, *ends)
-                overhead = _overheads_without_servers(table, waited, timing)
-            spans = _untimed(timing, (len(overhead) + 1, overhead.shape[1]))
+                all_reduces, waited = all_reduces_in(folder, every, what, *table[1:])
+                parts = [table.ended - table.computed - waited]
+            between = np.full(overhead.shape, np.nan)
+            between[:-1] = table.started[1:] - table.ended[:-1] - spans[1:-1]
+            overhead = sum((_filled(part) for part in (*parts, between)), overhead)
             evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
         measured = logged_in(folder)
@@ -180,15 +181,21 @@ def _read(folder: Path) -> RunData:
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
-    mean = float(np.nanmean(overhead))
-    nodes = summary.get("nodes") or nodes_of(config)
-    return RunData(
-        folder, config, is_real, recording, mean, measured, evaluations, all_reduces, nodes
+    return Run(
+        folder,
+        folder.name,
+        is_real,
+        recording,
+        float(np.nanmean(overhead)),
+        measured,
+        evaluations,
+        all_reduces,
+        summary.get("nodes") or nodes_of(config),
+        config,
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Iterations:
+class _Iterations(NamedTuple):
     """Times of each iteration, in s, shape (T, N); NaN where there is none."""
 
     started: Floats
@@ -207,54 +214,35 @@ def _by_iteration(rows: Columns, workers: int) -> _Iterations:
     return _Iterations(*columns)
 
 
-def _overheads(table: _Iterations, measured: Measured, timing: pa.Table) -> Floats:
-    """Return each worker's own time beside computing and untimed spans, in s, shape (T, N)."""
-    requests = measured.requests
+def _around_requests(table: _Iterations, requests: Requests | None) -> list[Floats]:
+    """Return each worker's own time before its first request and after its last answer."""
     assert requests is not None
     shape = table.computed.shape
     first_sent, last_arrived = np.full(shape, np.inf), np.full(shape, -np.inf)
-    there = (requests.iteration < shape[0]) & (requests.iteration >= 0)
-    at = requests.iteration[there], requests.worker[there]
-    np.minimum.at(first_sent, at, np.nan_to_num(requests.sent[there], nan=np.inf))
-    arrived = requests.arrived[there]
-    waited_for = arrived <= table.ended[at]  # False where NaN
-    np.maximum.at(last_arrived, at, np.where(waited_for, arrived, -np.inf))
-    before = np.where(np.isfinite(first_sent), first_sent - table.computed, np.nan)
-    after = np.where(np.isfinite(last_arrived), table.ended - last_arrived, np.nan)
-    parts = before, after, _between(table, timing)
-    return np.asarray(sum(np.maximum(_filled(part), 0.0) for part in parts))
-
-
-def _overheads_without_servers(table: _Iterations, waited: Floats, timing: pa.Table) -> Floats:
-    """Return each worker's own time beside computing, waits and untimed spans, shape (T, N)."""
-    parts = table.ended - table.computed - waited, _between(table, timing)
-    return np.asarray(sum(np.maximum(_filled(part), 0.0) for part in parts))
-
-
-def _between(table: _Iterations, timing: pa.Table) -> Floats:
-    """Return the seconds between an iteration and the next, without untimed spans, shape (T, N)."""
-    shape = table.computed.shape
-    between = np.full(shape, np.nan)
-    between[:-1] = table.started[1:] - table.ended[:-1] - _untimed(timing, shape)[1:]
-    return between
+    requests = requests.where((requests.iteration < shape[0]) & (requests.iteration >= 0))
+    at = requests.iteration, requests.worker
+    np.fmin.at(first_sent, at, requests.sent)
+    waited_for = requests.arrived <= table.ended[at]  # False where NaN
+    np.maximum.at(last_arrived, at, np.where(waited_for, requests.arrived, -np.inf))
+    before, after = first_sent - table.computed, table.ended - last_arrived
+    return [np.where(np.isfinite(part), part, np.nan) for part in (before, after)]
 
 
 def _filled(times: Floats) -> Floats:
-    """Return the times with the median of the known ones in place of NaN."""
+    """Return the times, at least 0, with the median of the known ones in place of NaN."""
     known = times[~np.isnan(times)]
-    return np.where(np.isnan(times), np.median(known) if len(known) else 0.0, times)
+    filled = np.where(np.isnan(times), np.median(known) if len(known) else 0.0, times)
+    return np.maximum(filled, 0.0)
 
 
-def _untimed(timing: pa.Table, shape: tuple[int, ...]) -> Floats:
+def _untimed(spans: Requests, shape: tuple[int, ...]) -> Floats:
     """Return the seconds of untimed spans before the gradient of each iteration, shape (T, N).
 
     The trace has iterations begin later by the untimed spans in their computation.
     """
     found = np.zeros(shape)
-    rows = requests_in(timing).where(np.array(timing["what"].to_pylist()) == "untimed")
-    there = (rows.iteration >= 0) & (rows.iteration < shape[0])
-    at = rows.iteration[there], rows.worker[there]
-    np.add.at(found, at, (rows.arrived - rows.sent)[there])
+    spans = spans.where((spans.iteration >= 0) & (spans.iteration < shape[0]))
+    np.add.at(found, (spans.iteration, spans.worker), spans.arrived - spans.sent)
     return found
 
 
@@ -276,15 +264,7 @@ def nodes_of(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: named.get(name, name) for name in names}
 
 
-def machines_differ(nodes: Mapping[str, str], config: Mapping[str, Any]) -> bool:
-    """True if a configuration names other machines than those that a run recorded."""
-    named = nodes_of(config)
-    both = sorted(nodes.keys() & named.keys())
-    pairs = [(one, other) for one in both for other in both]
-    return any((nodes[one] == nodes[other]) != (named[one] == named[other]) for one, other in pairs)
-
-
-def shared_machines(runs: Sequence[RunData], notes: list[str]) -> dict[str, tuple[str, ...]]:
+def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[str, ...]]:
     """Return the nodes of machines with several, by the names of machines.
 
     Empty if all were on one machine: then there are no connections between machines. Also empty if
@@ -293,8 +273,13 @@ def shared_machines(runs: Sequence[RunData], notes: list[str]) -> dict[str, tupl
     Args:
         notes: Gets a sentence about what was left out.
     """
-    runs = [run for run in runs if run.servers] or list(runs)
-    found = [_shared(run.nodes) for run in runs]
+    found = []
+    for run in [run for run in runs if run.servers] or runs:
+        on: dict[str, list[str]] = {}
+        for node in sorted(run.nodes, key=_order):
+            on.setdefault(run.nodes[node], []).append(node)
+        shared = {name: tuple(nodes) for name, nodes in on.items() if len(nodes) > 1}
+        found.append(shared if len(on) > 1 else {})
     if any(set(other.values()) != set(found[0].values()) for other in found[1:]):
         notes.append(
             "the runs had their processes on different machines, so that each has a connection of "
@@ -302,15 +287,6 @@ def shared_machines(runs: Sequence[RunData], notes: list[str]) -> dict[str, tupl
         )
         return {}
     return found[0]
-
-
-def _shared(nodes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    if len(set(nodes.values())) < 2:
-        return {}
-    on: dict[str, list[str]] = {}
-    for node in sorted(nodes, key=_order):
-        on.setdefault(nodes[node], []).append(node)
-    return {name: tuple(found) for name, found in on.items() if len(found) > 1}
 
 
 def _order(node: str) -> tuple[bool, str, int]:

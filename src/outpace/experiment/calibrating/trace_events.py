@@ -46,8 +46,11 @@ _COALESCED: Final = "coalesced"  # several messages in one kernel, which says wh
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", _RECORD)
 _KERNEL: Final = re.compile(r"^nccl(Dev)?Kernel_")
 _NUMBER: Final = re.compile("[0-9]{1,15}")
-_SHARDED: Final = ("reducescatter",)
-_EXCHANGED: Final = ("alltoall", "send", "recv")
+# Kinds of collectives that plain data parallelism does not have.
+_OTHERS: Final = {
+    ("reducescatter",): "collectives that share out the model, as FSDP and ZeRO have",
+    ("alltoall", "send", "recv"): "messages from rank to rank, as pipelines and MoE models have",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +81,23 @@ class _Collective(NamedTuple):
     size_bytes: int | None
     group: int | None  # number of ranks in its group
 
+    @staticmethod
+    def of(event: Event, issued: float, name: str, arguments: Mapping[str, Any]) -> _Collective:
+        """Return the collective of an event; the name is the same for Gloo, NCCL and kernels."""
+        kind = name.lower().replace("_", "")
+        size = size_of_elements(arguments.get("In msg nelems"), arguments.get("dtype"))
+        if size is None:
+            size = size_of_dims(arguments.get("Input Dims"), arguments.get("Input type"))
+        group = arguments.get("Group size")
+        return _Collective(
+            issued,
+            event.ts,
+            event.ts + event.dur,
+            "allreduce" if kind.startswith("allreduce") else kind,
+            size,
+            group if type(group) is int else None,
+        )
+
 
 def read_rank(path: Path) -> RankTrace:
     """Read the trace of a rank.
@@ -93,35 +113,41 @@ def read_rank(path: Path) -> RankTrace:
             "after torch.distributed.init_process_group"
         )
     events = [event for event in document.trace_events if event.ph == "X" and event.dur >= 0]
-    found = sorted(_collectives(events), key=lambda each: each.begin)
-    _require_data_parallel(path, found, info.world_size)
+    kernels = [event for event in events if event.cat == "kernel" and _is_nccl(event.name)]
+    collectives = _of_nccl(events, kernels) if kernels else _of_gloo(events)
+    found = sorted(collectives, key=lambda each: each.begin)
+    steps = _steps(path, events, np.array([each.issued for each in found]))
+    for each, step in zip(found, steps.tolist(), strict=True):
+        if problem := _problem(each, info.world_size):
+            raise ConfigError(f"{path}: rank {info.rank}, step {step}: {problem}")
     if not any(each.kind == "allreduce" for each in found):
         raise ConfigError(
             f"{path}: it has no all-reduces of Gloo or NCCL: profile a run of "
             "DistributedDataParallel with at least 2 ranks"
         )
-    steps = _steps(path, events, np.array([each.issued for each in found]))
+    computing = [event for event in events if _computes(event, on_cpu=not kernels)]
     begin = min(event.ts for event in events)
     end = max(event.ts + event.dur for event in events)
-    base = document.base_time_nanoseconds * 1e-9
-    return RankTrace(
-        path,
-        info.rank,
-        info.world_size,
-        info.backend or "an unknown backend",
-        _profile(info.rank, events, found, steps, begin),
-        base + begin * _US,
-        base + end * _US,
+    busy = merged(
+        np.array([event.ts for event in computing]),
+        np.array([event.ts + event.dur for event in computing]),
     )
-
-
-# -- collectives ---------------------------------------------------------------------
-
-
-def _collectives(events: Sequence[Event]) -> list[_Collective]:
-    """Return the collectives of NCCL, or else those of Gloo."""
-    kernels = [event for event in events if event.cat == "kernel" and _is_nccl(event.name)]
-    return list(_of_nccl(events, kernels) if kernels else _of_gloo(events))
+    order = np.argsort(steps, kind="stable")
+    order = order[steps[order] >= 0]
+    chosen = [found[place] for place in order]
+    profile = RankProfile(
+        f"rank {info.rank} ({path.name})",
+        (busy - begin) * _US,
+        steps[order],
+        (np.array([each.begin for each in chosen]) - begin) * _US,
+        (np.array([each.end for each in chosen]) - begin) * _US,
+        np.array([each.size_bytes or 0 for each in chosen], np.int64),
+        np.array([each.kind == "allreduce" for each in chosen], np.bool_),
+        0.0 if kernels else LATE_S,
+    )
+    backend, base = info.backend or "an unknown backend", document.base_time_nanoseconds * 1e-9
+    began_s, ended_s = base + begin * _US, base + end * _US
+    return RankTrace(path, info.rank, info.world_size, backend, profile, began_s, ended_s)
 
 
 def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Collective]:
@@ -151,77 +177,35 @@ def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Col
         if place >= 0 and issued <= annotations[place].ts + annotations[place].dur:
             name = annotations[place].name.removeprefix("nccl:")
             found = {"Collective name": name, **annotations[place].arguments(), **found}
-        name = _kind(str(found.get("Collective name") or _COALESCED))
+        name = str(found.get("Collective name") or _COALESCED)
         if name == _COALESCED:
-            name = _kind(_KERNEL.sub("", kernel.name).partition("(")[0])
-        size, group = _size(found), _group(found)
-        yield _Collective(issued, kernel.ts, kernel.ts + kernel.dur, name, size, group)
+            name = _KERNEL.sub("", kernel.name).partition("(")[0]
+        yield _Collective.of(kernel, issued, name, found)
 
 
 def _of_gloo(events: Sequence[Event]) -> Iterator[_Collective]:
     """Yield the collectives of Gloo's annotations."""
     for event in events:
         if event.cat in _ON_CPU and event.name.startswith("gloo:"):
-            found = event.arguments()
-            yield _Collective(
-                event.ts,
-                event.ts,
-                event.ts + event.dur,
-                _kind(event.name.removeprefix("gloo:")),
-                _size(found),
-                _group(found),
-            )
-
-
-def _size(arguments: Mapping[str, Any]) -> int | None:
-    size = size_of_elements(arguments.get("In msg nelems"), arguments.get("dtype"))
-    if size is not None:
-        return size
-    return size_of_dims(arguments.get("Input Dims"), arguments.get("Input type"))
-
-
-def _group(arguments: Mapping[str, Any]) -> int | None:
-    size = arguments.get("Group size")
-    return size if type(size) is int else None
-
-
-def _kind(name: str) -> str:
-    """Return the name of a collective, which is the same for Gloo, NCCL and its kernels."""
-    name = name.lower().replace("_", "")
-    return "allreduce" if name.startswith("allreduce") else name
+            name = event.name.removeprefix("gloo:")
+            yield _Collective.of(event, event.ts, name, event.arguments())
 
 
 def _is_nccl(name: str) -> bool:
     return name.startswith("nccl")
 
 
-def _require_data_parallel(path: Path, found: Sequence[_Collective], world_size: int) -> None:
-    """Raise ConfigError if the collectives are not those of plain data parallelism."""
+def _problem(found: _Collective, world_size: int) -> str:
+    """Return why a collective is not one of plain data parallelism; empty if it is."""
     only = "only DistributedDataParallel over all ranks can be calibrated"
-    for each in found:
-        if each.group is not None and each.group != world_size:
-            raise ConfigError(
-                f"{path}: it has collectives of a group of {each.group} of the {world_size} ranks; "
-                f"{only}"
-            )
-        if each.kind.startswith(_SHARDED):
-            raise ConfigError(
-                f"{path}: it has collectives that share out the model ({each.kind}), as FSDP and "
-                f"ZeRO have; {only}"
-            )
-        if each.kind.startswith(_EXCHANGED):
-            raise ConfigError(
-                f"{path}: it has messages from rank to rank ({each.kind}), as pipelines and "
-                f"mixtures of experts have; {only}"
-            )
-        if each.kind == "allreduce" and each.size_bytes is None:
-            raise ConfigError(
-                f"{path}: it does not say how large its all-reduces are; profile with "
-                "record_shapes=True"
-            )
-
-
-# -- steps and computation -----------------------------------------------------------
+    if found.group is not None and found.group != world_size:
+        return f"it has collectives of a group of {found.group} of the {world_size} ranks; {only}"
+    for kinds, what in _OTHERS.items():
+        if found.kind.startswith(kinds):
+            return f"it has {what} ({found.kind}); {only}"
+    if found.kind == "allreduce" and found.size_bytes is None:
+        return "it does not say how large its all-reduces are; profile with record_shapes=True"
+    return ""
 
 
 def _steps(path: Path, events: Sequence[Event], issued: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -246,33 +230,6 @@ def _steps(path: Path, events: Sequence[Event], issued: NDArray[np.float64]) -> 
         )
     marks = np.sort([event.ts for event in annotations if event.name in names])
     return np.searchsorted(marks, issued, side="right")
-
-
-def _profile(
-    rank: int,
-    events: Sequence[Event],
-    found: Sequence[_Collective],
-    steps: NDArray[np.int64],
-    origin: float,
-) -> RankProfile:
-    """Return the collectives within steps, and when the rank computed, in s since `origin`."""
-    is_nccl = any(event.cat == "kernel" and _is_nccl(event.name) for event in events)
-    computing = [event for event in events if _computes(event, on_cpu=not is_nccl)]
-    begins = np.array([event.ts for event in computing])
-    ends = np.array([event.ts + event.dur for event in computing])
-    order = np.argsort(steps, kind="stable")
-    order = order[steps[order] >= 0]
-    columns = np.array([(found[n].begin, found[n].end) for n in order]).reshape(-1, 2)
-    return RankProfile(
-        rank,
-        (merged(begins, ends) - origin) * _US,
-        steps[order],
-        (columns[:, 0] - origin) * _US,
-        (columns[:, 1] - origin) * _US,
-        np.array([found[n].size_bytes or 0 for n in order], np.int64),
-        np.array([found[n].kind == "allreduce" for n in order], np.bool_),
-        0.0 if is_nccl else LATE_S,
-    )
 
 
 def _computes(event: Event, *, on_cpu: bool) -> bool:

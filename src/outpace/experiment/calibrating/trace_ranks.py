@@ -3,69 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.profiles import Profiled, profiled
+from outpace.cluster.calibration.run_times import Recording, warm_up_of
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.runs import LEAST, Run
 from outpace.experiment.calibrating.trace_events import RankTrace, read_rank
 
 _APART_S: Final = 60.0  # between the records of two ranks; more than clocks differ
 _SPREAD: Final = 0.1  # of an iteration, between the ends of an all-reduce at two ranks
+_CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
+_SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
 _EXPORT: Final = "pass one trace of the same run for each rank"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Traces:
-    """The traces of all ranks of a run, in the order of ranks."""
-
-    ranks: Sequence[RankTrace]
-    profiled: Profiled
-
-
-def read_traces(paths: Sequence[Path]) -> Traces:
+def read_traces(paths: Sequence[Path]) -> Run:
     """Read the traces of all ranks, in any order.
 
     Raises:
         ConfigError: with one line, if a file cannot be read or does not say enough, a rank is
             missing or there twice, or the traces are of different runs.
     """
-    ranks: dict[int, RankTrace] = {}
+    by_rank: dict[int, RankTrace] = {}
     for path in paths:
         found = read_rank(path)
-        first = next(iter(ranks.values()), found)
+        first = next(iter(by_rank.values()), found)
         if found.world_size != first.world_size or found.backend != first.backend:
             raise ConfigError(
                 f"{path}: it is of a run with {found.world_size} ranks over {found.backend}, and "
                 f"{first.path} of one with {first.world_size} over {first.backend}; {_EXPORT}"
             )
-        if not 0 <= found.rank < found.world_size:
-            raise ConfigError(
-                f"{path}: it says it is rank {found.rank} of {found.world_size}; {_EXPORT}"
-            )
-        if found.rank in ranks:
-            raise ConfigError(
-                f"{path}: it is of rank {found.rank}, and so is {ranks[found.rank].path}; {_EXPORT}"
-            )
-        ranks[found.rank] = found
-    world_size = next(iter(ranks.values())).world_size
-    missing = sorted(set(range(world_size)) - set(ranks))
-    if missing:
+        if found.rank in by_rank:
+            other = by_rank[found.rank].path
+            raise ConfigError(f"{path}: it is of rank {found.rank}, and so is {other}; {_EXPORT}")
+        by_rank[found.rank] = found
+    world_size = first.world_size
+    if missing := sorted(set(range(world_size)) - by_rank.keys()):
         raise ConfigError(
-            f"{', '.join(str(path) for path in paths[:3])}{', ...' if len(paths) > 3 else ''}: the "
-            f"run had {world_size} ranks, and there is no trace of "
-            f"{'rank' if len(missing) == 1 else 'ranks'} {_some(missing)}; {_EXPORT}"
+            f"{first.path}: the run had {world_size} ranks, and there is no trace of rank "
+            f"{missing[0]}{f' and {len(missing) - 1} others' if missing[1:] else ''}; {_EXPORT}"
         )
     if world_size < 2:
         raise ConfigError(
             f"{paths[0]}: the run had one rank, so it had no all-reduces to calibrate; profile a "
             "run with at least 2 ranks"
         )
-    ordered = [ranks[rank] for rank in range(world_size)]
-    return Traces(ordered, _together(ordered))
+    ranks = [by_rank[rank] for rank in range(world_size)]
+    run = _together(ranks)
+    later = slice(warm_up_of(run.compute), None)
+    exposed_s = float(run.exposed[later].mean())
+    return Run(
+        ranks[0].path.parent,
+        f"{ranks[0].path.name} to {ranks[-1].path.name}",
+        is_real=True,
+        recording=Recording(run.starts, run.compute),
+        overhead_s=0.0,
+        measured=None,
+        evaluations=np.zeros((0, world_size)),
+        all_reduces=AllReduceTimes(
+            run.alone,
+            np.median(run.size_bytes[later], keepdims=True),
+            np.array([max(exposed_s, _SHORTEST)]),
+        ),
+        origin={
+            "traces": [str(rank.path.resolve()) for rank in ranks],
+            "backend": ranks[0].backend,
+            "iteration_s": float(run.seconds[later].mean()),
+        },
+        notes=_notes(ranks, run),
+    )
 
 
 def _together(ranks: Sequence[RankTrace]) -> Profiled:
@@ -85,6 +96,12 @@ def _together(ranks: Sequence[RankTrace]) -> Profiled:
             f"{first.path.parent}: the traces do not belong together, or record too little: "
             f"{error}; {_EXPORT}"
         ) from error
+    if len(found.seconds) < LEAST:
+        raise ConfigError(
+            f"{first.path.parent}: the traces have {len(found.seconds)} iterations with an "
+            f"all-reduce, and a calibration needs at least {LEAST}; profile more steps: "
+            "schedule(wait=5, warmup=1, active=60) with prof.step() after each"
+        )
     typical = float(np.median(found.seconds))
     if found.spread_s > _SPREAD * typical:
         raise ConfigError(
@@ -95,6 +112,24 @@ def _together(ranks: Sequence[RankTrace]) -> Profiled:
     return found
 
 
-def _some(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5]))
-    return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} others"
+def _notes(ranks: Sequence[RankTrace], run: Profiled) -> list[str]:
+    """Return what traces do not have, and what was assumed of them."""
+    notes = [
+        "the traces have times and no losses: compare strategies with task: {kind: timing}",
+        "the traces have no servers: messages to them cost what all-reduces do, their work nothing",
+    ]
+    ahead = max(
+        abs(rank.began_s - ranks[0].began_s + clock.ahead_s)  # times count from began_s
+        for rank, clock in zip(ranks, run.clocks, strict=True)
+    )
+    if ahead > _CLOCKS_S:
+        notes.append(
+            f"the clocks of the ranks differ by up to {1e3 * ahead:,.3g} ms: brought together by "
+            "the ends of the all-reduces"
+        )
+    if "nccl" in ranks[0].backend:
+        notes.append(
+            "traces of NCCL are read as their documentation says, which was not tried on a GPU: "
+            "check the length of an iteration against your own measurement"
+        )
+    return notes

@@ -1,41 +1,30 @@
-"""Reads the all-reduces of a real run without servers, and the run times of its workers."""
+"""Reads the all-reduces of a real run without servers, and how long its workers waited."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration import Floats
-from outpace.cluster.calibration.all_reduces import AllReduceTimes
+from outpace.cluster.calibration.all_reduces import AllReduceTimes, Alone
+from outpace.cluster.calibration.requests import Requests
 from outpace.errors import ConfigError
-from outpace.record.reading import Columns, read_event
+from outpace.record.folder import TRACE
+from outpace.record.reading import read_event
 from outpace.record.trace import NONE
 
-_NAMES = ("worker", "iteration", "start_ns", "computed_ns", "end_ns")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Joined:
-    """Workers' parts in all-reduces; times in s, each in its worker's clock."""
-
-    worker: NDArray[np.int64]
-    iteration: NDArray[np.int64]  # after which the worker joined
-    size_bytes: Floats
-    sent: Floats  # the worker joins
-    done: Floats  # the sum is there
-    arrived: Floats  # the training has the result
-
-
-def all_reduces_of(
-    folder: Path, trace: Path, timing: pa.Table, computed: Floats, ended: Floats
+def all_reduces_in(
+    folder: Path, rows: Requests, what: NDArray[np.str_], computed: Floats, ended: Floats
 ) -> tuple[AllReduceTimes, Floats]:
     """Return the all-reduces of a run, and how long each worker waited for them.
 
     Args:
+        rows: Of `timing.parquet`: `sent` when a worker joins, `done` when the sum is there,
+            `arrived` when its training has the result, each in its worker's clock.
+        what: The kind of each row.
         computed, ended: When each iteration had computed its gradient and when it ended, in s,
             shape (T, N); NaN where there is none.
 
@@ -46,58 +35,46 @@ def all_reduces_of(
     Raises:
         ConfigError: with one line, if the run has no probe or no all-reduces.
     """
-    what = np.array(timing["what"].to_pylist())
-    probe, joined = (_rows(timing, what == name) for name in ("probe", "all-reduce"))
-    if not len(joined.worker):
+    probe, joined = rows.where(what == "probe"), rows.where(what == "all-reduce")
+    if not len(joined):
         raise ConfigError(
             f"{folder}: it has neither requests to servers nor all-reduces; calibrate on a run of "
             "another strategy, such as bsp or ssgd"
         )
-    if not len(probe.worker):
+    if not len(probe):
         raise ConfigError(
             f"{folder}: it has no probe of the network, which tells latency and bandwidth apart; "
             "record a run without probe: false"
         )
-    begun = _begun(read_event(trace, "all-reduce", _NAMES), computed.shape)
-    there = (joined.iteration >= 0) & (joined.iteration < len(computed))
-    at = np.where(there, joined.iteration, 0), joined.worker
-    is_awaited = there & (joined.arrived >= computed[at]) & (joined.arrived <= ended[at])
-    finished = np.where(is_awaited, joined.arrived, joined.done)
-    seconds = np.where(there, finished - begun[at], np.nan)
+    begun = _begun(folder, computed.shape)
+    joined = joined.where((joined.iteration >= 0) & (joined.iteration < len(computed)))
+    at = joined.iteration, joined.worker
+    is_awaited = (joined.arrived >= computed[at]) & (joined.arrived <= ended[at])
+    seconds = np.where(is_awaited, joined.arrived, joined.done) - begun[at]
     known = seconds > 0  # False where NaN, and where the clocks differ by more
-    waited = np.zeros_like(computed)
-    waits = joined.arrived - np.maximum(joined.sent, computed[at])
-    np.add.at(waited, (at[0][is_awaited], at[1][is_awaited]), waits[is_awaited])
-    held = read_event(trace, "iteration", ("worker", "iteration", "held_ns"))
-    at = held["iteration"], held["worker"]
-    waited[at] = np.maximum(waited[at], held["held_ns"] * 1e-9)
-    times = AllReduceTimes(*_probed(probe), joined.size_bytes[known], seconds[known])
-    if not len(times.seconds):
+    if not known.any():
         raise ConfigError(
             f"{folder}: the clocks of its workers differ by more than its all-reduces took; "
             "synchronise the clocks of the machines, or record a run on one machine"
         )
-    return times, waited
+    waited = np.zeros_like(computed)
+    waits = joined.arrived - np.maximum(joined.sent, computed[at])
+    np.add.at(waited, (at[0][is_awaited], at[1][is_awaited]), waits[is_awaited])
+    held = read_event(folder / TRACE, "iteration", ("worker", "iteration", "held_ns"))
+    at = held["iteration"], held["worker"]
+    waited[at] = np.maximum(waited[at], held["held_ns"] * 1e-9)
+    size_bytes, seconds = joined.sent_bytes[known].astype(np.float64), seconds[known]
+    one = np.ones(1, np.int64)
+    usual = Alone(one, np.median(size_bytes, keepdims=True), np.median(seconds, keepdims=True), one)
+    return AllReduceTimes(Alone.joined([_probed(probe), usual]), size_bytes, seconds), waited
 
 
-def _rows(timing: pa.Table, chosen: NDArray[np.bool_]) -> _Joined:
-    def ints(name: str) -> NDArray[np.int64]:
-        return np.asarray(timing[name].fill_null(-1).to_numpy()[chosen], np.int64)
-
-    def seconds(name: str) -> Floats:
-        column = timing[f"{name}_ns"].cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return np.asarray(column[chosen] * 1e-9)
-
-    size = ints("sent_bytes").astype(np.float64)
-    times = (seconds(name) for name in ("sent", "done", "arrived"))
-    return _Joined(ints("worker"), ints("iteration"), size, *times)
-
-
-def _begun(rows: Columns, shape: tuple[int, ...]) -> Floats:
+def _begun(folder: Path, shape: tuple[int, ...]) -> Floats:
     """Return when all had joined the first all-reduce that a worker joined after an iteration.
 
     Shape (T, N), in s; NaN where there is none.
     """
+    rows = read_event(folder / TRACE, "all-reduce", ("worker", "iteration", "computed_ns"))
     begun = np.full(shape, np.nan)
     there = (rows["iteration"] >= 0) & (rows["iteration"] < shape[0])
     there &= rows["computed_ns"] != NONE
@@ -107,13 +84,15 @@ def _begun(rows: Columns, shape: tuple[int, ...]) -> Floats:
     return begun
 
 
-def _probed(rows: _Joined) -> tuple[Floats, Floats]:
-    """Return sizes and durations of the probe's all-reduces: the mean over their workers."""
-    numbers, which = np.unique(rows.iteration, return_inverse=True)
-    which = which.ravel()
-    sizes, last = np.zeros(len(numbers)), np.full(len(numbers), -np.inf)
-    np.maximum.at(sizes, which, rows.size_bytes)
-    np.maximum.at(last, which, rows.sent)
-    ends = np.bincount(which, rows.done) / np.bincount(which)
-    durations = ends - last
-    return sizes[durations > 0], durations[durations > 0]
+def _probed(rows: Requests) -> Alone:
+    """Return the all-reduces of the probe; of each the mean over the workers."""
+    times: dict[int, list[float]] = {}
+    for number in np.unique(rows.iteration):
+        mine = rows.where(rows.iteration == number)
+        duration_s = float(mine.done.mean() - mine.sent.max())
+        if duration_s > 0:
+            times.setdefault(int(mine.sent_bytes.max()), []).append(duration_s)
+    # The first one finds cold caches and unused buffers.
+    medians = [np.median(each[1:] if len(each) > 1 else each) for each in times.values()]
+    ones = np.ones(len(times), np.int64)
+    return Alone(ones, np.array(list(times), np.float64), np.array(medians), ones)

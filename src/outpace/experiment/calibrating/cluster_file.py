@@ -1,0 +1,143 @@
+"""A calibration as a cluster file."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from outpace.cluster.calibration.run_times import RunTimeFit
+from outpace.cluster.network import NetworkLaw
+from outpace.config.cluster_files import CALIBRATED
+from outpace.errors import ConfigError
+from outpace.predict.recorded import RunTimes, write
+from outpace.record.folder import write_text
+from outpace.report.calibration import Shown, write_calibration_page
+from outpace.support.version import __version__
+from outpace.support.yaml_files import write_yaml
+
+_HEAD: Final = """\
+# Cluster file, written by outpace calibrate {version}.
+# In a configuration: include: {name}; on the command line: --cluster {name}
+"""
+_BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
+_DIGITS: Final = 5  # significant ones
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """A cluster as recorded runs, or the profiler traces of one, show it.
+
+    Args:
+        shown: The law of the run times, and what terminal and page show.
+        laws: The keys of the cluster file beside `compute`.
+        said: What the file says of them under `calibrated`.
+        caveats: Those of the notes that say where the network of the file is another than that of
+            the run.
+    """
+
+    shown: Shown
+    laws: Mapping[str, Any]
+    said: Mapping[str, Any]
+    caveats: Sequence[str] = ()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences about what was assumed or left out."""
+        return self.shown.notes
+
+    @property
+    def network_law(self) -> NetworkLaw | None:
+        """The law of the network, None if there is none."""
+        return self.laws.get("network")
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of four bytes each that have the size of the gradients of traces."""
+        fit = self.shown.all_reduces
+        return 1 if fit is None else max(1, round(fit.training[-1, 0] / 4))
+
+    def data(self, run_times: str) -> dict[str, Any]:
+        """Return the content of the cluster file.
+
+        Args:
+            run_times: Path of the file of recorded run times, for a `trace` law.
+        """
+        fit = self.shown.compute
+        replayed = {"kind": "trace", "path": run_times, "wrap": True}
+        said = {"date": datetime.date.today().isoformat(), **self.said, "compute": _fit_data(fit)}
+        if self.notes:
+            said["notes"] = list(self.notes)
+        laws = {"compute": replayed if fit.law is None else fit.law, **self.laws}
+        return plain({**laws, CALIBRATED: said})  # type: ignore[no-any-return]
+
+
+def write_calibration(found: Calibration, path: Path, page: Path) -> None:
+    """Write the cluster file, last, so that it is there only if all else is.
+
+    Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
+
+    Raises:
+        ConfigError: if a file cannot be written.
+    """
+    run_times = path.with_name(f"{path.stem}.run-times.parquet")
+    data = found.data(run_times.name)
+    if found.shown.compute.law is None:
+        seconds = found.shown.compute.recorded
+        nodes = np.arange(seconds.shape[1])
+        write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
+    write_calibration_page(found.shown, page)
+    text = _HEAD.format(version=__version__, name=path.name) + write_yaml(data)
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _fit_data(fit: RunTimeFit) -> dict[str, Any]:
+    """Return what the cluster file says about the goodness of the fit."""
+    goodness = fit.goodness
+    said: dict[str, Any] = {}
+    if fit.law is None:
+        said = {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
+    said |= {
+        "kolmogorov_distance": goodness.distance,
+        "largest_distance_of_a_worker": float(goodness.of_worker.max()),
+        "recorded_order_statistics_s": goodness.recorded_order.tolist(),
+        "fitted_order_statistics_s": goodness.fitted_order.tolist(),
+        "recorded_correlation": goodness.recorded_correlation,
+        "fitted_correlation": goodness.fitted_correlation,
+    }
+    if fit.errors is not None:
+        said["errors"] = fit.errors
+    elif fit.law is None:
+        said["block"] = -(-fit.iterations // _BLOCKS)
+        said |= {"speed_cv": fit.speed_cv} if fit.speed_cv else {}
+    return said
+
+
+def plain(value: Any) -> Any:
+    """Return plain data with rounded numbers; laws without the keys that have their defaults."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = {"kind": value.kind} if hasattr(value, "kind") else {}
+        return kind | {
+            entry.name: plain(getattr(value, entry.name))
+            for entry in dataclasses.fields(value)
+            if entry.name != "kind" and getattr(value, entry.name) != _default(entry)
+        }
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return entry.default
