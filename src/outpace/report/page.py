@@ -98,7 +98,7 @@ def _sections(runs: Sequence[Run], target: ReportTarget | None) -> list[Section]
     closed = cut_offs(traced, totals)
     sections = [
         Section("summary", "Summary", summary),
-        Section("progress", "Progress", [progress(runs, totals, target)]),
+        Section("progress", "Progress", [progress(runs, target)]),
         what_failures_cost(runs),
         None
         if closed is None

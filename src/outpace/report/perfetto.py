@@ -2,10 +2,10 @@
 
 Under "workers" each worker has a track: it computes, communicates, and waits for the server
 that answered last. Under "servers" each server has tracks: the pulls that it held, the pushes
-that it received, the staleness of the gradients that it applied, and its clock. An arrow leads
-from a mark on the worker whose push released another worker to the end of that worker's wait.
-If a scheduler closed the iterations, it has a track with the number of gradients that counted in
-each iteration. Names of tracks have the node of the process, if the run was on several.
+that it received, and the staleness of the gradients that it applied. An arrow leads from a mark on
+the worker whose push released another worker to the end of that worker's wait. If a scheduler
+closed the iterations, it has a track with the number of gradients that counted in each iteration.
+Names of tracks have the node of the process, if the run was on several.
 
 The format: https://perfetto.dev/docs/reference/synthetic-track-event.
 """
@@ -13,7 +13,7 @@ The format: https://perfetto.dev/docs/reference/synthetic-track-event.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from outpace.support.replacing import replace_file
 PERFETTO: Final = "perfetto.pftrace.gz"
 
 _WORKERS, _SERVERS = 1, 2  # process numbers
+_BATCH: Final = 1 << 14  # rows
 _LAST: Final = 1 << 16  # the rank of a track after all servers
 
 Row = Mapping[str, Any]
@@ -71,11 +72,15 @@ def _write(rows: pa.Table, iterations: pa.Table, path: Path, summary: Mapping[st
             ("restart", drawing.restart),
             ("loss", drawing.restart),
         ):
-            order = "end_ns" if event == "pull" else "start_ns"  # a pull counts when it is answered
-            for row in rows.filter(pc.field("event") == event).sort_by(order).to_pylist():
+            for row in _rows(rows.filter(pc.field("event") == event).sort_by("start_ns")):
                 draw(row)
-        for row in iterations.to_pylist():
+        for row in _rows(iterations):
             drawing.iteration(row)
+
+
+def _rows(table: pa.Table) -> Iterator[Row]:
+    for batch in table.to_batches(_BATCH):  # because rows as dictionaries are large
+        yield from batch.to_pylist()
 
 
 def _with_arrows(iterations: pa.Table) -> pa.Table:
@@ -93,7 +98,6 @@ class _Drawing:
         self._packets, self._summary = packets, summary
         self._workers = packets.track(0, "workers", 0, process=_WORKERS)
         self._servers = packets.track(0, "servers", 0, process=_SERVERS)
-        self._clocks: dict[int, int] = {}
 
     def releases(self, iterations: pa.Table) -> None:
         """Mark each release at the worker whose push caused it; the arrows start there."""
@@ -136,10 +140,6 @@ class _Drawing:
     def pull(self, row: Row) -> None:
         worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
         server = self._server(shard)
-        if end is not None and self._clocks.get(shard) != row["clock"]:
-            self._clocks[shard] = row["clock"]
-            clock = self._packets.track(server, "clock", 3, counter=True)
-            self._packets.count(clock, end, row["clock"])
         if end is None or by is not None:  # it was not answered at once
             args = {name: row[name] for name in ("iteration", "reason", "lead", "bound")}
             args["released by"] = None if by is None else f"worker-{by}"
@@ -182,7 +182,7 @@ class _Drawing:
 
     def _worker(self, worker: int) -> int:
         name = self._with_node(f"worker-{worker}")
-        return self._packets.track(self._workers, name, worker, thread=_WORKERS)
+        return self._packets.track(self._workers, name, worker)
 
     def _server(self, shard: int) -> int:
         return self._packets.track(self._servers, self._with_node(self._name(shard)), shard)
@@ -211,7 +211,6 @@ class _Packets:
         *,
         lane: int = 0,
         process: int = 0,
-        thread: int = 0,
         counter: bool = False,
     ) -> int:
         """Return the number of a track, and write the track's description if it is new.
@@ -222,7 +221,6 @@ class _Packets:
             lane: distinguishes tracks of the same name, which are shown as one: slices that
                 overlap need separate tracks.
             process: the process number, if the track stands for a process.
-            thread: the number of its process, if the track stands for a thread.
             counter: the track holds numbers, not slices.
         """
         known = self._tracks.get((parent, name, lane))
@@ -238,9 +236,6 @@ class _Packets:
             described.parent_uuid = parent
         if process:
             described.process.pid, described.process.process_name = process, name
-        if thread:  # threads need a number, and low numbers have meanings
-            described.thread.pid, described.thread.tid = thread, 1000 + rank
-            described.thread.thread_name = name
         if counter:
             described.counter.SetInParent()
         self._builder.write_packet(packet)

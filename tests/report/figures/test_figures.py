@@ -12,14 +12,13 @@ from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs
 from outpace.report.figures.staleness import staleness
 from outpace.report.read.runs import read_runs
-from outpace.report.read.traces import totals_of
 from outpace.report.target import ReportTarget
 from outpace.report.words import label, number, percent, size, times
 
 
 def test_lines_are_the_metrics(simulated):
     runs = read_runs([simulated["BSP"], simulated["ASP"]])
-    figure = progress(runs, [None, None], ReportTarget(0.5, given=True))
+    figure = progress(runs, ReportTarget(0.5, given=True))
     keys = [(y, x) for y in range(3) for x in range(2)]
     views = dict(zip(keys, figure.views.values(), strict=True))
     table = pq.read_table(simulated["ASP"] / files.METRICS)
@@ -38,7 +37,7 @@ def test_lines_are_the_metrics(simulated):
 def test_a_run_that_missed_the_target_ends_in_an_arrow(tmp_path):
     curves = {"reached": [(0.0, 0.1), (4.0, 0.9)], "missed": [(0.0, 0.1), (6.0, 0.7)]}
     runs = read_runs([make_run(tmp_path / name, accuracy=curves[name]) for name in curves])
-    views = progress(runs, [None] * 2, ReportTarget(0.8, given=True)).views
+    views = progress(runs, ReportTarget(0.8, given=True)).views
     *lines, arrow = views["Accuracy", "vs time"].traces
     assert [each["name"] for each in lines] == ["reached", "missed"]
     assert (arrow["x"], arrow["y"], arrow["marker"]["symbol"]) == ([6.0], [0.7], "arrow-right")
@@ -47,20 +46,16 @@ def test_a_run_that_missed_the_target_ends_in_an_arrow(tmp_path):
     assert len(views["Training loss", "vs time"].traces) == 2
 
 
-def test_without_evaluations_iterations_are_drawn(simulated):
-    runs = read_runs([simulated["timing"]])
-    figure = progress(runs, [totals_of(runs[0])], None)
-    (view,) = figure.views.values()
-    (trace,) = view.traces
-    assert trace["y"][-1] == sum(runs[0].summary["iterations"])
-    assert trace["y"] == sorted(trace["y"])
-    assert trace["x"][-1] == pytest.approx(runs[0].summary["virtual_time_s"], rel=1e-4)
+def test_without_evaluations_the_page_says_how_to_follow_them(simulated):
+    figure = progress(read_runs([simulated["timing"]]), None)
+    assert not figure.views
+    assert "set evaluate.every_s" in figure.instead
 
 
 def test_long_lines_are_thinned_but_keep_their_ends(tmp_path):
     points = [(float(n), n / 10_000) for n in range(5000)]
     (run,) = read_runs([make_run(tmp_path / "a", accuracy=points)])
-    (trace,) = progress([run], [None], None).views["Accuracy", "vs time"].traces
+    (trace,) = progress([run], None).views["Accuracy", "vs time"].traces
     assert len(trace["x"]) == 1000
     assert (trace["x"][0], trace["x"][-1]) == (0.0, 4999.0)
 

@@ -1,4 +1,4 @@
-"""Shows accuracy and losses against time and gradients, or the finished iterations."""
+"""Shows accuracy and losses against time and gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 import pyarrow.compute as pc
 
 from outpace.report.figures.figure import (
-    NO_TRACE,
     Figure,
     Plot,
     Views,
@@ -27,13 +26,17 @@ from outpace.report.figures.figure import (
     view,
 )
 from outpace.report.read.runs import Floats, Run, clock, known_points
-from outpace.report.read.traces import STEPS, Totals, interruptions
+from outpace.report.read.traces import interruptions
 from outpace.report.target import ReportTarget
 from outpace.report.words import escaped, label
 
 _POINTS: Final = 1000  # per line
 _BAND_POINTS: Final = 300  # per mean over seeds
 _MARKS: Final = 100  # interruptions that are marked
+_NO_CURVE: Final = (
+    "Accuracy and loss were evaluated at most once: set evaluate.every_s, or call outpace.log in "
+    "the script, to follow them."
+)
 _Y: Final = {
     "accuracy": ("Accuracy", "test accuracy (%)"),
     "train_loss": ("Training loss", "training loss"),
@@ -49,9 +52,7 @@ _X: Final = {
 }
 
 
-def progress(
-    runs: Sequence[Run], totals: Sequence[Totals | None], target: ReportTarget | None
-) -> Figure:
+def progress(runs: Sequence[Run], target: ReportTarget | None) -> Figure:
     """Return the figure `figure-progress`.
 
     Over several seeds, each variant has a line for the mean and a band around it.
@@ -94,10 +95,8 @@ def progress(
                 note += " Dashed: the run was interrupted."
             note += " Arrow: ended without the target." * bool(arrows) + words
             views[quantity, against] = view([*traces, *arrows], layout, note)
-    if not views:
-        return _iterations([run.counted()[0] for run in runs], totals)
-    alt = "Progress of the training"
-    return Figure("figure-progress", alt, views, ["Quantity", "Against"], height=420)
+    alt, choices = "Progress of the training", ["Quantity", "Against"]
+    return Figure("figure-progress", alt, views, choices, height=420, instead=_NO_CURVE)
 
 
 def _drawn(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
@@ -151,26 +150,3 @@ def _arrow(run: Run, place: int, ended: go.Scatter) -> go.Scatter:
     hover = [f"{escaped(run.name)} ended without reaching the target"]
     look = {"symbol": "arrow-right", "size": 14, "color": colour(place)}
     return dots("", [ended.x[-1]], [ended.y[-1]], hover, **look).update(showlegend=False)
-
-
-def _iterations(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
-    """Show the finished iterations over time, for runs evaluated once or never."""
-    traces = []
-    for place, (run, sums) in enumerate(zip(runs, totals, strict=True)):
-        if sums is None or not run.time_s:
-            continue
-        times, finished = np.arange(1, STEPS + 1) * (run.time_s / STEPS), sums.finished
-        if len(sums.closed["clock"]):
-            times, finished = sums.closed["end_ns"] * 1e-9, sums.closed["clock"]
-        traces.append(_line(label(run.name), place, _thin(times), _thin(finished.cumsum())))
-    layout = {
-        "xaxis": axis_from_0(f"{clock(runs)} (s)"),
-        "yaxis": axis_from_0("iterations that count, all workers (count)"),
-        "hovermode": "x unified",
-    }
-    note = (
-        "The steeper, the more iterations per second. For curves of accuracy and loss, set "
-        "evaluate.every_s, or call outpace.log in the script more often."
-    )
-    views: Views = {(): view(traces, layout, note)} if traces else {}
-    return Figure("figure-progress", "Iterations finished against time", views, instead=NO_TRACE)

@@ -17,7 +17,6 @@ from outpace.record.reading import Columns, Ints, Unreadable, reading
 from outpace.report.read.runs import Floats, Run
 from outpace.support.words import plural
 
-STEPS: Final = 200  # number of equal parts of the run in `Totals.finished`
 _MOST_WORKERS: Final = 1_000_000
 _INTERRUPTION: Final = (
     "event",
@@ -54,7 +53,6 @@ class Totals:
     wait_s: Floats
     ended_s: Floats  # time that other workers waited, at any server, for this worker's push
     longest: Wait | None
-    finished: Ints  # iterations that ended in each STEPS-th of the run
     closed: Columns  # iterations that a scheduler closed; clock: the gradients that counted
 
     @property
@@ -76,18 +74,17 @@ def totals_of(run: Run) -> Totals | None:
             if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
                 run.trace.stat()
                 raise ValueError("no other file says how many workers there were")
-            return read_totals(run.trace, workers, run.time_s or 0.0)
+            return read_totals(run.trace, workers)
     except Unreadable as error:
         run.problems.append(str(error))
         return None
 
 
-def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
+def read_totals(path: Path, workers: int) -> Totals | None:
     """Return the sums over a trace, or None if it has no iteration.
 
     Args:
         workers: the number of workers of the run.
-        end_s: when the run ended.
 
     Raises:
         Unreadable: if the file is missing or damaged.
@@ -117,7 +114,6 @@ def read_totals(path: Path, workers: int, end_s: float) -> Totals | None:
         sums_s(worker, held),
         sums_s(by, answered - asked),
         wait if wait.held_ns else None,
-        np.histogram(end, STEPS, (0, max(end_s * 1e9, int(end.max()))))[0],
         {name: closed[name].to_numpy() for name in closed.column_names},
     )
 
