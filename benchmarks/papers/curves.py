@@ -86,7 +86,7 @@ def curves_of(variants: Sequence[Variant], out: Path, *, seeds: int = 1) -> dict
     A run that fails has an error in its curve.
     """
     with progress_bars() as bar:
-        compare(variants, out, seeds=seeds, progress=lambda variant: bar(variant.name))
+        compare(variants, out, seeds=seeds, progress=bar("runs"))
     found = {}
     for variant in variants:
         folder, first = out / variant.name, variant.experiment.seed

@@ -402,11 +402,11 @@ def test_variants_replace_mappings_with_a_kind_and_merge_others(here):
 @pytest.mark.parametrize(
     ("variants", "words"),
     [
-        ("[]", "variants must be a list"),
+        ("[]", "has no variants"),
         ("[{sync: {kind: bsp}}]", "must be a mapping with a name"),
         ("[{name: a}, {name: A}]", "another variant is called"),
         ("[{name: ../a}]", "cannot be the name of the run's folder"),
-        ("[{name: a, target: {loss: 1}}]", "variants[0].target: all variants have the same one"),
+        ("[{name: a, target: {loss: 1}}]", "variants[0].target: it is the same for all variants"),
         ("[{name: a, sync: {kind: bspp}}]", "Did you mean 'bsp'?"),
     ],
 )

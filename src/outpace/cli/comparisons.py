@@ -101,7 +101,7 @@ def compare(
                         seeds=count,
                         resume=resume,
                         on=away,
-                        progress=lambda variant: bar(variant.name),
+                        progress=bar("runs"),
                         say=output.in_place_of_bars,
                     )
         except KeyboardInterrupt:

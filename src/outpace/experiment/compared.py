@@ -72,13 +72,6 @@ class Row:
             return self.kept
         return Result.read(self.folder)
 
-    @property
-    def in_words(self) -> str:
-        """Status and length of the run."""
-        time_s = self.summary.get("virtual_time_s")
-        length = f", {time_s:.4g} s of virtual time" if time_s else ""
-        return f"{self.summary.get('status')}{length}"
-
     def __repr__(self) -> str:
         why = "" if self.error is None else f": {self.error}"
         return f"<{self.variant.name}, seed {self.seed}: {display.in_words(self.summary)}{why}>"
@@ -98,14 +91,17 @@ class Comparison(list[Row]):
         return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
 
     def _repr_html_(self) -> str:
-        """Return a table and a small picture, which a notebook shows."""
-        rows = [(self.name_of(row), display.cells(row.summary)) for row in self]
-        return display.table(rows) + display.small_picture(self._evaluated())
+        """Return a table, which a notebook shows."""
+        return display.table([(self.name_of(row), row.summary) for row in self])
 
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
         """Return a plotly figure of the evaluations of all runs; arguments as `Result.plot`."""
-        summary = self[0].summary if self else {}
-        return display.figure(self._evaluated(), quantity, against, summary)
+        places = {name: k for k, name in enumerate(dict.fromkeys(r.variant.name for r in self))}
+        curves = [
+            display.Curve(self.name_of(row), places[row.variant.name], _evaluations(row))
+            for row in self
+        ]
+        return display.figure(curves, quantity, against)
 
     def to_pandas(self) -> Any:
         """Return the summaries as a pandas DataFrame with a row per run.
@@ -123,13 +119,6 @@ class Comparison(list[Row]):
         """Return the name of a run, which no other run of the comparison has."""
         alone = len({each.seed for each in self}) == 1
         return row.variant.name if alone else f"{row.variant.name}, seed {row.seed}"
-
-    def _evaluated(self) -> list[display.Evaluated]:
-        places = {name: k for k, name in enumerate(dict.fromkeys(r.variant.name for r in self))}
-        return [
-            display.Evaluated(self.name_of(row), places[row.variant.name], _evaluations(row))
-            for row in self
-        ]
 
 
 def compared(rows: Sequence[Row]) -> list[VariantResult]:
@@ -179,19 +168,17 @@ def _known(value: Callable[[Row], _Value | None], runs: Mapping[int, Row]) -> di
 def _run_s(row: Row) -> float | None:
     """Return how long a complete run took, by its clock."""
     taken = row.summary.get("virtual_time_s", row.summary.get("wall_time_s"))
-    if row.error is not None or not isinstance(taken, float | int):
-        return None
-    return float(taken) if taken > 0 else None
+    return None if row.error is not None else taken or None
 
 
 def _goodput(row: Row) -> float | None:
-    goodput = (row.summary.get("faults") or {}).get("goodput")
-    return goodput if isinstance(goodput, float) else None
+    goodput: float | None = (row.summary.get("faults") or {}).get("goodput")
+    return goodput
 
 
 def _accuracy(row: Row) -> float | None:
-    accuracy = row.summary.get("accuracy")
-    return accuracy if isinstance(accuracy, float) else None
+    accuracy: float | None = row.summary.get("accuracy")
+    return accuracy
 
 
 def _time_to(row: Row) -> TimeTo | None:
@@ -200,8 +187,8 @@ def _time_to(row: Row) -> TimeTo | None:
         return None
     if (at := time_to_target_s(_evaluations(row), row.goal)) is not None:
         return TimeTo(at, True)
-    ended = row.summary.get("virtual_time_s")
-    return TimeTo(ended, False) if isinstance(ended, float | int) and ended > 0 else None
+    ended_s: float | None = row.summary.get("virtual_time_s")
+    return TimeTo(ended_s, False) if ended_s else None
 
 
 def _evaluations(row: Row) -> pa.Table:

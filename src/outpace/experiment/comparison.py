@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from outpace.config.keys import faults_of_workers
+from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
 from outpace.experiment.end_warnings import overwritten
@@ -18,15 +21,18 @@ from outpace.experiment.tracking import prepare
 from outpace.experiment.trials import Ended, Order
 from outpace.experiment.trials.pool import KILLED, stays_here
 from outpace.experiment.trials.where import On, on_of, pool_on
-from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.record.comparison import plain_comparison
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import once, warn
-
-__all__ = ["compare", "seeds_from", "variants_from"]
+from outpace.support.yaml_files import merged
+from outpace.sync.assignment import has_servers
 
 MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
+
+_MOST_SEEDS: Final = 1000
+# Names that readers of a folder expect to be files.
+_TAKEN: Final = (files.REPORT, files.COMPARISON, files.CONFIG, files.SUMMARY)
 
 
 def compare(
@@ -38,7 +44,7 @@ def compare(
     resume: bool = False,
     processes: int | None = None,
     on: On = None,
-    progress: Callable[[Variant], Progress | None] = lambda _: None,
+    progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
     tracker: MakeTracker | None = None,
@@ -61,8 +67,7 @@ def compare(
         on: "ray", or a mapping such as {"kind": "ray", "address": "10.0.0.5:6379"}: the runs are
             carried out on a Ray cluster, see `outpace.experiment.trials.where.OnRay`; `out` is
             needed. None: on this machine.
-        progress: called with each variant; returns a function that takes the share of its runs
-            that is done.
+        progress: called with the share of all runs that is done.
         say: called with a line about each run that has ended, if there is `out`.
         tracker: a function that is called with a variant's name and a seed before each run, and
             returns the tracker of this run, see `simulate`. The runs run one after the other.
@@ -81,17 +86,20 @@ def compare(
     out = folder_of(out)
     _require_possible(out, on, tracker)
     variants, seeds = _variants(experiment, seeds, task, changes)
-    for one, same in alike(variants):
-        warn(f"the variants {one} and {same} are the same, and so are their results: leave one out")
     plan = {
         order.key: order for variant in variants for order in _orders(variant, seeds, out, tracker)
     }
     named = {variant.name: variant for variant in variants}
     if out is not None and not resume:
         files.require_new(out)
-    show = _shown(plan, {name: progress(variant) for name, variant in named.items()})
+    shares: dict[Hashable, float] = dict.fromkeys(plan, 0.0)
     rows: dict[Hashable, Row] = {}
     said = once(warn)
+
+    def show(key: Hashable, share: float) -> None:
+        shares[key] = share
+        progress(sum(shares.values()) / len(shares))
+
     with pool_on(
         on,
         [each.experiment for each in variants],
@@ -100,18 +108,17 @@ def compare(
         progress=show,
         warning=lambda key, text: said(f"{key[0]}: {text}"),
     ) as pool:
-        if out is not None and resume:
-            for key in complete_runs(plan, out):
-                rows[key] = _row(named, plan[key], None)
-                show(key, 1.0)
-        elif out is not None:
-            files.new_folder(out)
         if out is not None:
+            if resume:
+                for key in complete_runs(plan, out):
+                    rows[key] = _row(named, plan[key], None)
+                    show(key, 1.0)
+            else:
+                files.new_folder(out)
             _share_plotly(out)
         todo = [order for key, order in plan.items() if key not in rows]
         prepare(order.experiment for order in todo)
-        # Runs that fit a model as they go take longest, so they begin first.
-        for order in sorted(todo, key=lambda each: not _fits_a_model(each)):
+        for order in todo:
             pool.start(order)
         try:
             while events := pool.wait():
@@ -120,8 +127,8 @@ def compare(
                         row = rows[event.key] = _row(named, plan[event.key], event)
                         show(event.key, 1.0)
                         if out is not None:
-                            done = f"({len(rows)} of {len(plan)})"
-                            say(f"{plan[event.key].name}: {row.in_words} {done}")
+                            done = f"{len(rows)} of {len(plan)}"
+                            say(f"{plan[event.key].name}: {row.summary['status']} ({done})")
         finally:  # after Ctrl-C the report is about the runs that ended
             found = Comparison(rows[key] for key in plan if key in rows)
             if found and out is not None:
@@ -137,17 +144,15 @@ def compare(
 
 def _require_possible(out: Path | None, on: On, tracker: MakeTracker | None) -> None:
     """Raise ConfigError if the arguments of `compare` contradict each other."""
-    if tracker is not None and (isinstance(tracker, list | tuple) or not callable(tracker)):
+    if tracker is not None and not callable(tracker):
         raise ConfigError(
             "tracker: each run of a comparison needs its own: give a function of a variant's name "
             f"and a seed that returns a tracker, not a {type(tracker).__name__}"
         )
-    if on_of(on) is not None and out is None:
-        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
-    if on_of(on) is not None and tracker is not None:
+    if on_of(on) is not None and (out is None or tracker is not None):
         raise ConfigError(
-            "tracker: the objects cannot go to a cluster: name trackers in the configuration, or "
-            "leave `on` out"
+            "on: what runs on a cluster give is kept in folders (out), and trackers are named in "
+            "the configuration"
         )
 
 
@@ -168,14 +173,91 @@ def _variants(
             if not isinstance(given, Variant):
                 raise ConfigError(f"experiment: a list is one of outpace.Variant, not {given!r}")
         variants = [Variant(v.name, as_experiment(v.experiment, task, changes)) for v in experiment]
-    seeds = 1 if seeds is None else seeds
-    check_seeds(variants, seeds)
-    for variant in variants:
+    seeds = seeds_from({} if seeds is None else {"seeds": seeds}, "the comparison")
+    for place, variant in enumerate(variants):
+        if variant.experiment.seed + seeds > 2**63:
+            raise ConfigError(
+                f"variant {variant.name}: seed {variant.experiment.seed} leaves no room for "
+                f"{seeds} seeds below 2^63: choose a smaller seed"
+            )
         try:
             check(variant.experiment)
         except ConfigError as error:
             raise ConfigError(f"variant {variant.name}: {error}") from error
+        for before in variants[:place]:
+            if before.experiment == variant.experiment:
+                warn(f"the variants {before.name} and {variant.name} are the same: leave one out")
     return variants, seeds
+
+
+def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Variant]:
+    """Return the variants of a configuration.
+
+    Args:
+        data: the keys of an Experiment, `variants`: a list of mappings with a name and the
+            keys in which that variant differs, and perhaps `seeds`.
+        source: names the data in errors.
+        folder: the folder that paths in the data are relative to.
+
+    Raises:
+        ConfigError: with all errors of all variants.
+    """
+    base = {key: value for key, value in data.items() if key not in ("variants", "seeds")}
+    entries = data.get("variants")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(
+            f"{source} has no variants: run it with outpace simulate {source}, or add a list such "
+            "as variants=[{name: BSP, sync: {kind: bsp}}, {name: ASP, sync: {kind: asp}}]"
+        )
+    variants, problems, names = [], [], set()
+    spared: list[str] = []  # variants without servers
+    for place, entry in enumerate(entries):
+        where = f"{source}: variants[{place}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            problems.append(f"{where} must be a mapping with a name, not {entry!r}")
+            continue
+        name = entry["name"]
+        if not re.fullmatch(r"[^\s/\\.][^/\\\x00-\x1f]{0,99}", name) or name in _TAKEN:
+            problems.append(f"{where}.name: {name!r} cannot be the name of the run's folder")
+        if name.casefold() in names:
+            problems.append(f"{where}.name: another variant is called {name!r} already")
+        names.add(name.casefold())
+        problems += [
+            f"{where}.{key}: it is the same for all variants: give it once, above"
+            for key in ("seeds", "target")
+            if key in entry
+        ]
+        over = {key: value for key, value in entry.items() if key != "name"}
+        try:
+            whole = merged(base, over)
+            left = whole
+            if "faults" not in over and not has_servers(whole.get("sync"), folder):
+                left = faults_of_workers(whole)
+            variants.append(Variant(name, experiment_from(left, f"{where} ({name})", folder)))
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            spared += [name] if left != whole else []
+    if problems:
+        raise ConfigError("\n".join(problems))
+    if spared and len(spared) == len(variants):
+        raise ConfigError(
+            f"{source}: faults has failures of servers, and no variant has servers: leave them out"
+        )
+    if spared:
+        warn(
+            "faults: failures of servers are passed over for the variants without servers "
+            f"({', '.join(spared)})"
+        )
+    return variants
+
+
+def seeds_from(data: Mapping[str, Any], source: str) -> int:
+    """Return the number of seeds of a comparison, 1 by default. Raises ConfigError."""
+    seeds = data.get("seeds", 1)
+    if type(seeds) is not int or not 1 <= seeds <= _MOST_SEEDS:
+        raise ConfigError(f"{source}: seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+    return seeds
 
 
 def _orders(
@@ -196,11 +278,6 @@ def _orders(
         )
 
 
-def _fits_a_model(order: Order) -> bool:
-    cut_off = order.experiment.cut_off
-    return cut_off is not None and cut_off.fitted_in_run
-
-
 def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row:
     """Return the row of a run.
 
@@ -218,9 +295,8 @@ def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row
     else:
         assert ended is not None
         summary = ended.summary
-    return Row(
-        named[name], seed, summary, error, order.folder, None if ended is None else ended.result
-    )
+    result = None if ended is None else ended.result
+    return Row(named[name], seed, summary, error, order.folder, result)
 
 
 def _share_plotly(out: Path) -> None:
@@ -245,23 +321,3 @@ def _write(rows: Sequence[Row], out: Path) -> None:
         failed = [row.error for row in rows if row.error is not None]
         more = f"; {len(failed)} runs failed, the first: {failed[0]}" if failed else ""
         raise RunError(f"cannot write about the runs in {out}: {fault}{more}") from fault
-
-
-def _shown(
-    keys: Iterable[Any], bars: Mapping[str, Progress | None]
-) -> Callable[[Any, float], None]:
-    """Return a function that shows the share of a run that is done.
-
-    Args:
-        keys: of all runs: variant and seed.
-        bars: shows the share of a variant, by its name.
-    """
-    shares = dict.fromkeys(keys, 0.0)
-
-    def show(key: Any, share: float) -> None:
-        shares[key] = share
-        own = [each for (name, _), each in shares.items() if name == key[0]]
-        if (bar := bars[key[0]]) is not None:
-            bar(sum(own) / len(own))
-
-    return show

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,14 +51,7 @@ def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str
         if len(names) > 1:
             groups[tuple(names)].append(Path(path).name)
     for group, files in groups.items():
-        yield _listed(group), _listed(files)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:_MOST_NAMED])
-    if len(names) > _MOST_NAMED:
-        shown.append(f"{len(names) - _MOST_NAMED} more")
-    return ", ".join(shown)
+        yield ", ".join(group[:_MOST_NAMED]), ", ".join(files[:_MOST_NAMED])
 
 
 def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[str]:
@@ -78,7 +71,6 @@ def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
     stop, steps = experiment.stop, engine.totals.iterations
     if stop.virtual_time_s or stop.target_accuracy or experiment.cut_off is not None:
         return
-    lost = engine.recovery().without
     numbers = {worker: steps.get(worker, 0) for worker in range(experiment.workers)}
     if not any(numbers.values()):
         yield (
@@ -86,14 +78,12 @@ def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
             "that was attached, after a forward and a backward pass of its model"
         )
         return
-    numbers = {worker: number for worker, number in numbers.items() if worker not in lost}
-    if not numbers:
-        return
-    fewest, longest = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
-    least, most = numbers[fewest], numbers[longest]
-    if least < _ALIKE * most:
-        few, many = worker_name(fewest), worker_name(longest)
+    stayed = set(numbers) - set(engine.recovery().without)
+    fewest = min(stayed, key=numbers.__getitem__, default=0)
+    longest = max(stayed, key=numbers.__getitem__, default=0)
+    if numbers[fewest] < _ALIKE * numbers[longest]:
         yield (
-            f"the script of {few} took {least:,} steps and that of {many} took {most:,}: if they "
-            "should take equally many, look for workers that end early or have less data"
+            f"the script of {worker_name(fewest)} took {numbers[fewest]:,} steps and that of "
+            f"{worker_name(longest)} took {numbers[longest]:,}: if they should take equally many, "
+            "look for workers that end early or have less data"
         )

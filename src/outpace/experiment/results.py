@@ -63,9 +63,8 @@ class Result:
         return f"<Result: {display.in_words(self.summary)}{where}>"
 
     def _repr_html_(self) -> str:
-        """Return a table and a small picture, which a notebook shows."""
-        rows = [(self._name, display.cells(self.summary))]
-        return display.table(rows) + display.small_picture([self._evaluated])
+        """Return a table, which a notebook shows."""
+        return display.table([(self._curve.name, self.summary)])
 
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
         """Return a plotly figure of the evaluations, or of the curve that a script logged.
@@ -78,7 +77,7 @@ class Result:
         Raises:
             ConfigError: if there is no such quantity, or the run was not evaluated for it.
         """
-        return display.figure([self._evaluated], quantity, against, self.summary)
+        return display.figure([self._curve], quantity, against)
 
     def to_pandas(self) -> Any:
         """Return `metrics` as a pandas DataFrame. Raises ConfigError without pandas."""
@@ -86,12 +85,9 @@ class Result:
         return self.metrics.to_pandas()
 
     @property
-    def _name(self) -> str:
-        return "run" if self.folder is None else self.folder.name
-
-    @property
-    def _evaluated(self) -> display.Evaluated:
-        return display.Evaluated(self._name, 0, curve_of(self.metrics))
+    def _curve(self) -> display.Curve:
+        name = "run" if self.folder is None else self.folder.name
+        return display.Curve(name, 0, curve_of(self.metrics))
 
     @staticmethod
     def read(folder: Path) -> Result:

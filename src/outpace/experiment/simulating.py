@@ -16,7 +16,6 @@ from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.run_records import records_of
 from outpace.experiment.tracking import Tracking, require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
-from outpace.record.trace import Trace
 from outpace.simulation.composition import (
     require_composable,
     simulation_of,
@@ -24,7 +23,7 @@ from outpace.simulation.composition import (
 )
 from outpace.simulation.measured import times_of_task, with_measured_times
 from outpace.simulation.network.links import MessageLog
-from outpace.simulation.virtual import Progress, VirtualRun
+from outpace.simulation.virtual import Progress
 from outpace.support.notices import warn
 from outpace.support.regular_files import inside
 from outpace.support.repeatable import one_thread_own_randomness
@@ -86,50 +85,32 @@ def recorded_run(
     is_script = experiment.has_script
     is_new = out is not None and resumed is None
     free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
+    options |= {
+        "message_log": log,
+        "resume": None if resumed is None else resumed.point,
+        "keeper": records.keeper,
+        "events": records.events,
+        "progress": progress,
+        "status": records.status,
+        "warn": records.warnings.add,
+    }
     # Made before the folder, so that an invalid experiment leaves no folder.
     with free:
-        simulation = _simulation(
-            experiment,
-            records.trace,
-            None if out is None else out / SCRIPT_FILES,
+        if is_script:
+            experiment.load_user_code()
             # A comparison gives a Tracking with the name of this run.
-            _output_of(tracking.name, out, quiet=not keep_trace)
-            if isinstance(tracker, Tracking)
-            else print_line,
-            message_log=log,
-            resume=None if resumed is None else resumed.point,
-            keeper=records.keeper,
-            events=records.events,
-            progress=progress,
-            status=records.status,
-            warn=records.warnings.add,
-            **options,
-        )
+            show: OnOutput = print_line
+            if isinstance(tracker, Tracking):
+                show = _output_of(tracking.name, out, quiet=not keep_trace)
+            folder = None if out is None else out / SCRIPT_FILES
+            run = simulation_of_script(experiment, records.trace, folder, show, **options)
+        else:
+            workload = workload_of(experiment)
+            experiment = with_measured_times(experiment, partial(times_of_task, workload))
+            run = simulation_of(experiment, workload, records.trace, **options)
     records.warnings.add_settings(experiment)
     may_have = SCRIPT_FILES if is_script else ""
-    return RecordedRun(simulation.experiment, simulation, records, log, may_have, ended)
-
-
-def _simulation(
-    experiment: Experiment,
-    trace: Trace,
-    files: Path | None = None,
-    show: OnOutput = print_line,
-    **options: Any,
-) -> VirtualRun:
-    """Return the run of this experiment, with measured run times if it asks for them.
-
-    Args:
-        files: the folder for files of scripts.
-        show: called with each line that scripts print.
-        options: of `simulation_of`.
-    """
-    if experiment.has_script:
-        experiment.load_user_code()
-        return simulation_of_script(experiment, trace, files, show, **options)
-    workload = workload_of(experiment)
-    experiment = with_measured_times(experiment, partial(times_of_task, workload))
-    return simulation_of(experiment, workload, trace, **options)
+    return RecordedRun(run.experiment, run, records, log, may_have, ended)
 
 
 def _output_of(run: str, out: Path | None, *, quiet: bool) -> OnOutput:
