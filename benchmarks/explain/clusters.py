@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class Named:
             were named; slow ones that were not.
         after: Iterations until a slow worker was named.
         clusters: Clusters without a slow worker.
-        false, pauses: Those of them in which a slow period, or a pause, was named.
+        false: Those of them in which a slow period was named.
     """
 
     law: str
@@ -66,7 +66,6 @@ class Named:
     after: list[int] | None = None
     clusters: int = 0
     false: int = 0
-    pauses: int = 0
 
     @property
     def recall(self) -> float:
@@ -78,7 +77,7 @@ class Named:
 
     def add(self, other: Named) -> None:
         """Add the counts of another."""
-        for name in ("right", "wrong", "missed", "clusters", "false", "pauses"):
+        for name in ("right", "wrong", "missed", "clusters", "false"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.after = (self.after or []) + (other.after or [])
 
@@ -111,8 +110,7 @@ def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int =
                 factors = _factors(source, workers, spread)
                 found.clusters += 1
                 periods = slow_units(LAWS[law](source, cv, (even, workers)) * factors).periods
-                found.false += any(period.first != period.last for period in periods)
-                found.pauses += any(period.first == period.last for period in periods)
+                found.false += bool(periods)
     return found
 
 
@@ -126,7 +124,7 @@ def _factors(source: np.random.Generator, workers: int, spread: float) -> Floats
 
 @dataclass
 class Bursts:
-    """Slow periods and pauses that were found, and how far off their ends are (iterations)."""
+    """Slow periods that were found, and how far off their ends are (iterations)."""
 
     right: int = 0
     wrong: int = 0
@@ -135,9 +133,9 @@ class Bursts:
 
 
 def bursts(seeds: int, cv: float = 0.05) -> Bursts:
-    """Return what is found of two bursts of one worker, and of a pause of another.
+    """Return what is found of two bursts of one of 8 or 32 workers, in 400 iterations.
 
-    In 8 or 32 workers and 400 iterations. A burst is 2 times as slow, a pause 8 times as long.
+    A burst is 2 times as slow.
     """
     found = Bursts()
     for workers in (8, 32):
@@ -148,9 +146,7 @@ def bursts(seeds: int, cv: float = 0.05) -> Bursts:
             spans = [(2, int(begin), int(begin) + BURST - 1) for begin in begins]
             for unit, first, last in spans:
                 times[first : last + 1, unit] *= 2
-            pause = int(source.integers(20, 390))
-            times[pause, 5] *= 8
-            left: list[Any] = [*spans, (5, pause, pause)]
+            left = list(spans)
             for period in slow_units(times).periods:
                 last = 399 if period.last is None else period.last
                 near = [

@@ -46,43 +46,26 @@ def test_of_equal_units_none_is_named_whatever_the_law():
     assert named <= 2
 
 
-def test_bursts_have_a_begin_and_an_end_and_a_pause_is_one_iteration():
+def test_bursts_have_a_begin_and_an_end():
     seconds = noise(np.random.default_rng(4), 400, 8)
     seconds[100:140, 2] *= 2
     seconds[300:330, 2] *= 2
-    seconds[200, 5] *= 10
     periods = slow_units(seconds).periods
-    assert [period.unit for period in periods] == [2, 2, 5]
+    assert [period.unit for period in periods] == [2, 2]
     ends = [(period.first, period.last) for period in periods]
-    for found, expected in zip(ends, [(100, 139), (300, 329), (200, 200)], strict=True):
+    for found, expected in zip(ends, [(100, 139), (300, 329)], strict=True):
         assert found == pytest.approx(expected, abs=2)
-    assert pattern_of(periods[:2]) == "bursts"
-    assert pattern_of(periods[2:]) == "once"
+    assert pattern_of(periods) == "bursts"
+    assert pattern_of(periods[:1]) == "once"
 
 
-def test_a_single_long_time_is_a_pause_and_the_tail_of_the_others_is_not():
-    """Student's t with 3 degrees of freedom on the logarithm; a pause of 8 times is found."""
+def test_the_tail_of_the_times_of_equal_units_names_none():
+    """Student's t with 3 degrees of freedom on the logarithm."""
     rng = np.random.default_rng(8)
     for units in (4, 16):
         for _ in range(4):
             seconds = np.exp(0.1 / math.sqrt(3) * rng.standard_t(3, (300, units)))
             assert not slow_units(seconds).periods
-    seconds = noise(rng, 300, 4, cv=0.1)
-    seconds[250, 3] *= 8
-    (period,) = slow_units(seconds).periods
-    assert (period.unit, period.first, period.last) == (3, 250, 250)
-
-
-def test_a_short_burst_of_one_of_four_is_named():
-    """A row tells little among four: four rows are named as long single times, if at all."""
-    right = 0
-    for seed in range(10):
-        seconds = noise(np.random.default_rng([11, seed]), 80, 4)
-        seconds[24:28, 1] *= 3
-        found = [(each.unit, each.first, each.last) for each in slow_units(seconds).periods]
-        assert found in ([(1, 24, 27)], [])
-        right += bool(found)
-    assert right >= 7
 
 
 def test_fast_units_are_found_where_most_are_slow():

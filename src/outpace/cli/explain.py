@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, print_rows, say
+from outpace.cli.base import app, echo, say
 from outpace.cli.options import Quiet
 from outpace.errors import ConfigError
-
-if TYPE_CHECKING:
-    from outpace.report.explaining import Cause, Explanation
-
-_TITLES: Final = ["", "how", "factor", "costs s", "of the run", "named after"]
 
 
 @app.command()
@@ -47,6 +42,8 @@ def explain(
     from outpace.experiment.explaining import explain as explain_run
     from outpace.experiment.resuming.gathering import gather
     from outpace.record.folder import EXPLANATION, write_json
+    from outpace.report.explaining.words import gain_words, sentences
+    from outpace.report.words import SPACE
     from outpace.support.yaml_files import with_overrides
 
     path = run / EXPLANATION if out is None else out
@@ -65,36 +62,14 @@ def explain(
         ) from error
     if as_json:
         echo(json.dumps(data, indent=2, allow_nan=False))
-    elif not quiet:
-        _print(found)
-        say("note", found.notes)
-        echo(f"explanation: {path}")
-
-
-def _print(found: Explanation) -> None:
-    from outpace.report.explaining.words import gain_words, sentences
-    from outpace.report.words import SPACE
-
+    if as_json or quiet:
+        return
     for sentence in sentences(found):
         echo(sentence.replace(SPACE, " "))
-    if found.causes:
-        echo("")
-        print_rows([_TITLES, *(_row(cause) for cause in found.causes)])
     if found.gains:
         echo("")
         echo(f"The run took {found.time_s:.4g} s. As many gradients would take, by simulation:")
         for gain in found.gains:
             echo(f"  {gain_words(gain)}".replace(SPACE, " "))
-
-
-def _row(cause: Cause) -> list[str]:
-    from outpace.report.explaining.words import times
-
-    return [
-        cause.name,
-        cause.pattern,
-        times(cause.factor),
-        f"{cause.lost_s:.3g}",
-        f"{100 * cause.share:.1f} %",
-        f"iteration {cause.named}",
-    ]
+    say("note", found.notes)
+    echo(f"explanation: {path}")

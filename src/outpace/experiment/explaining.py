@@ -31,14 +31,13 @@ from outpace.record.folder import MODEL
 from outpace.report.explaining import Explanation, Gain
 from outpace.report.explaining.causes import Examined, examined
 from outpace.report.explaining.tables import Floats, Tables
-from outpace.report.explaining.words import ALL_WORKERS, MOST_WORKERS
+from outpace.report.explaining.words import ALL_WORKERS, repair_of
 from outpace.support.regular_files import regular
 from outpace.support.yaml_files import merged
 from outpace.sync.messages import worker_name
 
 _CAUSES: Final = 3  # most that are simulated, beside all together
 _MOST: Final = 40_000  # gradients that are simulated
-_BLOCK: Final = 64  # consecutive iterations
 _RUN_TIMES: Final = "run-times.parquet"
 _SERVICE: Final = (*SERVICE_TIMES, "service_size")
 _KEYS: Final = (
@@ -83,23 +82,24 @@ def explain(
     try:
         replay = _Replay.of_run(found.tables)
         base = replay.time_of(replay.seconds)
-        more, notes = _gains(replay, found, base) if gains else ([], [])
+        found_gains, notes = _gains(replay, found, base) if gains else ([], [])
         if changes:
-            workers = found.tables.workers
-            if isinstance(more_workers := changes.get("workers"), int) and more_workers > workers:
+            workers = changes.get("workers")
+            if isinstance(workers, int) and workers > found.tables.workers:
                 raise ConfigError(
-                    f"workers={more_workers}: only the run times of {workers} workers are "
+                    f"workers={workers}: only the run times of {found.tables.workers} workers are "
                     "recorded; calibrate on the run, and simulate more with outpace compare"
                 )
             changed = replay.time_of(replay.seconds, changes)
-            more.append(replay.gain(_words(changes), "", base, base - changed))
+            found_gains.append(replay.gain(_words(changes), "", base, base - changed))
     except ConfigError as error:
         if changes:
             raise
-        more, notes = [], [f"what a repair would gain is not known: {error}"]
+        found_gains, notes = [], [f"what a repair would gain is not known: {error}"]
     else:
         notes = [*replay.notes, *notes]
-    return replace(explanation, gains=tuple(more), notes=(*explanation.notes, *notes))
+    all_notes = (*explanation.notes, *notes)
+    return replace(explanation, gains=tuple(found_gains), notes=all_notes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +108,7 @@ class _Replay:
 
     Args:
         data: Its configuration, without run times and end.
-        rows: Iterations that are simulated: those that all workers have, or blocks of them.
+        rows: Iterations that are simulated: those that all workers have, or every k-th.
         seconds: Their run times, shape (T, N).
         stop: When a simulation ends: as the run, after iterations or after a time.
         training_s: How long the run trained.
@@ -194,71 +194,68 @@ class _Replay:
 
 def _gains(replay: _Replay, found: Examined, base: float) -> tuple[list[Gain], list[str]]:
     """Return the gains of repairs, and notes about those that are unknown."""
-    explanation = found.explanation
+    causes, faster = found.explanation.causes, found.explanation.faster
     delays = [delay[replay.rows] for delay in found.delays]
-    gains = []
-    for cause, delay in list(zip(explanation.causes, delays, strict=True))[:_CAUSES]:
-        words = f"{cause.name} as fast as the others"
-        gains.append(replay.gain(words, cause.name, base, replay.without(delay, base)))
-    workers = [cause for cause in explanation.causes if cause.kind == "worker"]
+    repairs = [
+        (repair_of(cause), cause.name, delay)
+        for cause, delay in list(zip(causes, delays, strict=True))[:_CAUSES]
+    ]
+    workers = [cause for cause in causes if cause.kind == "worker"]
     if len(workers) > 1:
-        whole = sum(delays[explanation.causes.index(cause)] for cause in workers)
-        gains.append(replay.gain(ALL_WORKERS, "", base, replay.without(np.asarray(whole), base)))
-    if (faster := explanation.faster) is not None:
+        whole = np.sum([delays[causes.index(cause)] for cause in workers], axis=0)
+        repairs.append((ALL_WORKERS, "", whole))
+    elif faster is not None:
         slow = replay.seconds * (1 - 1 / faster.factor)
         slow[:, list(faster.workers)] = 0.0
-        gains.append(replay.gain(MOST_WORKERS, "", base, replay.without(slow, base)))
+        repairs.append((ALL_WORKERS, "", slow))
+    gains = [
+        replay.gain(change, cause, base, replay.without(delay, base))
+        for change, cause, delay in repairs
+    ]
     first = next((cause for cause in workers if cause.pattern == "steady"), None)
     if first is None or first.worker is None or replay.tables.workers <= 2:
         return gains, []
     try:
         fewer = _without_worker(replay, first.worker)
-        left = np.delete(replay.seconds, first.worker, axis=1)
-        saved = base - fewer.time_of(left)
+        saved = base - fewer.time_of(np.delete(replay.seconds, first.worker, axis=1))
     except ConfigError as error:
         return gains, [f"what the run would take without {first.name} is not known: {error}"]
     return [*gains, replay.gain(f"without {first.name}", first.name, base, saved)], []
 
 
 def _without_worker(replay: _Replay, worker: int) -> _Replay:
-    """Return the run with the network of the other workers, which are numbered anew."""
+    """Return the run with the network of the other workers, which are numbered anew.
+
+    Raises:
+        ConfigError: the network names workers in rules that are not about a single one.
+    """
     network = replay.data.get("network")
     if not isinstance(network, Mapping):
         return replay
-    if network.get("matrix") is not None:
-        raise ConfigError("network.matrix has a row for each worker")
+    for key in ("matrix", "pairs", "delays"):
+        if network.get(key):
+            raise ConfigError(f"network.{key} names workers, which would have other numbers")
     left = [number for number in range(replay.tables.workers) if number != worker]
-    gone, names = worker_name(worker), {worker_name(o): worker_name(n) for n, o in enumerate(left)}
-
-    def renamed(nodes: Sequence[str]) -> list[str]:
-        return [names.get(node, node) for node in nodes if node != gone]
-
+    names = {worker_name(old): worker_name(new) for new, old in enumerate(left)}
     found = dict(network)
     if nodes := network.get("nodes"):
-        found["nodes"] = {name: nodes[old] for old in nodes for name in renamed([old])}
-    for key, ends in (("pairs", "between"), ("delays", "nodes")):
-        if rules := network.get(key):
-            found[key] = [
-                {**rule, ends: renamed(rule[ends])} if ends in rule else rule
-                for rule in rules
-                if not (gone in rule.get(ends, ()) and (key == "pairs" or len(rule[ends]) == 1))
-            ]
+        found["nodes"] = {
+            names.get(node, node): link
+            for node, link in nodes.items()
+            if node != worker_name(worker)
+        }
     if machines := network.get("machines"):
         found["machines"] = machines_of_run(machines, left, replay.tables.servers)
     return replace(replay, data={**replay.data, "network": found})
 
 
 def _chosen(seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the rows that are simulated: those that all workers have, or blocks of them."""
+    """Return the rows that are simulated: those that all workers have, or every k-th of them."""
     whole = np.flatnonzero((seconds > 0).all(axis=1))
     if not len(whole):
         raise ConfigError("there is no iteration that all workers have finished")
-    most = max(_BLOCK, _MOST // seconds.shape[1])
-    if len(whole) <= most:
-        return whole
-    blocks = len(whole) // _BLOCK
-    starts = np.linspace(0, blocks - 1, most // _BLOCK).round().astype(np.int64) * _BLOCK
-    return np.asarray(whole[(starts[:, None] + np.arange(_BLOCK)).ravel()])
+    most = max(1, _MOST // seconds.shape[1])
+    return np.asarray(whole[:: -(-len(whole) // most)])
 
 
 def _layers(tables: Tables) -> list[int]:
@@ -279,10 +276,9 @@ def _layers(tables: Tables) -> list[int]:
 
 def _words(changes: Mapping[str, Any]) -> str:
     """Return such as `with sync.kind=ssp, sync.staleness=3`."""
-    parts = []
-    for key, value in changes.items():
-        if isinstance(value, Mapping):
-            parts += [f"{key}.{name}={part}" for name, part in value.items()]
-        else:
-            parts.append(f"{key}={value}")
+    parts = [
+        f"{key}.{name}={part}" if name else f"{key}={part}"
+        for key, value in changes.items()
+        for name, part in (value if isinstance(value, Mapping) else {"": value}).items()
+    ]
     return "with " + ", ".join(parts)

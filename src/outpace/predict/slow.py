@@ -32,19 +32,17 @@ change-point in a sequence of random variables, Biometrika 57, 1970, here for bo
 estimated from them again, until they stay the same. Then these times are left out, and the test is
 repeated: slow units do not hide each other, and each burst becomes a period of its own.
 
-**Pauses.** A row tells at most log N about a unit, so a single long time needs another test: that
-it is too long for the tail of all other times, with an error of FAMILY_ERROR (see `_tail`).
-
-What the test cannot do: of two units it names the slower one, although the other may be fast. If
-half of the units or more are slow, they are the others (see `fast_units`). Times that depend on
+What the test cannot do: a row tells at most log N about a unit, so a pause of one or two rows is
+not named. Of two units it names the slower one, although the other may be fast. If half of the
+units or more are slow, they are the others (see `fast_units`). Times that depend on
 those before, such as by the heat of a machine, are no noise: such slow periods are named.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -56,7 +54,6 @@ Pattern: TypeAlias = Literal["steady", "bursts", "once"]
 
 FAMILY_ERROR: Final = 0.01  # chance that any of equal units has a slow period
 LEAST_FACTOR: Final = 1.1  # a unit that takes less than this multiple of the others is not named
-LEAST_PAUSE: Final = 2.0  # times as long as the others, below which a single time is no pause
 _LIMIT: Final = 3.0  # standard deviations
 _LEAST_DEVIATION: Final = 0.005  # of the logarithms
 _LEVELS: Final = (0.5, 1.0, 2.0)  # l
@@ -64,10 +61,6 @@ _FEWEST_STARTS: Final = 100  # rows, over which the weight of later starts is sp
 _STARTS: Final = (1.02, 1.1, 1.5, 3.0)  # factors with which the search for a period begins
 _MOST_TIMES: Final = 20  # that rows and factor of a period are estimated in turn
 _ONE_BREAK: Final = 5  # rows: a shorter break between two periods is no break
-_SHORT: Final = 5  # rows: in shorter periods each time is compared alone
-_MOST_PAUSES: Final = 64
-_TAIL: Final = 0.1  # share of the times that the tail is estimated from
-_FEWEST_IN_TAIL: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +120,6 @@ def slow_units(seconds: Floats, least_factor: float = LEAST_FACTOR) -> Slow:
         while (period := _next_period(usual, math.log(least_factor))) is not None:
             periods.append(period)
             usual[period.rows, period.unit] = np.nan
-        periods += _pauses(usual)
     return _measured(seconds, _merged(periods))
 
 
@@ -159,7 +151,7 @@ def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
 def pattern_of(periods: Sequence[SlowPeriod]) -> Pattern:
     """Return the pattern of the slow periods of one unit, of which there is at least one.
 
-    `steady`: one period, which lasts until the end. `once`: one that ended, such as a pause.
+    `steady`: one period, which lasts until the end. `once`: one that ended.
     `bursts`: several.
     """
     if len(periods) > 1:
@@ -245,80 +237,21 @@ def _gains(residuals: Floats, factor: float, deviation: float) -> Floats:
     return np.asarray(factor * above / deviation**2)
 
 
-def _pauses(usual: Floats) -> list[SlowPeriod]:
-    """Return single times that are too long to belong to the others, each as a period.
-
-    Of the longest times, as many are named as leave the last of them too long for the tail of the
-    shorter ones, so that pauses do not hide each other (Rosner, Percentage points for a generalized
-    ESD many-outlier procedure, Technometrics 25, 1983).
-    """
-    residuals = usual - _row_medians(usual)[:, None]
-    residuals[(~np.isnan(usual)).sum(axis=1) == 2] *= 2  # their median has half of the difference
-    places = np.flatnonzero(residuals > math.log(LEAST_PAUSE))
-    places = places[np.argsort(-residuals.ravel()[places])][:_MOST_PAUSES]
-    values = np.sort(residuals[~np.isnan(residuals)])[::-1]
-    named = 0
-    for count in range(1, len(places) + 1):
-        chance = _tail(values[count:])(values[count - 1])
-        if len(values) * chance <= FAMILY_ERROR:
-            named = count
-    found = []
-    for place in places[:named].tolist():
-        row, unit = divmod(place, usual.shape[1])
-        factor = math.exp(residuals[row, unit])
-        found.append(SlowPeriod(unit, row, row, row, factor))
-    return found
-
-
-def _tail(values: Floats) -> Callable[[float], float]:
-    """Return the chance that a time is at least as long, from times in descending order.
-
-    Beyond a quantile the excess x of their logarithms is taken to follow a generalized Pareto law
-    with scale s and shape c (Pickands, Statistical inference using extreme order statistics,
-    Annals of Statistics 3, 1975):
-
-        chance = share (1 + c x / s)^(-1/c)
-
-    With c = 0 times have a Pareto tail, which is heavier than those of log-normal, gamma and
-    shifted exponential times; with c > 0 their logarithms have one, as those of Student's t. c and
-    s are estimated from the k largest by probability-weighted moments (Hosking and Wallis,
-    Parameter and quantile estimation for the generalized Pareto distribution, Technometrics 29,
-    1987). 1.5 standard errors of c are added, and 1/k for the error of s.
-    """
-    count = max(int(_TAIL * len(values)), _FEWEST_IN_TAIL)
-    if 4 * count > len(values):
-        return lambda value: 1.0
-    quantile = float(values[count])
-    excess = values[:count][::-1] - quantile
-    scale = max(float(excess.mean()), 1e-6)
-    above = 1 - (np.arange(count) + 0.65) / count
-    half = max(scale - 2 * float((above * excess).mean()), 1e-9)  # of the scale where c = 0
-    error = 1.15 / math.sqrt(count)
-    shape = max(2 - scale / half + 1.5 * error, 0.0) + 1 / count
-
-    def chance(value: float) -> float:
-        beyond = max(value - quantile, 0.0)
-        return count / len(values) * math.exp(-math.log1p(shape * beyond / scale) / shape)
-
-    return chance
-
-
 def _merged(periods: Sequence[SlowPeriod]) -> list[SlowPeriod]:
     """Return the periods by unit and begin; those of a unit that touch are made one."""
     found: list[SlowPeriod] = []
     for period in sorted(periods, key=lambda each: (each.unit, each.first)):
         before = found[-1] if found else None
-        if (
-            before is None
-            or before.unit != period.unit
-            or (before.last is not None and period.first > before.last + _ONE_BREAK)
-        ):
+        if before is None or before.unit != period.unit or _apart(before, period):
             found.append(period)
         elif before.last is not None:
             last = None if period.last is None else max(before.last, period.last)
-            named = min(before.named, period.named)
-            found[-1] = SlowPeriod(period.unit, before.first, last, named, before.factor)
+            found[-1] = replace(before, last=last, named=min(before.named, period.named))
     return found
+
+
+def _apart(before: SlowPeriod, after: SlowPeriod) -> bool:
+    return before.last is not None and after.first > before.last + _ONE_BREAK
 
 
 def _measured(seconds: Floats, periods: Sequence[SlowPeriod]) -> Slow:
@@ -332,14 +265,10 @@ def _measured(seconds: Floats, periods: Sequence[SlowPeriod]) -> Slow:
     for period in periods:
         mine, others = times[period.rows, period.unit], reference[period.rows]
         ratios = (mine / others)[~np.isnan(mine / others)]
-        factor, more = period.factor, np.zeros(len(mine))
-        if len(ratios) >= _SHORT:
-            factor = math.exp(_middle_mean(np.log(ratios)))
-            more = mine * (1 - 1 / max(factor, 1.0))
-        elif len(ratios):
-            factor, more = float(np.median(ratios)), mine - others
-        excess[period.rows, period.unit] = np.maximum(np.nan_to_num(more), 0.0)
-        measured.append(SlowPeriod(period.unit, period.first, period.last, period.named, factor))
+        factor = math.exp(_middle_mean(np.log(ratios))) if len(ratios) else period.factor
+        more = np.nan_to_num(mine) * (1 - 1 / max(factor, 1.0))
+        excess[period.rows, period.unit] = more
+        measured.append(replace(period, factor=factor))
     return Slow(measured, excess)
 
 

@@ -19,8 +19,8 @@ from outpace.engine.servers import is_exact
 from outpace.predict.slow import SlowPeriod, slow_units
 from outpace.record import timing, trace
 from outpace.report.explaining.charging import shared
-from outpace.report.explaining.requests import Requests
 from outpace.report.explaining.servers import slow_servers
+from outpace.report.explaining.tables import Requests
 
 Floats = NDArray[np.float64]
 _WINDOW: Final = 128  # iterations that are compared
@@ -175,12 +175,10 @@ class SlowServers:
             iteration_s = float(np.nanmedian(np.diff(np.nanmedian(begun, axis=1))))
             last = None if self._is_lockstep else np.full(begun.shape, -1)
             named: dict[str, tuple[SlowPeriod, Floats | None]] = {}
-            for kind, server, periods, delay in slow_servers(
-                begun, Requests(*times), iteration_s, last
-            ):
-                name = f"server {server}" if kind == "server" else f"link of server {server}"
-                lost = delay.mean(axis=1) if self._is_lockstep else None
-                latest = periods[-1]
+            for each in slow_servers(begun, Requests(*times), iteration_s, last):
+                name = f"{'link of ' if each.kind == 'link' else ''}server {each.server}"
+                lost = each.delay.mean(axis=1) if self._is_lockstep else None
+                latest = each.periods[-1]
                 if lost is None or lost[latest.rows].mean() >= _LEAST_SHARE * iteration_s:
                     named[name] = latest, lost
             self._line = "  ·  ".join(list(self._window.words(named))[:_MOST_SERVERS])

@@ -152,10 +152,10 @@ def test_a_server_that_handles_requests_slowly_is_named(tmp_path):
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_slow_period_whose_iterations_have_no_times_is_between_those_before_and_after(tmp_path):
     """The last work of a killed process is missing in the trace, its messages are not."""
-    missing = (20, 21, 22)
+    missing = (20, 21, 22, 23, 24)
 
     def times_of(iteration, worker, server):
-        slow = worker == 2 and (iteration in missing or iteration >= 30)
+        slow = worker == 2 and (iteration in missing or iteration >= 33)
         return 0.3 if slow else 0.01, 0.001
 
     recorded(tmp_path / "run", 3, times_of, {"kind": "asp"})
@@ -169,9 +169,9 @@ def test_a_slow_period_whose_iterations_have_no_times_is_between_those_before_an
     (cause,) = explained(tmp_path / "run").causes
     assert cause.name == "link of worker 2"
     period, _ = cause.periods
-    assert (period.first, period.last) == (20, 22)
+    assert (period.first, period.last) == (20, 24)
     assert period.start_s == pytest.approx(mine[19]["end_ns"] / 1e9)
-    assert period.end_s == pytest.approx(mine[23]["start_ns"] / 1e9)
+    assert period.end_s == pytest.approx(mine[25]["start_ns"] / 1e9)
 
 
 def test_a_slow_link_of_a_server_is_told_from_a_slow_server(tmp_path):
@@ -205,8 +205,8 @@ def test_servers_of_a_simulated_run_are_compared_if_its_messages_are_logged(tmp_
 def test_half_of_the_workers_and_more_are_said_to_be_slow(tmp_path):
     law = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
     for slow, words in (
-        (2, r"2 of 4 workers \(0 and 1\) are .* times as slow as the other 2, steadily"),
-        (3, r"3 of 4 workers are 1\.[23]\d? times as slow as worker 3\."),
+        (2, r"2 of 4 workers \(0 and 1\) are 1\.[23]\d times as slow as the others, and cost "),
+        (3, r"3 of 4 workers \(0, 1 and 2\) are 1\.[23]\d times as slow as the others\."),
     ):
         factors = [1.3] * slow + [1] * (4 - slow)
         folder = tmp_path / str(slow)

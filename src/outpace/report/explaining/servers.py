@@ -5,8 +5,8 @@ server needed to handle and to answer a request, and how long request and answer
 the latter the shortest among the workers counts, since it belongs to the server: no other request
 was before it, and its worker's link is not slow. So two causes are told apart:
 
-- a server that needs longer for its requests, or is late for a moment only: `server`;
-- a server whose messages are longer under way for several iterations: its link.
+- a server that needs longer for its requests: `server`;
+- a server whose messages are longer under way: its link.
 
 Where workers wait for each other, the last answer of an iteration counts: when it was there is
 computed with what the server needed, and without what it needed longer. Elsewhere a request costs
@@ -17,36 +17,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from outpace.predict.slow import Slow, SlowPeriod, slow_units
 from outpace.report.explaining.charging import Floats, Ints, answered, shared
-from outpace.report.explaining.requests import Requests
+from outpace.report.explaining.explanation import Kind
+from outpace.report.explaining.tables import Requests
 
 LEAST_FACTOR: Final = 1.5  # of a server or link below which it is not named
 _IGNORED: Final = 0.02  # of an iteration; times that are much shorter have no cost
-_MOMENT: Final = 3  # iterations: a time under way that is longer for fewer is the server's
 
 
-class SlowServer(NamedTuple):
-    """A server, or its link to all workers, that is slower than those of the others.
+class Found(NamedTuple):
+    """A worker, server or link that is slower than the others.
 
     Args:
-        periods: With the factors of its own times.
+        worker, server: As of a `Cause`.
+        periods: Of a server with the factors of its own times.
         delay: Seconds that it delayed each worker, shape (T, N).
+        lost_s: Seconds by which the run was longer because of it.
     """
 
-    kind: Literal["server", "link"]
-    server: int
+    kind: Kind
+    worker: int | None
+    server: int | None
     periods: Sequence[SlowPeriod]
     delay: Floats
+    lost_s: float = 0.0
 
 
 def slow_servers(
     sent: Floats, requests: Requests, iteration_s: float, last: Ints | None
-) -> list[SlowServer]:
+) -> list[Found]:
     """Return the slow servers and the slow links of servers.
 
     Args:
@@ -79,16 +83,11 @@ def slow_servers(
         delays = [np.where(last == server, each, 0.0) for server, each in enumerate(longer)]
     found = []
     for server, delay in enumerate(delays):
-        kind: Literal["server", "link"] = "server"
-        times, slow = work, by_work
-        if not by_work.of(server):
-            times, slow = way, by_way
-            lasting = any(
-                each.last is None or each.last - each.first >= _MOMENT for each in slow.of(server)
-            )
-            kind = "link" if lasting else "server"
+        kind: Kind = "server" if by_work.of(server) else "link"
+        times, slow = (work, by_work) if kind == "server" else (way, by_way)
         if periods := _with_own_factors(slow, times, server):
-            found.append(SlowServer(kind, server, periods, delay))
+            lost_s = float(delay.mean(axis=1).sum())
+            found.append(Found(kind, None, server, periods, delay, lost_s))
     return found
 
 

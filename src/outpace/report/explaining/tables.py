@@ -1,21 +1,33 @@
-"""The tables of a run that an explanation is made from, by iteration and worker."""
+"""The tables of a run that an explanation is made from: by iteration and worker, and by server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded import too_short
-from outpace.record.folder import CONFIG, SUMMARY, TRACE, read_config, read_summary
+from outpace.record.folder import (
+    CONFIG,
+    MESSAGES,
+    SUMMARY,
+    TIMING,
+    TRACE,
+    read_config,
+    read_summary,
+    read_table,
+)
 from outpace.record.reading import Columns, Unreadable, read_event, reading
+from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
 from outpace.record.traits import has_cut_offs, has_exchanges, is_lockstep
+from outpace.report.explaining.charging import Holds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,6 +37,7 @@ _TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard")
 _ITERATION: Final = ("worker", "iteration", *_TIMES)
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
+_TICK_S: Final = 5e-10  # times are whole nanoseconds
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
 
 
@@ -99,16 +112,24 @@ class Tables:
 
         Times are in s. NaN: there is no value.
         """
-        names = ("worker", "shard", "iteration", column)
-        rows = read_event(self.folder / TRACE, event, names)
-        shape = (self.servers, *self.started.shape)
-        found, inside = np.full(shape, np.nan), rows[column] != NONE
-        # A scheduler comes after the servers.
-        for name, most in zip(("shard", "iteration", "worker"), shape, strict=True):
-            inside &= (rows[name] >= 0) & (rows[name] < most)
-        at = rows["shard"][inside], rows["iteration"][inside], rows["worker"][inside]
-        found[at] = rows[column][inside] * (1e-9 if column.endswith("_ns") else 1)
-        return found
+        rows = read_event(self.folder / TRACE, event, ("worker", "shard", "iteration", column))
+        values = np.where(rows[column] == NONE, np.nan, rows[column])
+        at = rows["shard"], rows["iteration"], rows["worker"]
+        return self.placed(at, values * (1e-9 if column.endswith("_ns") else 1))
+
+    def placed(self, at: Sequence[Ints], values: Floats) -> Floats:
+        """Return the largest of the values at each place, shape (M, T, N); NaN: there is none.
+
+        Args:
+            at: Server, iteration and worker of each value. Others than those of the run are left
+                out; a scheduler comes after the servers.
+        """
+        found = np.full((self.servers, *self.started.shape), -np.inf)
+        inside = ~np.isnan(values)
+        for numbers, most in zip(at, found.shape, strict=True):
+            inside &= (numbers >= 0) & (numbers < most)
+        np.maximum.at(found, tuple(numbers[inside] for numbers in at), values[inside])
+        return np.where(np.isfinite(found), found, np.nan)
 
 
 def read_tables(folder: Path, most: int | None = None) -> Tables:
@@ -228,3 +249,133 @@ def _between_joinings(
     own[1:] += np.maximum(np.nan_to_num(ended - last), 0.0)[:-1]
     (ends,) = np.nonzero(joins if joins.any() else ~joins)
     return own, np.concatenate([[0], ends[:-1] + 1])
+
+
+# -- requests to servers ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """Durations of requests to servers, in s, by server, iteration and worker, shapes (M, T, N).
+
+    NaN: it is unknown.
+
+    Args:
+        under_way: The request and its answer on the network, without the time at the server. In a
+            real run also what a request lies in the socket of a server that is busy or stopped.
+        handling: To handle the request, without waiting, with the update if it has caused one.
+            None: the run did not record what servers did.
+        answering: To make the answer and give it to the socket; 0: there was none.
+    """
+
+    under_way: Floats
+    handling: Floats | None
+    answering: Floats
+
+
+def requests_of(tables: Tables) -> Requests | None:
+    """Return what requests needed; None: the run did not record it.
+
+    Real runs have it in timing.parquet, simulated ones with `network: {log: true}` in
+    messages.parquet; without, their trace says when pushes arrived, and an answer is taken to be
+    under way as long as its push.
+    """
+    if tables.is_real:
+        return _timed(tables) if (tables.folder / TIMING).exists() else None
+    if (tables.folder / MESSAGES).exists():
+        return _logged(tables)
+    there = tables.by_server("push", "start_ns") - tables.computed
+    return Requests(2 * np.where(there > 0, there, np.nan), None, np.zeros(there.shape))
+
+
+def _timed(tables: Tables) -> Requests:
+    """Return the times of a real run; of a push and a pull of an iteration the longer one."""
+    timing = read_timing(tables.folder)
+    what = np.array(timing["what"].to_pylist())
+    timing = timing.filter(pa.array((what == "push") | (what == "pull")))
+    at = [
+        timing[name].fill_null(-1).to_numpy().astype(np.int64)
+        for name in ("server", "iteration", "worker")
+    ]
+
+    def between(begin: str, end: str) -> Floats:
+        times = [
+            timing[f"{name}_ns"].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
+            for name in (begin, end)
+        ]
+        return np.asarray(times[1] - times[0])
+
+    under_way = between("sent", "arrived") - between("received", "answered")
+    answering = tables.placed(at, between("answer_begun", "answered"))
+    handling = tables.placed(at, between("begun", "done"))
+    return Requests(tables.placed(at, under_way), handling, np.nan_to_num(answering))
+
+
+def _logged(tables: Tables) -> Requests:
+    """Return the times of a simulated run from its log of messages and its trace.
+
+    A server works on what it got from when it came or the work before was done, whichever is later.
+    """
+    path = tables.folder / MESSAGES
+    with reading(path):
+        table = read_table(path)
+        kind, sender, receiver = (
+            np.array(table[name].cast(pa.string()).fill_null("").to_pylist(), str)
+            for name in ("kind", "sender", "receiver")
+        )
+        asked, started, arrived = (
+            table[f"{name}_ns"].cast(pa.int64()).fill_null(-1).to_numpy() * 1e-9
+            for name in ("requested", "started", "delivered")
+        )
+        if min(times.min(initial=0) for times in (asked, started, arrived)) < 0:
+            raise ValueError("a message in it lacks a time")
+        is_reply = kind == "reply"
+        worker = _number(np.where(is_reply, receiver, sender), "worker-")
+        server = _number(np.where(is_reply, sender, receiver), "server-")
+    # A push leaves at the end of its computation, and an answer is there before its iteration ends.
+    iteration = np.full(len(kind), -1)
+    for one in range(tables.workers):
+        mine = worker == one
+        ends = np.fmax.accumulate(np.nan_to_num(tables.ended[:, one], nan=-np.inf))
+        done = np.fmax.accumulate(np.nan_to_num(tables.computed[:, one], nan=-np.inf))
+        sent = np.searchsorted(done, asked[mine] + _TICK_S, side="right") - 1
+        got = np.searchsorted(ends, arrived[mine] - _TICK_S, side="left")
+        iteration[mine] = np.where(is_reply[mine], got, sent)
+
+    def placed(what: str, values: Floats) -> Floats:
+        return tables.placed((server, iteration, worker), np.where(kind == what, values, np.nan))
+
+    released = tables.by_server("pull", "end_ns")
+    came = np.stack([placed("push", arrived), placed("pull", arrived), released])
+    handled, judged = (tables.by_server(event, "start_ns") for event in ("push", "pull"))
+    done = np.stack([handled, judged, placed("reply", asked)])
+    needed = np.zeros(done.shape)
+    for one in range(tables.servers):
+        came_one, done_one = came[:, one].ravel(), done[:, one].ravel()
+        order = np.lexsort((came_one, done_one))  # NaN last
+        before = np.empty_like(done_one)
+        before[order] = np.concatenate([[-np.inf], done_one[order][:-1]])
+        needed[:, one] = (done_one - np.maximum(came_one, before)).reshape(needed[:, one].shape)
+    pushes, pulls, answering = np.maximum(needed, 0.0)
+    there, back = placed("push", arrived - started), placed("reply", arrived - started)
+    handling = pushes + np.nan_to_num(pulls)
+    return Requests(there + np.nan_to_num(back), handling, np.nan_to_num(answering))
+
+
+def _number(names: np.ndarray[Any, Any], prefix: str) -> Ints:
+    """Return the numbers of nodes; -1 for those of another kind."""
+    unique, of = np.unique(names, return_inverse=True)
+    numbers = [int(name.removeprefix(prefix)) if name.startswith(prefix) else -1 for name in unique]
+    return np.asarray(np.array(numbers, np.int64)[of.ravel()])
+
+
+def pulls_held(tables: Tables) -> Holds:
+    """Return the holds that delayed a worker: of an iteration's pulls the one answered last."""
+    end, begin, by = (
+        tables.by_server("pull", column) for column in ("end_ns", "start_ns", "released_by")
+    )
+    last = np.where(np.isnan(end), -np.inf, end).argmax(axis=0)[None]
+    end, begin, by = (np.take_along_axis(table, last, axis=0)[0] for table in (end, begin, by))
+    chosen = (by >= 0) & (end > begin)
+    held = np.broadcast_to(np.arange(tables.workers), chosen.shape)[chosen]
+    return Holds(held, by[chosen].astype(np.int64), end[chosen], (end - begin)[chosen])
