@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.failures.rows import Row, markdown
 from benchmarks.recorded import origin
+from benchmarks.rows import Row, markdown
 
 from benchmarks import recorded
 from outpace.errors import OutpaceError
+
+Cells = dict[str, Any]  # by column
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Benchmark:
 
     Attributes:
         name: as in `python -m benchmarks.NAME`; its folder has the file results.json.
-        measure: returns the rows of a part; it is called with the part, a function that prints a
-            line, and whether seconds must do.
+        measure: returns the rows of a part, or cells by column with an entry `met`; it is called
+            with the part, a function that prints a line, and whether seconds must do.
         missing: returns what this machine lacks for the benchmark; empty if it has all.
         about: returns what the results depend on, for `--json`.
     """
@@ -34,7 +36,7 @@ class Benchmark:
     name: str
     description: str
     parts: Sequence[str]
-    measure: Callable[[str, Callable[[str], object], bool], list[Row]]
+    measure: Callable[[str, Callable[[str], object], bool], Sequence[Row | Cells]]
     missing: Callable[[], str] = lambda: ""
     about: Callable[[], dict[str, str]] = dict
 
@@ -69,7 +71,8 @@ class Benchmark:
         try:
             for part in options.parts or self.parts:
                 load = os.getloadavg()[0]
-                rows = [asdict(each) for each in self.measure(part, say, options.quick)]
+                measured = self.measure(part, say, options.quick)
+                rows = [asdict(each) if isinstance(each, Row) else each for each in measured]
                 found[part] = {"rows": rows, "load": round(load, 1)}
                 print("\n".join(_markdown(part, found[part])), flush=True)
                 if options.record:
@@ -113,4 +116,16 @@ def _origin() -> dict[str, str]:
 
 def _markdown(part: str, found: dict[str, Any]) -> list[str]:
     """Return the table of a part."""
-    return [f"**{part}**; load {found['load']}", "", *markdown(found["rows"]), ""]
+    rows = found["rows"]
+    lines = markdown(rows) if "median" in rows[0] else _cells(rows)
+    return [f"**{part}**; load {found['load']}", "", *lines, ""]
+
+
+def _cells(rows: Sequence[Cells]) -> list[str]:
+    """Return the table of rows that are cells by column."""
+    columns = [column for column in rows[0] if column != "met"]
+    lines = [f"| {' | '.join(columns)} | |", f"|{'---|' * len(columns)}---|"]
+    for row in rows:
+        missed = "" if row["met"] else "**missed**"
+        lines.append(f"| {' | '.join(str(row[column]) for column in columns)} | {missed} |")
+    return lines

@@ -18,8 +18,8 @@ from typing import Final
 
 from benchmarks.cluster.start import start
 from benchmarks.cluster.steady import steady
-from benchmarks.failures.rows import Row
 from benchmarks.parts import Benchmark
+from benchmarks.rows import Row
 
 from outpace.record.folder import free_folder
 

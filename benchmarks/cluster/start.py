@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.cluster.nodes import one_node
 from benchmarks.failures.recovery import until_training
-from benchmarks.failures.rows import Row, row
+from benchmarks.rows import Row, row
 
 GOAL_S = 10.0
 _ACTOR = """

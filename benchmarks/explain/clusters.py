@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from benchmarks.parts import Cells
 from numpy.typing import NDArray
 
 from outpace.predict.slow import SlowPeriod, slow_units
@@ -21,6 +23,10 @@ UNEVEN: Final = (0.0, 0.02)  # standard deviations of the factors of workers tha
 SLOW_OF: Final = ((4, 1), (8, 1), (8, 2), (16, 2), (64, 3))  # workers, and how many are slow
 EVEN: Final = (2, 4, 16, 64)  # workers of clusters without a slow one
 BURST: Final = 30  # iterations
+CVS: Final = (0.02, 0.05, 0.1)
+WIDE: Final = (0.2, 0.3)  # for these no goal is set
+LEAST: Final = 0.99  # precision and recall
+_FALSE: Final = "false: a slow worker was named"  # a column
 _NOT_SLOW: Final = (0.9, 1.05)
 
 
@@ -48,7 +54,7 @@ LAWS: Final[dict[str, Draw]] = {
 
 @dataclass
 class Named:
-    """Counts of clusters of one law and cv.
+    """Counts of clusters.
 
     Args:
         right, wrong, missed: Slow workers that were named within WITHIN iterations; others that
@@ -58,12 +64,10 @@ class Named:
         false: Those of them in which a slow period was named.
     """
 
-    law: str
-    cv: float
     right: int = 0
     wrong: int = 0
     missed: int = 0
-    after: list[int] | None = None
+    after: list[int] = field(default_factory=list)
     clusters: int = 0
     false: int = 0
 
@@ -77,9 +81,21 @@ class Named:
 
     def add(self, other: Named) -> None:
         """Add the counts of another."""
-        for name in ("right", "wrong", "missed", "clusters", "false"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.after = (self.after or []) + (other.after or [])
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def cells(self, what: str, *, met: bool = True) -> Cells:
+        """Return a row of the table."""
+        after = sorted(self.after)
+        return {
+            "law of the noise, cv": what,
+            "recall": f"{100 * self.recall:.2f} %",
+            "precision": f"{100 * self.precision:.2f} %",
+            "named after, median": after[len(after) // 2] if after else "",
+            "99 %": after[int(0.99 * (len(after) - 1))] if after else "",
+            _FALSE: f"{self.false} of {self.clusters}",
+            "met": met,
+        }
 
 
 def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int = 300) -> Named:
@@ -89,8 +105,7 @@ def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int =
         iterations: Of a cluster with slow workers.
         even: Iterations of a cluster without.
     """
-    found = Named(law, cv, after=[])
-    assert found.after is not None
+    found = Named()
     for spread in UNEVEN:
         for workers, count in SLOW_OF:
             for seed in range(seeds):
@@ -122,22 +137,13 @@ def _factors(source: np.random.Generator, workers: int, spread: float) -> Floats
     return np.asarray(np.clip(1 + spread * source.standard_normal(workers), *_NOT_SLOW))
 
 
-@dataclass
-class Bursts:
-    """Slow periods that were found, and how far off their ends are (iterations)."""
-
-    right: int = 0
-    wrong: int = 0
-    missed: int = 0
-    off: tuple[int, ...] = ()
-
-
-def bursts(seeds: int, cv: float = 0.05) -> Bursts:
+def bursts(seeds: int, cv: float = 0.05) -> tuple[Named, float]:
     """Return what is found of two bursts of one of 8 or 32 workers, in 400 iterations.
 
-    A burst is 2 times as slow.
+    A burst is 2 times as slow. The number is the mean distance of the ends of slow periods, in
+    iterations.
     """
-    found = Bursts()
+    found, off = Named(), list[int]()
     for workers in (8, 32):
         for seed in range(seeds):
             source = np.random.default_rng([seed, workers])
@@ -159,6 +165,27 @@ def bursts(seeds: int, cv: float = 0.05) -> Bursts:
                     continue
                 left.remove(near[0])
                 found.right += 1
-                found.off += (abs(period.first - near[0][1]), abs(last - near[0][2]))
+                off += [abs(period.first - near[0][1]), abs(last - near[0][2])]
             found.missed += len(left)
-    return found
+    return found, statistics.mean(off) if off else math.nan
+
+
+def names(seeds: int, *, quick: bool) -> list[Cells]:
+    """Return the results of all laws, of all laws together, of wide laws, and of bursts."""
+    rows, whole = [], Named()
+    for law in LAWS:
+        for cv in CVS[: 1 if quick else None]:
+            each = named(law, cv, seeds)
+            whole.add(each)
+            rows.append(each.cells(f"{law}, {100 * cv:.0f} %"))
+    met = min(whole.precision, whole.recall) >= LEAST
+    met &= whole.false <= max(1, 0.02 * whole.clusters)  # 1 %, of workers that are equal
+    rows.append(whole.cells("all of these", met=met))
+    for cv in WIDE[: 0 if quick else None]:
+        wide = named("log-normal", cv, max(1, seeds // 4), 150)
+        rows.append(wide.cells(f"log-normal, {100 * cv:.0f} %, in 150 iterations"))
+    found, off = bursts(max(1, seeds // 4))
+    last = found.cells("two bursts of 30 iterations, 5 %")
+    last[_FALSE] = f"ends {off:.2g} iterations off on average"
+    last["met"] = found.right >= LEAST * (found.right + max(found.missed, found.wrong))
+    return [*rows, last]

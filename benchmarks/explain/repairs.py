@@ -13,9 +13,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks.parts import Cells
 
 import outpace
 
@@ -35,32 +36,13 @@ _CASES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 _STOPS: Final = {"50 ms": (0.0, 0.04, 0.01)}
 
 
-@dataclass(frozen=True)
-class Repair:
-    """A real run, the promised time of the run without its cause, and that of a real rerun."""
-
-    case: str
-    found: str  # what was named
-    run_s: float
-    promised_s: float
-    rerun_s: float
-
-    @property
-    def error(self) -> float:
-        return self.promised_s / self.rerun_s - 1
-
-    @property
-    def met(self) -> bool:
-        return abs(self.error) <= GOAL
-
-
 def repairs(
     out: Path,
-    say: Callable[[str], None],
+    say: Callable[[str], object],
     iterations: int = 80,
     mean_s: float = 0.08,
     most: int = 99,
-) -> list[Repair]:
+) -> list[Cells]:
     """Return the outcome of each case; the runs are kept in `out`."""
     found = []
     for number, (case, (sync, slow)) in enumerate(list(_CASES.items())[:most]):
@@ -83,14 +65,21 @@ def repairs(
         promised = [gain for gain in explanation.gains if gain.cause]
         gradients = [run.summary["gradients_applied"] for run in (first, again)]
         named = ", ".join(f"{cause.name} {cause.pattern}" for cause in explanation.causes)
+        run_s = first.summary["wall_time_s"]
+        promised_s = promised[0].run_s if promised else run_s
+        rerun_s = again.summary["wall_time_s"] * gradients[0] / gradients[1]
+        error = promised_s / rerun_s - 1
         found.append(
-            Repair(
-                case,
-                named or "nobody",
-                first.summary["wall_time_s"],
-                promised[0].run_s if promised else first.summary["wall_time_s"],
-                again.summary["wall_time_s"] * gradients[0] / gradients[1],
-            )
+            {
+                "run": case,
+                "named": named or "nobody",
+                "took": f"{run_s:.2f} s",
+                "promised": f"{promised_s:.2f} s",
+                "rerun": f"{rerun_s:.2f} s",
+                "error": f"{100 * error:+.1f} %",
+                "goal": f"{100 * GOAL:.0f} %",
+                "met": abs(error) <= GOAL,
+            }
         )
     return found
 

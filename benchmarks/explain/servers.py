@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from benchmarks.explain.clusters import LEAST
+from benchmarks.parts import Cells
 
 import outpace
 from outpace.report.explaining import explained
@@ -20,49 +21,27 @@ _NETWORK: Final = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9, "log": True
 _MEAN_S: Final = 0.1
 
 
-@dataclass
-class Servers:
-    """Counts of clusters of one kind.
-
-    Args:
-        right, missed: Clusters in which what is slow was named, and was not.
-        wrong: Names of anything that is not slow.
-    """
-
-    what: str
-    clusters: int = 0
-    right: int = 0
-    wrong: int = 0
-    missed: int = 0
-
-    @property
-    def expected(self) -> int:
-        """Clusters in which something is slow."""
-        return self.right + self.missed
-
-    @property
-    def recall(self) -> float:
-        return self.right / max(self.expected, 1)
-
-    @property
-    def precision(self) -> float:
-        return self.right / max(self.right + self.wrong, 1)
-
-
-def servers(seeds: int, *, quick: bool = False) -> list[Servers]:
+def servers(seeds: int, *, quick: bool = False) -> list[Cells]:
     """Return the counts of each kind of cluster, over strategies, sizes and seeds."""
-    found: dict[str, Servers] = {}
+    found: dict[str, Cells] = {}
     for sync in SYNCS[: 1 if quick else None]:
         for workers, count in SHAPES[: 1 if quick else None]:
             for seed in range(seeds):
                 source = np.random.default_rng([seed, workers, count])
                 for what, name, keys in _kinds(source, workers, count):
-                    each = found.setdefault(what, Servers(what))
                     names = _named(sync, workers, count, seed, keys)
-                    each.clusters += 1
-                    each.right += name is not None and name in names
-                    each.missed += name is not None and name not in names
-                    each.wrong += len(names - {name})
+                    begun = {"slow": what, "clusters": 0, "named": 0, "not named": 0}
+                    each = found.setdefault(what, {**begun, "others named": 0})
+                    each["clusters"] += 1
+                    if name is not None:
+                        each["named" if name in names else "not named"] += 1
+                    each["others named"] += len(names - {name})
+    for each in found.values():
+        right, missed, wrong = (each[name] for name in ("named", "not named", "others named"))
+        if right + missed == 0:
+            each["met"] = wrong <= max(1, 0.01 * each["clusters"])
+        else:
+            each["met"] = right >= LEAST * (right + max(missed, wrong))
     return list(found.values())
 
 

@@ -8,10 +8,8 @@ goodput-hpsgd: the same without servers.
 goodput-virtual: in virtual time, with one failure each ten minutes.
 failure-free: what membership and checkpoints together cost a run without failures.
 overhead: the throughput that a checkpoint of a 100 MB model takes, and its size.
-overhead-copied: the same where servers send their parts to the coordinator, which writes them.
 recovery: seconds from the kill of a worker or a server until the run has it back.
 resume: seconds by which a resume takes longer than a start.
-virtual: seconds for 500 random clusters with random failures in virtual time.
 
 Exit code 1 if a goal is missed.
 """
@@ -27,10 +25,9 @@ from benchmarks.failures.failure_free import failure_free
 from benchmarks.failures.goodput import goodput
 from benchmarks.failures.overhead import overhead
 from benchmarks.failures.recovery import recovery, resuming
-from benchmarks.failures.rows import Row
 from benchmarks.failures.virtual import goodput as goodput_in_virtual_time
-from benchmarks.failures.virtual import virtual
 from benchmarks.parts import Benchmark
+from benchmarks.rows import Row
 
 from outpace.record.folder import free_folder
 
@@ -41,16 +38,12 @@ PARTS: Final = (
     "goodput-virtual",
     "failure-free",
     "overhead",
-    "overhead-copied",
     "recovery",
     "resume",
-    "virtual",
 )
 
 
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
-    if part == "virtual":
-        return virtual(10 if quick else 500)
     if part == "goodput-virtual":
         return goodput_in_virtual_time(*((600.0, 1) if quick else (7200.0, 5)))
     with free_folder(RUNS, part) as out:
@@ -61,9 +54,10 @@ def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]
             return goodput(out, say, *lengths, ["worker"], "HPSGD")
         if part == "failure-free":
             return failure_free(out, say, *((1, 1.0) if quick else (8, 20.0)))
-        if part in ("overhead", "overhead-copied"):
-            lasting = (1.0, 4, 0.5, [0.0]) if quick else (100.0, 32, 5.0)
-            return overhead(out, say, *lasting, copies=part == "overhead-copied")
+        if part == "overhead":
+            return overhead(
+                out, say, *((1.0, 4, 0.5, ["plain SGD"]) if quick else (100.0, 32, 5.0))
+            )
         if part == "recovery":
             return recovery(out, say, *((1.0, 1, ["server"], 0.2) if quick else (100.0, 5)))
         return resuming(out, say, *((1.0, 1) if quick else (100.0, 5)))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.failures.rows import Row, row
 from benchmarks.failures.running import run
+from benchmarks.rows import Row, row
 
 EVERY_S = 15.0
 GOAL = 0.95  # where a worker is replaced alone; else all begin again, and the figure has no goal

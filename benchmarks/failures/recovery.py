@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.failures.rows import Row, row
 from benchmarks.failures.running import kill, large, run
+from benchmarks.rows import Row, row
 
 from outpace.engine.control import Control
 from outpace.real.run import RealRun

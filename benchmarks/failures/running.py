@@ -37,31 +37,6 @@ def large(megabytes: float, **changes: Any) -> dict[str, Any]:
     }
 
 
-class Kills:
-    """Kills processes of one run.
-
-    Args:
-        at: seconds of the run, and the name of the process.
-    """
-
-    def __init__(self, at: Sequence[tuple[float, str]]) -> None:
-        self._left = list(at)
-        self._run: RealRun | None = None
-
-    def watch(self, run: RealRun) -> None:
-        self._run = run
-
-    def control(self, control: Control) -> None:
-        """Called when the training begins, and again after each loss of a server."""
-        for each in self._left:
-            control.at(each[0], partial(self._kill, each))
-
-    def _kill(self, each: tuple[float, str]) -> None:
-        if each in self._left and self._run is not None:
-            self._left.remove(each)
-            kill(self._run, each[1])
-
-
 def kill(run: RealRun, name: str) -> None:
     """Kill a process of a run."""
     launcher = run.launcher
@@ -73,25 +48,32 @@ def run(
     config: dict[str, Any],
     folder: Path,
     kills: Sequence[tuple[float, str]] = (),
-    control: Callable[[Control], None] | None = None,
-    watch: Callable[[RealRun], None] | None = None,
-    *,
-    copies: bool = False,
+    control: Callable[[Control], None] = lambda _: None,
+    watch: Callable[[RealRun], None] = lambda _: None,
 ) -> outpace.Result:
-    """Run the configuration for real; kills: as for `Kills`, copies: as for `outpace.run`."""
-    killing = Kills(kills)
+    """Run the configuration for real.
+
+    kills: seconds of the run, and names of the processes that are killed then.
+    """
+    left = list(kills)
+    runs: list[RealRun] = []
+
+    def kill_once(each: tuple[float, str]) -> None:
+        if each in left:
+            left.remove(each)
+            kill(runs[0], each[1])
 
     def controls(given: Control) -> None:
-        killing.control(given)
-        if control is not None:
-            control(given)
+        """Called when the training begins, and again after each loss of a server."""
+        for each in left:
+            given.at(each[0], partial(kill_once, each))
+        control(given)
 
     def watches(run: RealRun) -> None:
-        killing.watch(run)
-        if watch is not None:
-            watch(run)
+        runs.append(run)
+        watch(run)
 
-    return outpace.run(config, folder, watch=watches, control=controls, copies=copies)
+    return outpace.run(config, folder, watch=watches, control=controls)
 
 
 def ends_s(result: outpace.Result, workers: int) -> list[Floats]:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from benchmarks.failures.rows import Row, row
 from benchmarks.gpu.measuring import differences, steps, virtual
 from benchmarks.parts import Benchmark
+from benchmarks.rows import Row, row
 
 from outpace.record.folder import free_folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from benchmarks.failures.rows import Row, row
+from benchmarks.rows import Row, row
 
 import outpace
 from outpace.experiment.running import run

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.micro.harness import Measurement, in_turn, ratio
+from benchmarks.rows import Row, in_turn, ratio, times_note
 
 from outpace.experiment.running import run
 
@@ -30,7 +30,7 @@ SSGD = {"kind": "ssgd"}
 LIMIT_S = 120.0
 
 
-def measure(quick: bool) -> list[Measurement]:
+def measure(quick: bool) -> list[Row]:
     repetitions, steps, elements = (1, 4, 62_500) if quick else (5, 40, 6_250_000)
     alone, overlapped, synchronous, ddp = in_turn(
         [
@@ -51,30 +51,29 @@ def measure(quick: bool) -> list[Measurement]:
     pairs = [_steps_in_turn(elements, steps) for _ in range(repetitions)]
     followed, plain = zip(*pairs, strict=True)
     return [
-        ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=_milliseconds),
         ratio(
-            "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=_milliseconds
+            "step rate of HPSGD / of PSGD",
+            alone,
+            overlapped,
+            goal=0.93,
+            at_least=True,
+            note=times_note,
         ),
+        ratio("step of SSGD / of DDP", synchronous, ddp, goal=1.05, note=times_note),
         ratio(
             "step of SSGD / of DDP, no computing",
             only_reducing,
             back_to_back,
-            at_least=False,
-            note=_milliseconds,
+            note=times_note,
         ),
         ratio(
             "step of DDP in Outpace / of DDP",
             list(followed),
             list(plain),
             goal=1.05,
-            at_least=False,
-            note=_milliseconds,
+            note=times_note,
         ),
     ]
-
-
-def _milliseconds(above: float, below: float) -> str:
-    return f"{1e3 * above:.1f} and {1e3 * below:.1f} ms"
 
 
 def _mean_step(elements: int, kind: str, steps: int) -> float:

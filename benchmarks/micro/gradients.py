@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
+from benchmarks.rows import Row, host_seconds, in_turn, ratio
 
 from outpace.experiment.running import simulate
 from outpace.tasks.data.digits import digits_cnn
@@ -15,7 +15,7 @@ WORKERS, BATCH_SIZE, SEED = 64, 32, 0
 GOALS = {1: 1.15, 4: 1.3}  # the largest ratio to the loop, by the number of servers
 
 
-def measure(quick: bool) -> list[Measurement]:
+def measure(quick: bool) -> list[Row]:
     iterations, repetitions = (4, 1) if quick else (100, 3)
     count = WORKERS * iterations
     plain(1)
@@ -33,7 +33,6 @@ def measure(quick: bool) -> list[Measurement]:
             seconds,
             loop,
             goal=goal,
-            at_least=False,
             note=lambda s, p: f"{s / count * 1e6:.0f} µs per gradient, plain {p / count * 1e6:.0f}",
         )
         for (servers, goal), seconds in zip(GOALS.items(), runs, strict=True)

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, value
 from benchmarks.micro.kernel import simpy_timeouts
+from benchmarks.rows import Row, host_seconds, in_turn, ratio, row
 
 from outpace.experiment.running import simulate
 
 SERVERS = 8
 
 
-def measure(quick: bool) -> list[Measurement]:
+def measure(quick: bool) -> list[Row]:
     messages, repetitions = (10_000, 1) if quick else (250_000, 5)
     sizes = (32, 512) if quick else (32, 128, 512, 1024)
     microseconds_per_message(512, 1)
@@ -37,19 +37,18 @@ def measure(quick: bool) -> list[Measurement]:
     timeouts, *columns = in_turn([timeout, *map(per_message, sizes)], repetitions)
     times = dict(zip(sizes, columns, strict=True))
     medians = {size: statistics.median(values) for size, values in times.items()}
-    flatness = [max(row) / min(row) for row in zip(*times.values(), strict=True)]
+    flatness = [max(each) / min(each) for each in zip(*times.values(), strict=True)]
     listed = ", ".join(f"{size}: {median:.1f}" for size, median in medians.items())
     return [
-        value("timing, 512 workers, 8 servers, per message", times[512], unit="µs", goal=25),
+        row("timing, 512 workers, 8 servers, per message", times[512], unit="µs", goal=25),
         ratio(
             "timing, 512 workers, 8 servers: a message / a SimPy timeout",
             times[512],
             timeouts,
             goal=4.2,
-            at_least=False,
             note=lambda message, timeout: f"{message:.1f} µs, SimPy {timeout:.2f} µs",
         ),
-        value(
+        row(
             "timing, 8 servers, per message: slowest / fastest number of workers",
             flatness,
             unit="x",
@@ -61,11 +60,11 @@ def measure(quick: bool) -> list[Measurement]:
     ]
 
 
-def _fair(quick: bool) -> Measurement:
+def _fair(quick: bool) -> Row:
     """Measure a message with fair contention, while all connections of the servers are full."""
     iterations, repetitions = (1, 1) if quick else (4, 3)
     workers = 512
-    return value(
+    return row(
         f"fair, {workers} workers, {SERVERS} servers, saturated, per message",
         [
             microseconds_per_message(workers, iterations, contention="fair")
@@ -81,19 +80,19 @@ def _microseconds_per_timeout(steps: int) -> float:
     return host_seconds(partial(simpy_timeouts, steps)) / (64 * steps) * 1e6
 
 
-def memory(quick: bool) -> list[Measurement]:
+def memory(quick: bool) -> list[Row]:
     """Measure the growth of the peak resident memory, in new processes."""
     short, long, repetitions = (5, 15, 1) if quick else (50, 200, 3)
     runs = [_peaks_in_megabytes(short, long) for _ in range(repetitions)]
     iterations = f"64 workers, from {short} to {long} iterations"
     return [
-        value(
+        row(
             f"peak memory, {iterations}",
             [after - before for before, after, _ in runs],
             unit="MB",
             goal=5,
         ),
-        value(
+        row(
             f"peak memory of the report on {long} iterations, beyond that",
             [with_report - after for _, after, with_report in runs],
             unit="MB",

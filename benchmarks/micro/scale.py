@@ -7,18 +7,18 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.micro.harness import Measurement, value
 from benchmarks.micro.messages import peak_megabytes
+from benchmarks.rows import Row, row
 
 from outpace.experiment.running import simulate
 
 
-def measure(quick: bool) -> list[Measurement]:
+def measure(quick: bool) -> list[Row]:
     workers, servers, iterations, training = (64, 8, 1, 8) if quick else (4096, 64, 3, 1024)
     microseconds, megabytes = _in_a_process(f"timing({workers}, {servers}, {iterations})")
     _, training_megabytes = _in_a_process(f"gradients({training})")
     return [
-        value(
+        row(
             f"timing, {workers:,} workers, {servers} servers, {iterations} iteration(s), "
             "per message",
             [microseconds],
@@ -26,7 +26,7 @@ def measure(quick: bool) -> list[Measurement]:
             goal=25,
             note=f"peak memory {megabytes:.0f} MB",
         ),
-        value(
+        row(
             f"digits-cnn, {training:,} workers, ASP, 2 iterations: peak memory",
             [training_megabytes],
             unit="MB",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.explain.__main__ import COMMAND, RESULTS, main, tables
+from benchmarks.explain.__main__ import BENCHMARK
 from benchmarks.recorded import README, with_tables
 
 
 def test_every_part_that_needs_no_processes_runs(capsys):
-    assert main(["names", "servers", "speed", "--quick"]) in (
+    assert BENCHMARK.main(["names", "servers", "speed", "--quick"]) in (
         0,
         1,
     )  # so few clusters may miss goals
@@ -23,16 +23,17 @@ def test_every_part_that_needs_no_processes_runs(capsys):
 @pytest.mark.slow
 def test_a_promise_is_compared_with_a_real_rerun(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["repairs", "--quick"]) in (0, 1)  # so short a run may miss the goal
+    assert BENCHMARK.main(["repairs", "--quick"]) in (0, 1)  # so short a run may miss the goal
     assert "worker 1 steady" in capsys.readouterr().out
 
 
 def test_the_readme_has_the_recorded_results():
     text = README.read_text("utf-8")
-    assert with_tables(text, COMMAND, tables(json.loads(RESULTS.read_text("utf-8")))) == text
+    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
+    assert with_tables(text, BENCHMARK.command, tables) == text
 
 
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["nothing"])
+        BENCHMARK.main(["nothing"])
     assert "parts are names, servers, speed, repairs" in capsys.readouterr().err

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
-from importlib.metadata import version
 
 import torch
-from benchmarks.failures.rows import row
-from benchmarks.gpu import measuring, wheels
+from benchmarks.gpu import measuring
 from benchmarks.gpu.__main__ import BENCHMARK
 from benchmarks.parts import Benchmark
+from benchmarks.rows import row
 
 
 def test_without_a_gpu_it_ends_with_a_line_and_code_2(capsys, monkeypatch):
@@ -56,23 +54,3 @@ def test_rows_are_written_as_json_with_what_they_depend_on(tmp_path):
     written = json.loads((tmp_path / "rows.json").read_text())
     assert written["gpu"] == "none"
     assert written["parts"]["all"]["rows"] == [vars(measured)]
-
-
-def test_the_wheels_are_those_that_are_needed_and_not_there():
-    missing = wheels.wanted(["outpace"], {"torch", "numpy", "scipy", "pyarrow"}, "3.12")
-    names = [each.partition("==")[0] for each in missing]
-    assert {"msgspec", "pydantic", "pydantic-core", "pyzmq"} <= set(names)  # also what those need
-    assert not {"outpace", "torch", "sympy", "numpy", "ray"} & set(names)  # nor for torch alone
-    assert f"msgspec=={version('msgspec')}" in missing
-
-
-def test_wheels_that_are_too_large_are_refused(tmp_path, monkeypatch, capsys):
-    def download(command, **_):
-        assert command[command.index("--python-version") + 1] == "3.13"
-        (tmp_path / "large.whl").write_bytes(bytes(1 << 20))
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(wheels.subprocess, "run", download)
-    given = ["--to", str(tmp_path), "--python", "3.13", "--most-mib", "0.5"]
-    assert wheels.main(given) == 2
-    assert "that is more than 0.5 MiB: name what is there with --there" in capsys.readouterr().err

@@ -7,18 +7,18 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.micro.__main__ import PARTS, main
-from benchmarks.micro.harness import Measurement, write
+from benchmarks.micro.__main__ import PARTS, main, write
+from benchmarks.rows import row
 from tests.support.paths import ROOT
 
 KEYS = ["name", "median", "low", "high", "goal", "met"]
 
 
 def assert_measured(rows: list[dict[str, object]]) -> None:
-    for row in rows:
-        assert list(row) == KEYS
-        assert row["low"] <= row["median"] <= row["high"]
-        assert (row["met"] is None) == (row["goal"] is None)
+    for each in rows:
+        assert list(each) == KEYS
+        assert each["low"] <= each["median"] <= each["high"]
+        assert (each["met"] is None) == (each["goal"] is None)
 
 
 @pytest.mark.slow
@@ -45,13 +45,13 @@ def test_real_processes_and_the_kernel_are_compared_with_their_peers(tmp_path):
 def test_a_missed_goal_is_written_and_so_is_a_number_without_a_goal(tmp_path):
     path = tmp_path / "found.json"
     measured = [
-        Measurement("slow", 2.0, 1.5, 3.0, goal=1.0, at_least=False),
-        Measurement("fast", 2.0, 1.5, 3.0, goal=1.0),
-        Measurement("shown", 2.0, 1.5, 3.0),
+        row("slow", [1.5, 2.0, 3.0], unit="x", goal=1.0),
+        row("fast", [1.5, 2.0, 3.0], unit="x", goal=1.0, at_least=True),
+        row("shown", [1.5, 2.0, 3.0], unit="x"),
     ]
     write(measured, path)
     rows = json.loads(path.read_text("utf-8"))
-    assert [(row["name"], row["met"]) for row in rows] == [
+    assert [(each["name"], each["met"]) for each in rows] == [
         ("slow", False),
         ("fast", True),
         ("shown", None),

@@ -11,8 +11,6 @@ a block that it holds. Both ends hold the block in memory of their own, ready to
 nothing, beside a copy of its 25 MB by one thread. The worker copies the parameters into the model
 and the gradient out of it, and looks whether it is finite. *Adam / SGD*: the same with another
 optimizer.
-*overlap*: a run whose workers push during backward, beside one whose workers push after it
-(`overlapped`).
 *plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
 where ZeroMQ put them.
 
@@ -26,15 +24,13 @@ import multiprocessing
 from functools import partial
 from multiprocessing import forkserver
 
-from benchmarks.micro.harness import Measurement, in_turn, ratio, value
-from benchmarks.micro.real import overlapped
 from benchmarks.micro.real.command import from_command
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
 from benchmarks.micro.real.installed import installed, of_adam
-from benchmarks.micro.real.start import seconds_to_start
 from benchmarks.micro.real.transport import plain, transport
 from benchmarks.micro.real.whole import whole
+from benchmarks.rows import Row, in_turn, ratio, row, times_note
 
 from outpace.support.processes import forking
 
@@ -42,7 +38,7 @@ MB = 250_000  # float32 elements
 SMALL = 1024  # 4 KB
 
 
-def measure(quick: bool) -> list[Measurement]:
+def measure(quick: bool) -> list[Row]:
     # A process that has to import torch and this package first takes seconds to start.
     forking.preload(__name__)
     multiprocessing.set_forkserver_preload(forking.PRELOADED)
@@ -59,14 +55,12 @@ def measure(quick: bool) -> list[Measurement]:
         installed(size * MB, few if quick else 100, few, workers=1, servers=1, goal=10),
         installed(size * MB, few if quick else 50, few, workers=4, servers=2, goal=12),
         *of_adam(size * MB, few if quick else 50, few),
-        *overlapped.measure(quick, few),
-        value(
+        row(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],
-            unit="%",
+            unit="% of a core",
             goal=1,
         ),
-        _start(few, *nodes),
         *from_command(few, *nodes),
     ]
 
@@ -80,7 +74,7 @@ def _against_pyzmq(
     *,
     keys: bool = False,
     memory: float | None = None,
-) -> list[Measurement]:
+) -> list[Row]:
     """Compare with plain pyzmq. memory: the goal with shared memory; None: without it."""
     programs = [
         partial(plain, elements, steps),
@@ -94,10 +88,8 @@ def _against_pyzmq(
     theirs, our_transport, ours, *others = in_turn(programs, repetitions)
     shared = [] if memory is None else [others.pop()]
 
-    def line(name: str, above: list[float], below: list[float], goal: float | None) -> Measurement:
-        return ratio(
-            f"{size} there and back: {name}", above, below, goal=goal, at_least=False, note=_times
-        )
+    def line(name: str, above: list[float], below: list[float], goal: float | None) -> Row:
+        return ratio(f"{size} there and back: {name}", above, below, goal=goal, note=times_note)
 
     return [
         line("whole / plain pyzmq", ours, theirs, goal),
@@ -110,7 +102,7 @@ def _against_pyzmq(
     ]
 
 
-def _against_ddp(size: int, steps: int, repetitions: int) -> list[Measurement]:
+def _against_ddp(size: int, steps: int, repetitions: int) -> list[Row]:
     elements = size * MB
     ours, shared, theirs = in_turn(
         [
@@ -121,24 +113,8 @@ def _against_ddp(size: int, steps: int, repetitions: int) -> list[Measurement]:
         repetitions,
     )
 
-    def line(how: str, above: list[float], goal: float) -> Measurement:
+    def line(how: str, above: list[float], goal: float) -> Row:
         name = f"BSP step of {size} MB, 2 workers, 2 servers{how} / DDP on Gloo"
-        return ratio(name, above, theirs, goal=goal, at_least=False, note=_times)
+        return ratio(name, above, theirs, goal=goal, note=times_note)
 
     return [line("", ours, 1.5), line(", CURVE, shared memory", shared, 0.55)]
-
-
-def _times(above: float, below: float) -> str:
-    unit, factor = ("ms", 1e3) if below > 1e-3 else ("µs", 1e6)
-    return f"{above * factor:.1f} and {below * factor:.1f} {unit}"
-
-
-def _start(repetitions: int, workers: int, servers: int) -> Measurement:
-    totals, note = seconds_to_start(repetitions, workers, servers)
-    return value(
-        f"start of {workers} workers, {servers} server{'s' if servers > 1 else ''}",
-        totals,
-        unit="s",
-        goal=4,
-        note=note,
-    )

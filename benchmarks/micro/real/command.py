@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.micro.harness import Measurement, ratio
+from benchmarks.rows import Row, ratio, times_note
 
 from outpace.record.event_log import LOG
 
@@ -41,7 +41,7 @@ class _Measured(NamedTuple):
     processor_s: float
 
 
-def from_command(repetitions: int, workers: int, servers: int) -> list[Measurement]:
+def from_command(repetitions: int, workers: int, servers: int) -> list[Row]:
     """Return the ratios of a run with one iteration to `import torch`, in turn with it."""
     training, whole, imports = [], [], []
     with tempfile.TemporaryDirectory(prefix="outpace-start-") as name:
@@ -60,16 +60,14 @@ def from_command(repetitions: int, workers: int, servers: int) -> list[Measureme
             training,
             [each.took_s for each in imports],
             goal=2.0,
-            at_least=False,
-            note=_seconds,
+            note=times_note,
         ),
         ratio(
             f"run of one iteration, {what}: processor time of all / import torch",
             [each.processor_s for each in whole],
             [each.processor_s for each in imports],
             goal=2.5,
-            at_least=False,
-            note=_seconds,
+            note=times_note,
         ),
     ]
 
@@ -95,7 +93,3 @@ def _training_at(folder: Path) -> float:
     lines = map(json.loads, (folder / LOG).read_text(encoding="utf-8").splitlines())
     (time,) = (line["time"] for line in lines if line["event"] == "training")
     return datetime.fromisoformat(time).timestamp()
-
-
-def _seconds(above: float, below: float) -> str:
-    return f"{above:.1f} and {below:.1f} s"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
+from benchmarks.rows import Row, host_seconds, in_turn, ratio, times_note
 
 _TASK: Final = Path(__file__).with_name("given_task.py")
 _COPIES: Final = 20
@@ -21,7 +21,7 @@ _COPIES: Final = 20
 
 def installed(
     elements: int, iterations: int, repetitions: int, workers: int, servers: int, goal: float
-) -> Measurement:
+) -> Row:
     """Measure the time of an iteration, in copies of the parameters by one thread."""
     ours, copies = in_turn(
         [
@@ -38,12 +38,11 @@ def installed(
         per_worker,
         copies,
         goal=goal,
-        at_least=False,
-        note=lambda above, below: f"{above * 1e3:.1f} and {below * 1e3:.2f} ms",
+        note=times_note,
     )
 
 
-def of_adam(elements: int, iterations: int, repetitions: int) -> list[Measurement]:
+def of_adam(elements: int, iterations: int, repetitions: int) -> list[Row]:
     """Compare the time of an iteration with Adam, plain and fused, with that of SGD."""
     adam = {"kind": "adam", "lr": 0.001}
     optimizers = [None, adam, {**adam, "fused": True}]
@@ -60,8 +59,7 @@ def of_adam(elements: int, iterations: int, repetitions: int) -> list[Measuremen
             taken,
             sgd,
             goal=1.5,
-            at_least=False,
-            note=lambda above, below: f"{above * 1e3:.1f} and {below * 1e3:.1f} ms",
+            note=times_note,
         )
         for name, taken in zip(("Adam", "Adam, fused"), others, strict=True)
     ]
