@@ -245,8 +245,9 @@ def escaped(text: str) -> str:
 
 def members(union: Any) -> list[type]:
     """Return the dataclasses in a union."""
-    parts = typing.get_args(union) or (union,)
-    return [each for each in parts if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    if typing.get_origin(union) in (typing.Annotated, typing.Union, types.UnionType):
+        return [each for part in typing.get_args(union) for each in members(part)]
+    return [union] if isinstance(union, type) and dataclasses.is_dataclass(union) else []
 
 
 def kind_of(option: type) -> str:
@@ -258,7 +259,7 @@ def kind_of(option: type) -> str:
 
 def in_words(hint: Any) -> str:
     """Return a type in words."""
-    if hint == observed.ComputeLaw or members(hint) == members(laws.ServiceLaw):
+    if members(hint) in (members(observed.ComputeLaw), members(laws.ServiceLaw)):
         return "run-time law"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:

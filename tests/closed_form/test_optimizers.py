@@ -244,14 +244,14 @@ def test_plain_sgd_takes_the_same_steps_into_other_memory(schedule, divisor):
     [
         ({"kind": "adamm"}, "optimizer.kind: unknown kind 'adamm'. Did you mean 'adam'?"),
         ({"nesterov": True}, "optimizer.momentum must be greater than 0 with nesterov, not 0.0"),
-        ({"weight_decay": -1}, "optimizer.weight_decay must be a number from 0 to 1e9"),
+        ({"weight_decay": -1}, "optimizer.weight_decay must be at least 0"),
         ({"reference_batch": 0}, "optimizer.reference_batch must be at least 1, not 0"),
-        ({"kind": "adam", "betas": [0.9, 1]}, "optimizer.betas[1] must be in [0, 1), not 1.0"),
-        ({"kind": "adamw", "eps": 0}, "optimizer.eps must be a positive number"),
-        ({"kind": "lars", "momentum": -1}, "optimizer.momentum must be in [0, 1), not -1.0"),
+        ({"kind": "adam", "betas": [0.9, 1]}, "optimizer.betas[1] must be below 1, not 1"),
+        ({"kind": "adamw", "eps": 0}, "optimizer.eps must be above 0"),
+        ({"kind": "lars", "momentum": -1}, "optimizer.momentum must be at least 0, not -1"),
         (
             {"kind": "lars", "trust_coefficient": 0},
-            "optimizer.trust_coefficient must be a positive number",
+            "optimizer.trust_coefficient must be above 0",
         ),
         ({"schedule": {"kind": "stpe"}}, "optimizer.schedule.kind: unknown kind 'stpe'"),
         ({"schedule": {"kind": "step"}}, "schedule.at_epochs must be given, or at_iterations"),
@@ -261,28 +261,33 @@ def test_plain_sgd_takes_the_same_steps_into_other_memory(schedule, divisor):
         ),
         (
             {"schedule": {"kind": "step", "at_epochs": [60, 30]}},
-            "schedule.at_epochs must be a list of positive numbers that increase, at most 1e9, "
-            "not [60.0, 30.0]",
+            "schedule.at_epochs must be a list of numbers that increase, not [60.0, 30.0]",
         ),
-        ({"schedule": {"kind": "step", "at_iterations": [-1, 2]}}, "schedule.at_iterations must"),
-        ({"schedule": {"kind": "step", "at_epochs": [1], "factor": 2}}, "factor must be in (0, 1]"),
+        (
+            {"schedule": {"kind": "step", "at_iterations": [-1, 2]}},
+            "schedule.at_iterations[0] must",
+        ),
+        ({"schedule": {"kind": "step", "at_epochs": [1], "factor": 2}}, "factor must be at most 1"),
         ({"schedule": {"kind": "cosine"}}, "schedule.epochs must be given, or iterations"),
         (
             {"schedule": {"kind": "cosine", "epochs": 1, "final": 1.5}},
-            "schedule.final must be in [0, 1], not 1.5",
+            "schedule.final must be at most 1, not 1.5",
         ),
         (
             {"schedule": {"warmup_epochs": 1, "warmup_iterations": 1}},
             "schedule.warmup_epochs must be left out where warmup_iterations is given, not 1.0",
         ),
-        ({"schedule": {"warmup_from": 2}}, "schedule.warmup_from must be in [0, 1], not 2.0"),
+        ({"schedule": {"warmup_from": 2}}, "schedule.warmup_from must be at most 1, not 2"),
         (
             {"schedule": {"kind": "step", "at_epochs": [1]}},
             "optimizer.schedule.at_epochs: this task has no training samples and so no epochs; "
             "use at_iterations",
         ),
         ({"schedule": {"kind": "cosine", "epochs": 1}}, "use iterations"),
-        ({"lr": 1e9, "reference_batch": 1}, "with 64 samples per iteration lr must be a positive"),
+        (
+            {"lr": 1e9, "reference_batch": 1},
+            "with 64 samples per iteration lr must be at most 1,000,000,000",
+        ),
     ],
     ids=str,
 )

@@ -62,7 +62,7 @@ def test_each_node_fails_at_its_own_times():
             {"schedule": [{"kind": "crash", "at_s": 1, "worker": 0, "for_s": 2}]},
             "for_s is not for a crash",
         ),
-        ({"recovery": {"worker_s": -1}}, "faults.recovery.worker_s must be from 0"),
+        ({"recovery": {"worker_s": -1}}, "faults.recovery.worker_s must be at least 0"),
         ({"recovery": {"worker": 1}}, "Did you mean 'worker_s'"),
     ],
 )
@@ -71,7 +71,7 @@ def test_an_error_says_what_is_wrong_with_a_failure(faults, message):
         experiment_from({**BASE, "faults": faults}, "the test")
 
 
-def test_all_that_is_wrong_in_a_schedule_is_said_at_once():
+def test_what_is_wrong_in_each_entry_of_a_schedule_is_said_at_once():
     schedule = [
         {"at": 1, "worker": 9},
         {"at_s": -1, "worker": 0, "kind": "slow"},
@@ -80,12 +80,9 @@ def test_all_that_is_wrong_in_a_schedule_is_said_at_once():
     ]
     assert _problems(schedule) == {
         "[0].at: unknown key. Did you mean 'at_s'?",
-        "[1].at_s must be from 0 to 1e9, not -1.0",
-        "[1]: needs for_s with kind: slow, the seconds that it lasts",
-        "[1]: needs a factor with kind: slow, and only there",
+        "[1].at_s must be at least 0, not -1",
         "[2].worker must be a whole number, not 'one'",
         "[3]: needs exactly one of worker and server",
-        "[3].for_s is not for a crash: faults.recovery says how long repairs take",
     }
     assert _problems([{"at_s": 1, "worker": 9}, {"at_s": 1, "server": 2}]) == {
         "[0].worker must be from 0 to 1, not 9",

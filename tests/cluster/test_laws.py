@@ -166,17 +166,17 @@ def test_a_slow_period_for_a_worker_that_is_not_there_is_refused():
     [
         (
             lambda: Constant(mean_s=0.0),
-            "mean_s must be a positive number of seconds, at most 1e9",
+            "mean_s must be above 0",
         ),
         (lambda: Constant(mean_s=math.nan), "mean_s must be"),
         (lambda: Constant(mean_s=1.0, worker_cv=-0.1), "worker_cv must be"),
-        (lambda: Normal(mean_s=1.0, cv=-1.0), "cv must be a number from 0 to 1000"),
+        (lambda: Normal(mean_s=1.0, cv=-1.0), "cv must be at least 0"),
         (lambda: Lognormal(mean_s=1.0, cv=math.inf), "cv must be"),
         (lambda: Lognormal(mean_s=-1.0, cv=1.0), "mean_s must be"),
-        (lambda: Slow((0,), 0.0), "factor must be a positive number"),
+        (lambda: Slow((0,), 0.0), "factor must be above 0"),
         (lambda: Slow((0,), 2.0, from_s=-1.0), "from_s must be"),
         (lambda: Slow((0,), 2.0, from_s=1.0, until_s=1.0), r"until_s must be after 1\.0"),
-        (lambda: Slow((-1,), 2.0), "workers must be worker numbers from 0"),
+        (lambda: Slow((-1,), 2.0), "workers\\[0\\] must be at least 0"),
         (lambda: LinkLaw(latency_s=-1.0), "latency_s must be"),
         (lambda: NetworkLaw(latency_s=math.nan), "latency_s must be"),
         (lambda: NetworkLaw(bandwidth_bytes_per_s=0.0), "bandwidth_bytes_per_s must be"),
@@ -266,10 +266,10 @@ def test_workers_of_a_node_share_its_regime_and_the_order_of_asking_does_not_mat
 
 def test_regimes_that_are_none_are_refused():
     for wrong, words in (
-        (lambda: Regimes(mean_s=1.0, regimes=REGIMES[:1]), "at least two"),
+        (lambda: Regimes(mean_s=1.0, regimes=REGIMES[:1]), "at least 2"),
         (lambda: Regimes(mean_s=1.0, regimes=REGIMES, workers_per_node=0), "workers_per_node"),
-        (lambda: Regime(0.0, 1.0), "factor must be a positive number"),
-        (lambda: Regime(1.0, 0.0), "dwell_s must be from 1e-6"),
+        (lambda: Regime(0.0, 1.0), "factor must be above 0"),
+        (lambda: Regime(1.0, 0.0), "dwell_s must be at least 1e-06"),
     ):
         with pytest.raises(ValueError, match=words):
             wrong()

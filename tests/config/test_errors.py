@@ -42,9 +42,9 @@ def test_ranges_of_the_whole_configuration_and_of_its_sections():
         "batch_size must be at least 1, not 0",
     }
     assert problems("sync.staleness=-1", "compute.mean_s=0", "compute.cv=-1") == {
-        "sync.staleness must be from 0 to 2^31 − 1, not -1",
-        "compute.mean_s must be a positive number of seconds, at most 1e9, not 0.0",
-        "compute.cv must be a number from 0 to 1000, not -1.0",
+        "sync.staleness must be at least 0, not -1",
+        "compute.mean_s must be above 0, not 0",
+        "compute.cv must be at least 0, not -1",
     }
 
 
@@ -62,7 +62,7 @@ def test_keys_kinds_types_ranges_and_what_is_missing():
         "sync.kind: unknown kind 'spp'. Did you mean 'ssp'?",
         "network.log must be true or false, not 3",
         "compute.mean_s is missing",
-        "pull.quorum_percent must be above 0 and at most 100, not 0.0",
+        "pull.quorum_percent must be above 0, not 0",
     }
 
 
@@ -111,10 +111,10 @@ def test_a_cut_off_whose_options_contradict_each_other(sync, problem):
 def test_entries_of_lists_and_mappings_are_named():
     slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 2}]"
     assert problems(slow, "network.nodes={worker-0: {latency_s: -2}, worker-1: 3}") == {
-        "compute.slow[0].factor must be a positive number, at most 1e9, not -1.0",
-        "compute.slow[0].from_s must be a number from 0 to 1e9, not -1.0",
+        "compute.slow[0].factor must be above 0, not -1",
+        "compute.slow[0].from_s must be at least 0, not -1",
         "compute.slow[1].workers[0] must be a whole number, not 'a'",
-        "network.nodes.worker-0.latency_s must be a number from 0 to 1e9, not -2.0",
+        "network.nodes.worker-0.latency_s must be at least 0, not -2",
         "network.nodes.worker-1 must be a mapping, not 3",
     }
 
@@ -122,7 +122,7 @@ def test_entries_of_lists_and_mappings_are_named():
 @pytest.mark.parametrize("key", ["push_time", "pull_time"])
 def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
     assert problems(f"{key}={{kind: constant, mean_s: -1}}") == {
-        f"{key}.mean_s must be a positive number of seconds, at most 1e9, not -1.0"
+        f"{key}.mean_s must be above 0, not -1"
     }
     assert problems(f"{key}={{kind: exponential, mean_s: 1, worker_cv: 0.1}}") == {
         f"{key}: worker_cv and slow are for workers; servers may have factors"
@@ -137,13 +137,13 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("{quorum_percent: 0}", "pull.quorum_percent must be above 0 and at most 100, not 0.0"),
-        ("{quorum_percent: .nan}", "pull.quorum_percent must be above 0 and at most 100, not nan"),
+        ("{quorum_percent: 0}", "pull.quorum_percent must be above 0, not 0"),
+        ("{quorum_percent: .nan}", "pull.quorum_percent must be at most 100, not nan"),
         (
             "{quorum_percent: 50, timeout_s: -1}",
-            "pull.timeout_s must be a number from 0 to 1e9, not -1.0",
+            "pull.timeout_s must be at least 0, not -1",
         ),
-        ("{quorum_percent: 50, ahead: 0}", "pull.ahead must be from 1 to 100,000, not 0"),
+        ("{quorum_percent: 50, ahead: 0}", "pull.ahead must be at least 1, not 0"),
         ("{timeout_s: 1}", "pull.quorum_percent is missing"),
         ("90", "pull must be a mapping, not 90"),
     ],
@@ -160,13 +160,13 @@ ONE_OF = "needs exactly one of probability, every and condition"
     [
         ("{}", "skip: needs push, pull or both"),
         ("{push: {every: 2, probability: 0.5}}", f"skip.push: {ONE_OF}"),
-        ("{push: {probability: 1}}", "skip.push.probability must be from 0 to below 1, not 1.0"),
-        ("{push: {every: 1}}", "skip.push.every must be from 2 to 1e9, not 1"),
+        ("{push: {probability: 1}}", "skip.push.probability must be below 1, not 1"),
+        ("{push: {every: 1}}", "skip.push.every must be at least 2, not 1"),
         (
             "{push: {every: 2, gradient: keep}}",
             "skip.push.gradient must be 'drop' or 'accumulate', not 'keep'",
         ),
-        ("{pull: {every: 2, in_a_row: 0}}", "skip.pull.in_a_row must be from 1 to 100,000, not 0"),
+        ("{pull: {every: 2, in_a_row: 0}}", "skip.pull.in_a_row must be at least 1, not 0"),
         (
             "{push: {every: 2, arguments: {most: 3}}}",
             "skip.push.arguments: only a condition takes arguments",
@@ -266,9 +266,7 @@ def test_a_path_that_cannot_be_one_is_refused():
 @pytest.mark.parametrize("share", ["1", ".nan"])
 def test_a_share_of_forward_that_leaves_nothing_for_backward_is_refused(share):
     override = f"forward_share={share}"
-    assert problems(override) >= {
-        f"forward_share must be from 0 to 1, and not 1, not {float(share.lstrip('.'))}"
-    }
+    assert problems(override) >= {f"forward_share must be below 1, not {share.lstrip('.')}"}
 
 
 def test_a_share_of_forward_is_for_scripts():

@@ -203,7 +203,7 @@ def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_pat
             {"sync": [{"kind": "cutoff"}] * (SERVERS - 1) + [{"kind": "bsp"}]},
             "sync: with cutoff the scheduler ends",
         ),
-        ({"sync": {"kind": "cutoff", "share": 1.5}}, "share must be above 0"),
+        ({"sync": {"kind": "cutoff", "share": 1.5}}, "share must be at most 1"),
         ({"sync": {"kind": "cutoff", "model": "pooledd"}}, "pooledd"),
         ({"sync": {"kind": "cutoff", "model": "last-5", "file": "m.safetensors"}}, "left out"),
         (

@@ -60,17 +60,17 @@ BAD = [
     (sync("{kind: partial-push, quorum: 2, quorum_percent: 50}"), "sync: needs exactly one of"),
     (
         sync("{kind: partial-push, quorum_percent: 101}"),
-        "sync.quorum_percent must be above 0 and at most 100, not 101.0",
+        "sync.quorum_percent must be at most 100, not 101",
     ),
     (sync("{kind: drop-stragglers, quorum_percent: 75%}"), "sync.quorum_percent must be a number"),
     (
         sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
-        "sync.timeout_s must be from 0 to 1e9, not -0.1",
+        "sync.timeout_s must be at least 0, not -0.1",
     ),
     (sync("{kind: partial-push, quorum: 3, timeout_s: .nan}"), "sync.timeout_s"),
     (
         sync("{kind: pssp, staleness: 3, block_probability: 1.1}"),
-        "sync.block_probability must be in [0, 1], not 1.1",
+        "sync.block_probability must be at most 1, not 1.1",
     ),
     (sync("{kind: pssp, staleness: 3, block_probability: .nan}"), "sync.block_probability"),
     (sync("{kind: pssp, staleness: -1, block_probability: 0.5}"), "sync.staleness"),
@@ -80,13 +80,13 @@ BAD = [
     ),
     (
         sync("{kind: dynamic-pssp, staleness: 3, alpha: 2}"),
-        "sync.alpha must be in [0, 1], or significance, not 2",
+        "sync.alpha must be at most 1 or 'significance', not 2",
     ),
     (
         sync("{kind: dynamic-pssp, staleness: 3, alpha: significant}"),
         "sync.alpha must be a number or 'significance', not 'significant'",
     ),
-    (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be from 0 to 10,000, not -1"),
+    (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be at least 0, not -1"),
     (
         sync("{kind: psp-sampling, sample: 4}"),
         "sync.sample must be at most 3, the number of other workers, not 4",
@@ -115,7 +115,7 @@ BAD = [
         "sync_changes=[{at_s: 2, sync: {kind: asp}}, {at_s: 1, sync: {kind: bsp}}]",
         "sync_changes[1].at_s: 1.0 goes back in time, the one before is at 2.0",
     ),
-    ("sync_changes=[{at_s: -1, sync: {kind: asp}}]", "sync_changes[0].at_s must be from 0 to 1e9"),
+    ("sync_changes=[{at_s: -1, sync: {kind: asp}}]", "sync_changes[0].at_s must be at least 0"),
     ("sync_changes=[{sync: {kind: asp}}]", "sync_changes[0].at_s is missing"),
     ("sync_changes=[{at_s: 1}]", "sync_changes[0].sync is missing"),
     ("sync_changes={at_s: 1, sync: {kind: asp}}", "sync_changes must be a list"),

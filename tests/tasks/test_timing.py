@@ -52,8 +52,8 @@ def test_a_large_model_is_not_allocated():
     ("task", "words"),
     [
         ({"parameters": 5, "layers": [2, 3]}, "parameters must be left out where layers are given"),
-        ({"parameters": 0}, "task.parameters must be from 1 to 1e15, not 0"),
-        ({"layers": []}, "task.layers must be a model or a list of numbers"),
+        ({"parameters": 0}, "task.parameters must be at least 1, not 0"),
+        ({"layers": []}, "task.layers must be text or a list of at least 1"),
         ({"layers": [4, 0]}, r"task.layers\[1\] must be at least 1, not 0"),
         ({"layers": [9e14, 2e14]}, "task.layers must be at most 1e15 parameters in all"),
         ({"layers": [4, "x"]}, r"task.layers\[1\] must be a whole number, not 'x'"),

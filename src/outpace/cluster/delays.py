@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import filter as matching
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from outpace.cluster.machines import Machines
-from outpace.support.checks import not_negative, require
+from outpace.support.checks import NotNegative, Probability, check_ranges
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import Pull, Push, Reply, server_name
@@ -30,15 +32,12 @@ class Delay:
     """
 
     message: Literal["push", "pull", "reply"]
-    probability: float
-    seconds: float
-    nodes: tuple[str, ...] = ("*",)
+    probability: Probability
+    seconds: NotNegative
+    nodes: Annotated[tuple[str, ...], Field(min_length=1)] = ("*",)
 
     def __post_init__(self) -> None:
-        require(self.message in _TYPES, "message", f"one of {', '.join(_TYPES)}", self.message)
-        require(0 <= self.probability <= 1, "probability", "from 0 to 1", self.probability)
-        require(not_negative(self.seconds), "seconds", "a number from 0 to 1e9", self.seconds)
-        require(bool(self.nodes), "nodes", "a list of names; leave it out for all", "empty")
+        check_ranges(self)
 
 
 class Lateness:

@@ -12,17 +12,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from outpace.support.checks import not_negative, positive, reject, require
+from outpace.support.checks import Bandwidth, NotNegative, Positive, check_ranges
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
 FaultKind: TypeAlias = Literal["crash", "pause", "slow", "partition", "loss"]
-KINDS: Final = ("crash", "pause", "slow", "partition", "loss")
+SlowFactor: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]
 LASTING: Final = ("pause", "slow", "partition")  # the kinds that need `for_s`
 RESENT_S: Final = 0.2  # after which TCP sends a lost packet again (RFC 6298, as Linux has it)
 
@@ -45,19 +46,18 @@ class Fault:
         ValueError: if the values contradict each other.
     """
 
-    at_s: float
+    at_s: NotNegative
     kind: FaultKind = "crash"
     worker: int | None = None
     server: int | None = None
-    for_s: float | None = None
-    factor: float | None = None
+    for_s: Positive | None = None
+    factor: SlowFactor | None = None
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if (self.worker is None) == (self.server is None):
-            reject("needs exactly one of worker and server")
+            raise ValueError("needs exactly one of worker and server")
         _check(self.kind, self.for_s, self.factor, of_worker=self.server is None)
-        # Last: it may be missing, while the others are checked.
-        require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,17 @@ class RandomFaults:
         ValueError: if the values contradict each other.
     """
 
-    mtbf_s: float
+    mtbf_s: Positive
     distribution: Literal["exponential", "weibull"] = "exponential"
-    shape: float | None = None
+    shape: Annotated[float, Field(ge=0.1, le=100)] | None = None
     kind: FaultKind = "crash"
-    for_s: float | None = None
-    factor: float | None = None
+    for_s: Positive | None = None
+    factor: SlowFactor | None = None
 
     def __post_init__(self) -> None:
-        require(positive(self.mtbf_s), "mtbf_s", "above 0, at most 1e9", self.mtbf_s)
+        check_ranges(self)
         if (self.distribution == "weibull") != (self.shape is not None):
-            reject("needs a shape with distribution: weibull, and only there")
-        if self.shape is not None:
-            require(0.1 <= self.shape <= 100, "shape", "from 0.1 to 100", self.shape)
+            raise ValueError("needs a shape with distribution: weibull, and only there")
         _check(self.kind, self.for_s, self.factor, of_worker=True)
 
     def times(self, seed: int, purpose: str, node: int) -> Iterator[Time]:
@@ -123,19 +121,15 @@ class Recovery:
             run, which writes beside the training.
     """
 
-    lease_s: float = 10.0
-    detected_s: float = 0.25
-    worker_s: float = 3.0
-    servers_s: float = 5.0
-    checkpoint_s: float = 0.0
-    disk_bytes_per_s: float | None = None
+    lease_s: NotNegative = 10.0
+    detected_s: NotNegative = 0.25
+    worker_s: NotNegative = 3.0
+    servers_s: NotNegative = 5.0
+    checkpoint_s: NotNegative = 0.0
+    disk_bytes_per_s: Bandwidth | None = None
 
     def __post_init__(self) -> None:
-        for key in ("lease_s", "detected_s", "worker_s", "servers_s", "checkpoint_s"):
-            value = getattr(self, key)
-            require(not_negative(value), key, "from 0 to 1e9", value)
-        if self.disk_bytes_per_s is not None:
-            require(self.disk_bytes_per_s > 0, "disk_bytes_per_s", "above 0", self.disk_bytes_per_s)
+        check_ranges(self)
 
     def writing_s(self, size_bytes: int) -> float:
         """Return for how long a server stands still that writes so many bytes, in seconds."""
@@ -160,7 +154,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         if self.servers is not None and self.servers.kind == "slow":
-            reject("servers.kind: slow is for workers; servers have push_time and others")
+            raise ValueError("servers.kind: slow is for workers; servers have push_time and others")
 
     def contradictions(self, workers: int, servers: int) -> Iterator[str]:
         """Yield why these failures do not fit a run with so many workers and servers."""
@@ -181,16 +175,12 @@ class Faults:
 
 
 def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: bool) -> None:
-    require(kind in KINDS, "kind", f"one of {', '.join(KINDS)}", kind)
-    if for_s is not None:
-        require(positive(for_s), "for_s", "above 0, at most 1e9", for_s)
+    """Raise ValueError unless these values of a failure go together."""
     if kind in LASTING and for_s is None:
-        reject(f"needs for_s with kind: {kind}, the seconds that it lasts")
+        raise ValueError(f"needs for_s with kind: {kind}, the seconds that it lasts")
     if kind == "crash" and for_s is not None:
-        reject("for_s is not for a crash: faults.recovery says how long repairs take")
+        raise ValueError("for_s is not for a crash: faults.recovery says how long repairs take")
     if (kind == "slow") != (factor is not None):
-        reject("needs a factor with kind: slow, and only there")
-    if factor is not None:
-        require(1 <= factor <= 1e6, "factor", "from 1 to 1e6", factor)
+        raise ValueError("needs a factor with kind: slow, and only there")
     if kind == "slow" and not of_worker:
-        reject("kind: slow is for workers; servers have push_time and others")
+        raise ValueError("kind: slow is for workers; servers have push_time and others")

@@ -6,13 +6,23 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from outpace.errors import ConfigError
-from outpace.support.checks import not_negative, positive, require
+from outpace.support.checks import (
+    KINDS,
+    Count,
+    NotNegative,
+    Number,
+    Positive,
+    Probability,
+    check_ranges,
+    require,
+)
 from outpace.support.randomness import RandomStream, generator
 from outpace.support.units import Time, nanoseconds
 
@@ -33,17 +43,14 @@ class Slow:
         factor: multiple of their run times.
     """
 
-    workers: tuple[int, ...]
-    factor: float
-    from_s: float = 0.0
+    workers: tuple[Number, ...]
+    factor: Positive
+    from_s: NotNegative = 0.0
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
-        require(positive(self.factor), "factor", "a positive number, at most 1e9", self.factor)
-        require(not_negative(self.from_s), "from_s", "a number from 0 to 1e9", self.from_s)
+        check_ranges(self)
         require(self.until_s > self.from_s, "until_s", f"after {self.from_s}", self.until_s)
-        for worker in self.workers:
-            require(worker >= 0, "workers", "worker numbers from 0", worker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +66,14 @@ class Errors:
             drawn for each seed. None: all.
     """
 
-    mean_s: float = 0.0
-    cv: float = 0.0
-    factors: tuple[float, ...] = ()
-    speed: float = 0.0
-    known: int | None = None
+    mean_s: Probability = 0.0
+    cv: Probability = 0.0
+    factors: tuple[Probability, ...] = ()
+    speed: Probability = 0.0
+    known: Count | None = None
 
     def __post_init__(self) -> None:
-        require(self.known is None or self.known > 0, "known", "at least 1", self.known)
-        for name, error in (
-            ("mean_s", self.mean_s),
-            ("cv", self.cv),
-            ("speed", self.speed),
-            *((f"factors[{place}]", error) for place, error in enumerate(self.factors)),
-        ):
-            require(0 <= error <= 1, name, "a relative error from 0 to 1", error)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +88,14 @@ class RunTimeLaw(ABC):
         errors: Draw the parameters for each seed within these errors; None: they are exact.
     """
 
-    mean_s: float
-    worker_cv: float = 0.0
-    factors: tuple[float, ...] = ()
+    mean_s: Positive
+    worker_cv: NotNegative = 0.0
+    factors: tuple[Positive, ...] = ()
     slow: tuple[Slow, ...] = field(default=())
     errors: Errors | None = None
 
     def __post_init__(self) -> None:
-        must = "a positive number of seconds, at most 1e9"
-        require(positive(self.mean_s), "mean_s", must, self.mean_s)
-        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
-        for place, factor in enumerate(self.factors):
-            must = "a positive number, at most 1e9"
-            require(positive(factor), f"factors[{place}]", must, factor)
+        check_ranges(self)
         alone = not (self.factors and self.worker_cv)
         require(alone, "worker_cv", "left out where factors are given", self.worker_cv)
         of_factors = () if self.errors is None else self.errors.factors
@@ -167,11 +162,7 @@ class Spread(RunTimeLaw, ABC):
         cv: standard deviation over mean, from 0 to 1000.
     """
 
-    cv: float = 0.0
-
-    def __post_init__(self) -> None:
-        super(Spread, self).__post_init__()
-        require(0 <= self.cv <= 1000, "cv", "a number from 0 to 1000", self.cv)
+    cv: Annotated[float, Field(ge=0, le=1000)] = 0.0
 
     def drawn(self, seed: int) -> Self:
         found = super(Spread, self).drawn(seed)
@@ -221,12 +212,8 @@ class ShiftedExponential(RunTimeLaw):
         shift_s: seconds that every iteration takes.
     """
 
-    shift_s: float
+    shift_s: NotNegative
     kind: Literal["shifted-exponential"] = "shifted-exponential"
-
-    def __post_init__(self) -> None:
-        super(ShiftedExponential, self).__post_init__()
-        require(not_negative(self.shift_s), "shift_s", "a number from 0 to 1e9", self.shift_s)
 
     def shape(self) -> Draw:
         shift = self.shift_s / self.mean_s
@@ -234,7 +221,9 @@ class ShiftedExponential(RunTimeLaw):
 
 
 # How long a server needs for a push or pull, and a worker for a gradient.
-ServiceLaw: TypeAlias = Constant | Normal | Lognormal | Exponential | ShiftedExponential
+ServiceLaw: TypeAlias = Annotated[
+    Constant | Normal | Lognormal | Exponential | ShiftedExponential, KINDS
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,15 +239,12 @@ class ServiceSize:
             holds for pushes if no `update_time` is given, since they contain the update then.
     """
 
-    size_bytes: int
-    message_s_per_byte: float
-    update_s_per_byte: float
+    size_bytes: Count
+    message_s_per_byte: NotNegative
+    update_s_per_byte: NotNegative
 
     def __post_init__(self) -> None:
-        require(self.size_bytes > 0, "size_bytes", "at least 1", self.size_bytes)
-        for name in ("message_s_per_byte", "update_s_per_byte"):
-            value = getattr(self, name)
-            require(not_negative(value), name, "a number from 0 to 1e9", value)
+        check_ranges(self)
 
     def factor(self, law: ServiceLaw, size_bytes: int, *, has_update: bool) -> float:
         """Return the factor of the law's times on a server with `size_bytes`."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError, did_you_mean
-from outpace.support.checks import LARGEST, require
+from outpace.support.checks import LARGEST, NotEmpty, check_ranges
 from outpace.support.paths import FILE
 from outpace.support.regular_files import named, regular
 
@@ -32,13 +32,12 @@ class Matrix:
         unit: of the round-trip times.
     """
 
-    path: str = field(metadata=FILE)
+    path: NotEmpty = field(metadata=FILE)
     unit: Literal["s", "ms", "us"]
     array: str | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.path), "path", "a file", self.path)
-        require(self.unit in _UNITS, "unit", f"one of {', '.join(_UNITS)}", self.unit)
+        check_ranges(self)
 
     def latencies(self, machines: int) -> NDArray[np.float64]:
         """Return one-way latencies in seconds, shape (machines, machines).

@@ -13,7 +13,7 @@ from outpace.cluster.delays import Delay
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
 from outpace.errors import did_you_mean
-from outpace.support.checks import not_negative, reject, require
+from outpace.support.checks import Bandwidth, NotNegative, check_ranges, require
 from outpace.sync.messages import SCHEDULER
 
 
@@ -26,11 +26,11 @@ class LinkLaw:
         bandwidth_bytes_per_s: In each direction.
     """
 
-    latency_s: float | None = None
-    bandwidth_bytes_per_s: float | None = None
+    latency_s: NotNegative | None = None
+    bandwidth_bytes_per_s: Bandwidth | None = None
 
     def __post_init__(self) -> None:
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+        check_ranges(self)
 
     def over(self, other: LinkLaw) -> LinkLaw:
         """Return this one, with the values of `other` where it has none."""
@@ -50,13 +50,13 @@ class PairLaw:
     """
 
     between: tuple[str, ...]
-    latency_s: float | None = None
-    bandwidth_bytes_per_s: float | None = None
+    latency_s: NotNegative | None = None
+    bandwidth_bytes_per_s: Bandwidth | None = None
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         two = len(self.between) == 2 and len(set(self.between)) == 2
         require(two, "between", "two different nodes", list(self.between))
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class NetworkLaw:
             would take on this network.
     """
 
-    latency_s: float = 0.0
-    bandwidth_bytes_per_s: float | None = None
+    latency_s: NotNegative = 0.0
+    bandwidth_bytes_per_s: Bandwidth | None = None
     contention: Literal["serialised", "fair"] = "serialised"
     nodes: dict[str, LinkLaw] = field(default_factory=dict)
     pairs: tuple[PairLaw, ...] = ()
@@ -115,7 +115,7 @@ class NetworkLaw:
     stretch: bool = False
 
     def __post_init__(self) -> None:
-        _check_link(self.latency_s, self.bandwidth_bytes_per_s)
+        check_ranges(self)
         alone = self.matrix is None or self.latency_s == 0
         require(alone, "latency_s", "left out, as the matrix has all latencies", self.latency_s)
         seen = set()
@@ -196,7 +196,9 @@ def _check_machines(machines: Mapping[str, tuple[str, ...]]) -> None:
         for node in nodes:
             if node in place:
                 where = _and([place[node], machine])
-                reject(f"machines: {node} is named twice, on {where}: a node has one machine")
+                raise ValueError(
+                    f"machines: {node} is named twice, on {where}: a node has one machine"
+                )
             place[node] = machine
 
 
@@ -213,11 +215,3 @@ def _is_pattern(key: str) -> bool:
 
 def _and(things: Sequence[object]) -> str:
     return " and ".join(map(str, things))
-
-
-def _check_link(latency_s: float | None, bandwidth: float | None) -> None:
-    if latency_s is not None:
-        require(not_negative(latency_s), "latency_s", "a number from 0 to 1e9", latency_s)
-    if bandwidth is not None:
-        key, must = "bandwidth_bytes_per_s", "from 1 to 1e18; leave it out for infinite"
-        require(1 <= bandwidth <= 1e18, key, must, bandwidth)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from outpace.cluster.laws import (
     RunTime,
@@ -22,7 +23,16 @@ from outpace.cluster.regimes import Regimes
 from outpace.errors import ConfigError, RunError
 from outpace.predict.recorded import read_nodes, read_run_times
 from outpace.predict.recorded.table import Nodes
-from outpace.support.checks import not_negative, positive, require
+from outpace.support.checks import (
+    KINDS,
+    Count,
+    NotEmpty,
+    NotNegative,
+    Number,
+    Positive,
+    Probability,
+    check_ranges,
+)
 from outpace.support.paths import FILE
 from outpace.support.randomness import generator
 from outpace.support.units import Time
@@ -47,23 +57,17 @@ class Recorded:
         path: file of recorded run times.
     """
 
-    path: str = field(metadata=FILE)
-    scale: float = 1.0
+    path: NotEmpty = field(metadata=FILE)
+    scale: Positive = 1.0
     wrap: bool = False
-    recorded_workers: tuple[int, ...] = ()
-    block: int | None = None
-    speed_cv: float = 0.0
+    recorded_workers: tuple[Number, ...] = ()
+    block: Count | None = None
+    speed_cv: Probability = 0.0
     slow: tuple[Slow, ...] = field(default=())
     kind: Literal["trace"] = "trace"
 
     def __post_init__(self) -> None:
-        require(bool(self.path), "path", "a file", self.path)
-        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
-        require(self.block is None or self.block > 0, "block", "at least 1", self.block)
-        within = "a relative deviation from 0 to 1"
-        require(0 <= self.speed_cv <= 1, "speed_cv", within, self.speed_cv)
-        for place, worker in enumerate(self.recorded_workers):
-            require(worker >= 0, f"recorded_workers[{place}]", "a number from 0", worker)
+        check_ranges(self)
 
     def nodes(self, workers: int) -> Nodes | None:
         """Return the node of each worker, shape (N,); see `read_nodes`."""
@@ -188,19 +192,15 @@ class Measured:
             can be repeated.
     """
 
-    samples: int = 30
-    scale: float = 1.0
-    worker_cv: float = 0.0
+    samples: Annotated[int, Field(ge=1, le=10**6)] = 30
+    scale: Positive = 1.0
+    worker_cv: NotNegative = 0.0
     slow: tuple[Slow, ...] = field(default=())
-    seconds: tuple[float, ...] = ()
+    seconds: tuple[Positive, ...] = ()
     kind: Literal["measured"] = "measured"
 
     def __post_init__(self) -> None:
-        require(0 < self.samples <= 10**6, "samples", "from 1 to 1e6", self.samples)
-        require(positive(self.scale), "scale", "a positive number, at most 1e9", self.scale)
-        require(not_negative(self.worker_cv), "worker_cv", "a number from 0 to 1e9", self.worker_cv)
-        for place, value in enumerate(self.seconds):
-            require(positive(value), f"seconds[{place}]", "positive, at most 1e9", value)
+        check_ranges(self)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the run times as `RunTimeLaw.run_time` does; ConfigError if there are none."""
@@ -217,4 +217,4 @@ class Measured:
         )
 
 
-ComputeLaw: TypeAlias = ServiceLaw | Regimes | Recorded | Measured
+ComputeLaw: TypeAlias = Annotated[ServiceLaw | Regimes | Recorded | Measured, KINDS]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from outpace.cluster.laws import Draw, RunTime, Spread, lognormal
-from outpace.support.checks import LARGEST, positive, require
+from outpace.support.checks import Count, Period, Positive, check_ranges
 from outpace.support.randomness import generator
 from outpace.support.units import Time, nanoseconds
 
@@ -24,13 +25,11 @@ class Regime:
         dwell_s: Mean duration in seconds.
     """
 
-    factor: float
-    dwell_s: float
+    factor: Positive
+    dwell_s: Period
 
     def __post_init__(self) -> None:
-        require(positive(self.factor), "factor", "a positive number, at most 1e9", self.factor)
-        must = "from 1e-6 to 1e9 seconds"
-        require(1e-6 <= self.dwell_s <= LARGEST, "dwell_s", must, self.dwell_s)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +46,9 @@ class Regimes(Spread):
         workers_per_node: Number of consecutive workers that share a node.
     """
 
-    regimes: tuple[Regime, ...]
-    workers_per_node: int = 1
+    regimes: Annotated[tuple[Regime, ...], Field(min_length=2)]
+    workers_per_node: Count = 1
     kind: Literal["regimes"] = "regimes"
-
-    def __post_init__(self) -> None:
-        super(Regimes, self).__post_init__()
-        require(len(self.regimes) > 1, "regimes", "a list of at least two", list(self.regimes))
-        require(self.workers_per_node > 0, "workers_per_node", "at least 1", self.workers_per_node)
 
     def shape(self) -> Draw:
         return lognormal(self.cv)

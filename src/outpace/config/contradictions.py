@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from outpace.cluster.laws import wrong_number_of_factors
 from outpace.config.goals import Evaluate, Stop
-from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, SERVICE_TIMES
+from outpace.config.keys import FORWARD_SHARE, MACHINES, SERVICE_TIMES
 from outpace.config.launchers import Ray
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
@@ -28,8 +28,6 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
         load: look into the user's files that it names, too.
     """
     yield from _with_task(experiment)
-    if not all(0 < getattr(experiment, key) <= MOST_NODES for key in MACHINES):
-        return
     if experiment.workers * experiment.servers > _LINKS:
         yield (
             f"workers, servers: {experiment.workers:,} workers times {experiment.servers:,} "

@@ -7,11 +7,13 @@ executors except `batched` give bitwise equal results.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from outpace.support.checks import require
+from pydantic import Field
 
-_MOST = 1024
+from outpace.support.checks import KINDS, check_ranges
+
+AtOnce: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,15 @@ class Serial:
 class Processes:
     """Computes gradients ahead of time in other processes, one thread each.
 
-    processes: number of processes; None: one per core, at most one per worker.
-
     Attributes:
         processes: number of processes; None: one per core, at most one per worker.
     """
 
-    processes: int | None = None
+    processes: AtOnce | None = None
     kind: Literal["processes"] = "processes"
 
     def __post_init__(self) -> None:
-        if self.processes is not None:
-            require(0 < self.processes <= _MOST, "processes", "from 1 to 1024", self.processes)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,18 @@ class Batched:
     """Computes up to `width` gradients at once by `torch.func.vmap`.
 
     The results differ from other executors' in rounding, and it is not always faster.
-    device: for instance cuda; None: the model's device.
 
     Attributes:
         width: gradients at once, at most.
         device: for instance cuda; None: the model's device.
     """
 
-    width: int = 64
+    width: AtOnce = 64
     device: str | None = None
     kind: Literal["batched"] = "batched"
 
     def __post_init__(self) -> None:
-        require(0 < self.width <= _MOST, "width", "from 1 to 1024", self.width)
+        check_ranges(self)
 
 
-Executor: TypeAlias = Auto | Serial | Processes | Batched
+Executor: TypeAlias = Annotated[Auto | Serial | Processes | Batched, KINDS]

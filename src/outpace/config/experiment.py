@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
 
 from outpace.blocks.slicing import Slicing, slices_of
 from outpace.cluster.faults import Faults
@@ -19,14 +21,14 @@ from outpace.cluster.observed import ComputeLaw
 from outpace.config.contradictions import contradictions
 from outpace.config.executors import Auto, Executor
 from outpace.config.goals import Checkpoint, Evaluate, Stop
-from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES
+from outpace.config.keys import FORWARD_SHARE, MOST_NODES
 from outpace.config.launchers import LauncherKind, Local
 from outpace.config.trackers import TrackerKind
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
-from outpace.support.checks import require
+from outpace.support.checks import KINDS, Decay, check_ranges
 from outpace.support.targets import Target
 from outpace.sync import PeerStrategy
 from outpace.sync.assignment import (
@@ -41,6 +43,8 @@ from outpace.sync.membership.events import OnLoss
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
 from outpace.tasks import Script, TaskKind
+
+Nodes: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NODES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +103,15 @@ class Experiment:
         launcher: what starts the processes of a real run.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # of its sections, too
+
     task: TaskKind
-    workers: int
+    workers: Nodes
     sync: Syncs
     stop: Stop = field(default_factory=Stop)
     compute: ComputeLaw | None = None
-    seed: int = 0
-    servers: int = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    servers: Nodes = 1
     network: NetworkLaw | None = None
     sync_changes: tuple[SyncChange, ...] = ()
     conditions: tuple[Conditions, ...] = ()
@@ -117,12 +123,12 @@ class Experiment:
     update_time: ServiceLaw | None = None
     service_size: ServiceSize | None = None
     evaluation_time: ServiceLaw | None = None
-    forward_share: float = FORWARD_SHARE
+    forward_share: Decay = FORWARD_SHARE
     overlap: Literal["none", "backward"] = "none"
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
-    optimizer: UpdaterKind | PythonOptimizer = field(default_factory=Sgd)
-    batch_size: int = 32
+    optimizer: Annotated[UpdaterKind | PythonOptimizer, KINDS] = field(default_factory=Sgd)
+    batch_size: Annotated[int, Field(ge=1, le=10**9)] = 32
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None
     executor: Executor = field(default_factory=Auto)
@@ -139,17 +145,7 @@ class Experiment:
     launcher: LauncherKind = field(default_factory=Local)
 
     def __post_init__(self) -> None:
-        require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
-        share = self.forward_share
-        require(0 <= share < 1, "forward_share", "from 0 to 1, and not 1", share)
-        limits = (
-            ("batch_size", 10**9, "1e9"),
-            *((key, MOST_NODES, f"{MOST_NODES:,}") for key in MACHINES),
-        )
-        for key, most, words in limits:
-            count = getattr(self, key)
-            require(count > 0, key, "at least 1", count)
-            require(count <= most, key, f"at most {words}", count)
+        check_ranges(self)
         self._settle()
         problems = list(contradictions(self, load=False))
         if problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outpace.support.checks import positive, require, require_number
+from outpace.support.checks import Count, Period, Positive, Share, check_ranges
 from outpace.support.targets import Target
 
 
@@ -19,19 +19,12 @@ class Stop:
             it logs.
     """
 
-    iterations: int | None = None
-    virtual_time_s: float | None = None
-    target_accuracy: float | None = None
+    iterations: Count | None = None
+    virtual_time_s: Positive | None = None
+    target_accuracy: Share | None = None
 
     def __post_init__(self) -> None:
-        require_number("iterations", self.iterations, whole=True)
-        require_number("virtual_time_s", self.virtual_time_s)
-        require_number("target_accuracy", self.target_accuracy)
-        iterations, time_s, accuracy = self.iterations, self.virtual_time_s, self.target_accuracy
-        require(iterations is None or iterations > 0, "iterations", "at least 1", iterations)
-        must = "a positive number of seconds, at most 1e9"
-        require(time_s is None or positive(time_s), "virtual_time_s", must, time_s)
-        require(accuracy is None or 0 < accuracy <= 1, "target_accuracy", "in (0, 1]", accuracy)
+        check_ranges(self)
 
     def ends_at(self, accuracy: float | None) -> bool:
         """Return True if an accuracy on the curve of the run ends it."""
@@ -51,18 +44,12 @@ class Evaluate:
             than 1,000) and from the test data (None: all).
     """
 
-    every_updates: int | None = None
-    every_s: float | None = None
-    samples: int | None = None
+    every_updates: Count | None = None
+    every_s: Period | None = None
+    samples: Count | None = None
 
     def __post_init__(self) -> None:
-        require_number("every_updates", self.every_updates, whole=True)
-        require_number("every_s", self.every_s)
-        require_number("samples", self.samples, whole=True)
-        updates, every_s, samples = self.every_updates, self.every_s, self.samples
-        require(samples is None or samples > 0, "samples", "at least 1", samples)
-        require(updates is None or updates > 0, "every_updates", "at least 1", updates)
-        require(every_s is None or 1e-6 <= every_s <= 1e9, "every_s", "from 1e-6 to 1e9", every_s)
+        check_ranges(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +66,11 @@ class Checkpoint:
         ValueError: unless exactly one of every_s and every_updates is given.
     """
 
-    every_s: float | None = None
-    every_updates: int | None = None
-    keep: int = 3
+    every_s: Period | None = None
+    every_updates: Count | None = None
+    keep: Count = 3
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if (self.every_s is None) == (self.every_updates is None):
             raise ValueError("needs exactly one of every_s and every_updates")
-        if self.every_s is not None:
-            require(1e-6 <= self.every_s <= 1e9, "every_s", "from 1e-6 to 1e9", self.every_s)
-        if self.every_updates is not None:
-            require(self.every_updates > 0, "every_updates", "at least 1", self.every_updates)
-        require(self.keep > 0, "keep", "at least 1", self.keep)

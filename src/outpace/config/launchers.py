@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from outpace.support.checks import reject, require
+from pydantic import Field
+
+from outpace.support.checks import KINDS, check_ranges, require
 
 MOST_WAIT_S: Final = 1e6
-MOST_SETTLE_S: Final = 3600.0
 MOST_ELASTIC: Final = 1000
 
 Placement: TypeAlias = Literal["pack", "spread", "strict-pack", "strict-spread"]
@@ -28,12 +29,11 @@ class RoleResources:
         gpu: GPUs.
     """
 
-    cpu: float = 1.0
-    gpu: float = 0.0
+    cpu: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    gpu: Annotated[float, Field(ge=0, le=1e6)] = 0.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.cpu <= 1e6, "cpu", "from 0 to 1e6", self.cpu)
-        require(0 <= self.gpu <= 1e6, "gpu", "from 0 to 1e6", self.gpu)
+        check_ranges(self)
         if self.cpu == self.gpu == 0:
             raise ValueError("needs more than 0 of cpu or gpu")
 
@@ -61,18 +61,19 @@ class Elastic:
 
     workers: tuple[int, ...] = ()
     servers: tuple[int, ...] = ()
-    settle_s: float = 10.0
+    settle_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if not self.workers and not self.servers:
-            reject("needs workers, servers, or both: the least and the most, such as [2, 8]")
+            raise ValueError(
+                "needs workers, servers, or both: the least and the most, such as [2, 8]"
+            )
         for key in ("workers", "servers"):
             given = getattr(self, key)
             is_range = not given or (len(given) == 2 and 1 <= given[0] <= given[1] <= MOST_ELASTIC)
             must = f"two numbers from 1 to {MOST_ELASTIC}, the least and the most, such as [2, 8]"
             require(is_range, key, must, list(given))
-        most = f"more than 0, at most {MOST_SETTLE_S:g}"
-        require(0 < self.settle_s <= MOST_SETTLE_S, "settle_s", most, self.settle_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,14 @@ class Ray:
     workers: Placement = "pack"
     servers: Placement = "spread"
     storage: Storage = "auto"
-    wait_s: float = 60.0
+    wait_s: Annotated[float, Field(gt=0, le=MOST_WAIT_S)] = 60.0
     runtime_env: dict[str, Any] = field(default_factory=dict)
     elastic: Elastic | None = None
     kind: Literal["ray"] = "ray"
 
     def __post_init__(self) -> None:
-        require(0 < self.wait_s <= MOST_WAIT_S, "wait_s", "more than 0, at most 1e6", self.wait_s)
+        check_ranges(self)
 
 
 # Type checking names the places where another one would be missing.
-LauncherKind: TypeAlias = Local | Ray
+LauncherKind: TypeAlias = Annotated[Local | Ray, KINDS]

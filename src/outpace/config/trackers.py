@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from outpace.support.checks import KINDS
 from outpace.support.paths import FILE
 
 
@@ -55,4 +56,4 @@ class Wandb:
     kind: Literal["wandb"] = "wandb"
 
 
-TrackerKind: TypeAlias = TensorBoard | Mlflow | Wandb
+TrackerKind: TypeAlias = Annotated[TensorBoard | Mlflow | Wandb, KINDS]

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, get_args
 from outpace.config.contradictions import excluded
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
-from outpace.support.checks import not_negative
+from outpace.support.checks import LARGEST
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
 from outpace.sync.assignment import (
@@ -59,7 +59,7 @@ class Control(ABC):
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
         """Call `action()` at `time_s` seconds of the run, or now if that time has passed."""
-        if not isinstance(time_s, int | float) or not not_negative(time_s):
+        if not isinstance(time_s, int | float) or not 0 <= time_s <= LARGEST:
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
         def act(_: object) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from outpace.optim.step import Step, Updater
 from outpace.optim.torch_optimizers import TorchSteps, in_chunks
-from outpace.support.checks import positive, require
+from outpace.support.checks import Decay, NotNegative, Positive, check_ranges, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,14 @@ class Sgd(_Elementwise):
     """
 
     kind: Literal["sgd"] = "sgd"
-    momentum: float = 0.0
+    momentum: Decay = 0.0
     nesterov: bool = False
     fused: bool = False
 
     torch_class: ClassVar = torch.optim.SGD
 
     def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+        check_ranges(self)
         wanting = self.nesterov and self.momentum == 0
         require(not wanting, "momentum", "greater than 0 with nesterov", self.momentum)
 
@@ -78,16 +77,10 @@ class _AdamLike(_Elementwise):
         fused: take torch's fused step, one pass over memory, whose last bits differ.
     """
 
-    lr: float = 0.001
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    lr: Positive = 0.001
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    eps: Positive = 1e-8
     fused: bool = False
-
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        for place, beta in enumerate(self.betas):
-            require(0 <= beta < 1, f"betas[{place}]", "in [0, 1)", beta)
-        _require_eps(self.eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +103,7 @@ class AdamW(_AdamLike):
     """
 
     kind: Literal["adamw"] = "adamw"
-    weight_decay: float = 0.01
+    weight_decay: NotNegative = 0.01
 
     torch_class: ClassVar = torch.optim.AdamW
 
@@ -126,14 +119,10 @@ class Adagrad(_Elementwise):
     """
 
     kind: Literal["adagrad"] = "adagrad"
-    lr: float = 0.01
-    eps: float = 1e-10
+    lr: Positive = 0.01
+    eps: Positive = 1e-10
 
     torch_class: ClassVar = torch.optim.Adagrad
-
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        _require_eps(self.eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +138,9 @@ class RmsProp(_Elementwise):
     """
 
     kind: Literal["rmsprop"] = "rmsprop"
-    lr: float = 0.01
-    alpha: float = 0.99
-    eps: float = 1e-8
-    momentum: float = 0.0
+    lr: Positive = 0.01
+    alpha: Decay = 0.99
+    eps: Positive = 1e-8
+    momentum: Decay = 0.0
 
     torch_class: ClassVar = torch.optim.RMSprop
-
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        require(0 <= self.alpha < 1, "alpha", "in [0, 1)", self.alpha)
-        _require_eps(self.eps)
-        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
-
-
-def _require_eps(eps: float) -> None:
-    require(positive(eps), "eps", "a positive number, at most 1e9", eps)

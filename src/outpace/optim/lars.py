@@ -11,7 +11,7 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.optim.step import OptimizerState, Step, Updater, mean_of
-from outpace.support.checks import positive, require
+from outpace.support.checks import Decay, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +32,8 @@ class Lars(Updater):
     """
 
     kind: Literal["lars"] = "lars"
-    momentum: float = 0.9
-    trust_coefficient: float = 0.001
-
-    def __post_init__(self) -> None:
-        Updater.__post_init__(self)
-        require(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
-        trust = self.trust_coefficient
-        require(positive(trust), "trust_coefficient", "a positive number, at most 1e9", trust)
+    momentum: Decay = 0.9
+    trust_coefficient: Positive = 0.001
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         parts = layers or [slice(0, parameters.numel())]

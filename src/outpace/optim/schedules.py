@@ -11,10 +11,14 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import Field
 
 from outpace.errors import ConfigError
-from outpace.support.checks import positive, require
+from outpace.support.checks import KINDS, Positive, Probability, check_ranges, require
+
+Times: TypeAlias = Annotated[tuple[Positive, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +35,13 @@ class _WarmUp(ABC):
     """
 
     kind: str = ""
-    warmup_epochs: float | None = None
-    warmup_iterations: float | None = None
-    warmup_from: float = 0.0
+    warmup_epochs: Positive | None = None
+    warmup_iterations: Positive | None = None
+    warmup_from: Probability = 0.0
 
     def __post_init__(self) -> None:
-        _require_lengths(warmup_epochs=self.warmup_epochs, warmup_iterations=self.warmup_iterations)
+        check_ranges(self)
         _require_not_both(self, "warmup_epochs", "warmup_iterations")
-        require(0 <= self.warmup_from <= 1, "warmup_from", "in [0, 1]", self.warmup_from)
 
     def at(self, iterations: float) -> float:
         """Return the factor of the learning rate after `iterations` iterations."""
@@ -101,20 +104,17 @@ class StepDecay(_WarmUp):
     """
 
     kind: Literal["step"] = "step"
-    at_epochs: tuple[float, ...] | None = None
-    at_iterations: tuple[float, ...] | None = None
-    factor: float = 0.1
+    at_epochs: Times | None = None
+    at_iterations: Times | None = None
+    factor: Annotated[float, Field(gt=0, le=1)] = 0.1
 
     def __post_init__(self) -> None:
         _WarmUp.__post_init__(self)
         _require_one_of(self, "at_epochs", "at_iterations")
         for key in ("at_epochs", "at_iterations"):
-            times: tuple[float, ...] | None = getattr(self, key)
-            if times is not None:
-                rising = all(map(positive, times)) and all(a < b for a, b in pairwise(times))
-                must = "a list of positive numbers that increase, at most 1e9"
-                require(len(times) > 0 and rising, key, must, list(times))
-        require(0 < self.factor <= 1, "factor", "in (0, 1]", self.factor)
+            times = getattr(self, key) or ()
+            rising = all(a < b for a, b in pairwise(times))
+            require(rising, key, "a list of numbers that increase", list(times))
 
     def _after(self, iterations: float) -> float:
         assert self.at_iterations is not None
@@ -134,15 +134,13 @@ class Cosine(_WarmUp):
     """
 
     kind: Literal["cosine"] = "cosine"
-    epochs: float | None = None
-    iterations: float | None = None
-    final: float = 0.0
+    epochs: Positive | None = None
+    iterations: Positive | None = None
+    final: Probability = 0.0
 
     def __post_init__(self) -> None:
         _WarmUp.__post_init__(self)
         _require_one_of(self, "epochs", "iterations")
-        _require_lengths(epochs=self.epochs, iterations=self.iterations)
-        require(0 <= self.final <= 1, "final", "in [0, 1]", self.final)
 
     def _after(self, iterations: float) -> float:
         assert self.iterations is not None
@@ -150,7 +148,7 @@ class Cosine(_WarmUp):
         return self.final + (1 - self.final) * (1 + math.cos(math.pi * share)) / 2
 
 
-Schedule: TypeAlias = ConstantRate | StepDecay | Cosine
+Schedule: TypeAlias = Annotated[ConstantRate | StepDecay | Cosine, KINDS]
 
 
 def _require_one_of(schedule: _WarmUp, one: str, other: str) -> None:
@@ -163,9 +161,3 @@ def _require_not_both(schedule: _WarmUp, one: str, other: str) -> None:
     given = getattr(schedule, one)
     both = given is not None and getattr(schedule, other) is not None
     require(not both, one, f"left out where {other} is given", given)
-
-
-def _require_lengths(**lengths: float | None) -> None:
-    for key, length in lengths.items():
-        fits = length is None or positive(length)
-        require(fits, key, "a positive number, at most 1e9", length)

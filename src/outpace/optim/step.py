@@ -14,7 +14,7 @@ from outpace.blocks.block import Pieces, StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
-from outpace.support.checks import not_negative, positive, require
+from outpace.support.checks import Count, NotNegative, Positive, check_ranges
 
 # What an optimizer remembers between steps, such as momentum: by number of the parameter, then by
 # name. Tensors have the shape of the parameter's piece in the block, or no dimension.
@@ -80,17 +80,13 @@ class Updater(ABC):
     """
 
     kind: str = ""
-    lr: float = 0.1
-    weight_decay: float = 0.0
+    lr: Positive = 0.1
+    weight_decay: NotNegative = 0.0
     schedule: Schedule = field(default_factory=ConstantRate)
-    reference_batch: int | None = None
+    reference_batch: Count | None = None
 
     def __post_init__(self) -> None:
-        require(positive(self.lr), "lr", "a positive number, at most 1e9", self.lr)
-        decay = self.weight_decay
-        require(not_negative(decay), "weight_decay", "a number from 0 to 1e9", decay)
-        batch = self.reference_batch
-        require(batch is None or batch > 0, "reference_batch", "at least 1", batch)
+        check_ranges(self)
 
     def in_run(self, workers: int, batch_size: int, samples: int | None) -> Self:
         """Return this optimizer with lr for the batch of this run and its schedule in iterations.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from outpace.support.checks import positive, require, require_number
+from outpace.support.checks import Positive, Share, check_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,13 @@ class Target:
         loss: highest training loss that reaches the target.
     """
 
-    accuracy: float | None = None
-    loss: float | None = None
+    accuracy: Share | None = None
+    loss: Positive | None = None
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if (self.accuracy is None) == (self.loss is None):
             raise ValueError("needs exactly one of accuracy and loss")
-        require_number("accuracy", self.accuracy)
-        require_number("loss", self.loss)
-        accuracy, loss = self.accuracy, self.loss
-        require(accuracy is None or 0 < accuracy <= 1, "accuracy", "in (0, 1]", accuracy)
-        require(loss is None or positive(loss), "loss", "positive, at most 1e9", loss)
 
     @property
     def column(self) -> Literal["accuracy", "train_loss"]:

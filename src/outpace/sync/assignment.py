@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias, get_args
+
+import pydantic
 
 from outpace.blocks.narrowing import Wire
 from outpace.errors import ConfigError, did_you_mean
-from outpace.support.checks import not_negative, require
+from outpace.support.checks import KINDS, NotNegative, check_ranges
 from outpace.support.paths import with_paths
 from outpace.support.units import Time, nanoseconds
 from outpace.sync import Peers, PeerStrategy, Policy, ServerPolicy
@@ -22,7 +24,11 @@ from outpace.sync.strategies import STRATEGIES
 from outpace.sync.strategy import Strategy
 
 Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
-Syncs: TypeAlias = Sync | tuple[Sync, ...]  # for all servers, or one per server
+_Kinds: TypeAlias = Annotated[Sync, KINDS]
+Syncs: TypeAlias = Annotated[  # for all servers, or one per server
+    Annotated[_Kinds, pydantic.Tag("all")] | Annotated[tuple[_Kinds, ...], pydantic.Tag("each")],
+    pydantic.Discriminator(lambda value: "each" if isinstance(value, list | tuple) else "all"),
+]
 ONE_WIRE: Final = (
     "workers send to all servers in one precision during the whole run: write the same wire in "
     "every policy, also in sync_changes"
@@ -41,12 +47,12 @@ class SyncChange:
         keys: pattern of the names of the servers that change.
     """
 
-    at_s: float
+    at_s: NotNegative
     sync: Syncs
     keys: str = "*"
 
     def __post_init__(self) -> None:
-        require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
+        check_ranges(self)
 
     def for_workers(self, workers: int) -> SyncChange:
         """Return this change with shares of the workers replaced by their number."""

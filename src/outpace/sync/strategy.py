@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
 from outpace.blocks.narrowing import Wire
+from outpace.support.checks import check_ranges
 
 
 class Strategy:
@@ -32,6 +33,9 @@ class Strategy:
     The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
     `conditions.push` mean conditions of that kind.
     """
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     @property
     def kind(self) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
+from outpace.support.checks import KINDS
 from outpace.support.paths import FILE, TARGET
 from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
@@ -80,7 +81,7 @@ class Script:
         raise ConfigError(f"task: the script {self.path} computes its gradients in its own process")
 
 
-TaskKind: TypeAlias = (
+TaskKind: TypeAlias = Annotated[
     DigitsMlp
     | DigitsCnn
     | FashionMnistCnn
@@ -92,5 +93,6 @@ TaskKind: TypeAlias = (
     | Timing
     | PythonTask
     | GivenTask
-    | Script
-)
+    | Script,
+    KINDS,
+]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from outpace.blocks.block import Block, whole
 from outpace.blocks.naming import layout_of
-from outpace.support.checks import not_negative, require
+from outpace.support.checks import NotNegative, check_ranges
 from outpace.support.randomness import generator
 from outpace.tasks.task import Evaluation, Workload
 
@@ -24,15 +25,12 @@ class Quadratic:
         noise: standard deviation of the entries of the gradient.
     """
 
-    eigenvalues: tuple[float, ...]
-    noise: float = 0.0
+    eigenvalues: Annotated[tuple[NotNegative, ...], Field(min_length=1)]
+    noise: NotNegative = 0.0
     kind: Literal["quadratic"] = "quadratic"
 
     def __post_init__(self) -> None:
-        require(len(self.eigenvalues) > 0, "eigenvalues", "a list of numbers", self.eigenvalues)
-        for place, value in enumerate(self.eigenvalues):
-            require(not_negative(value), f"eigenvalues[{place}]", "a number from 0 to 1e9", value)
-        require(not_negative(self.noise), "noise", "a number from 0 to 1e9", self.noise)
+        check_ranges(self)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         return QuadraticWorkload(self.eigenvalues, self.noise, seed)

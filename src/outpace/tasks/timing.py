@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import torch
+from pydantic import Field
 
 from outpace.blocks.block import Block, Phantom
-from outpace.support.checks import require
+from outpace.support.checks import Count, check_ranges, require
 from outpace.tasks.models import layer_sizes, require_model
 from outpace.tasks.task import Evaluation, Workload
+
+MOST_PARAMETERS: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +27,18 @@ class Timing:
     """
 
     kind: Literal["timing"] = "timing"
-    parameters: int | None = None
-    layers: str | tuple[int, ...] | None = None
+    parameters: Annotated[int, Field(ge=1, le=MOST_PARAMETERS)] | None = None
+    layers: str | Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
-        if self.parameters is not None:
-            require(0 < self.parameters <= 10**15, "parameters", "from 1 to 1e15", self.parameters)
-            left_out = "left out where layers are given"
-            require(self.layers is None, "parameters", left_out, self.parameters)
+        check_ranges(self)
+        alone = self.parameters is None or self.layers is None
+        require(alone, "parameters", "left out where layers are given", self.parameters)
         if isinstance(self.layers, str):
             require_model(self.layers, "layers")
-        elif self.layers is not None:
-            require(len(self.layers) > 0, "layers", "a model or a list of numbers", self.layers)
-            for place, size in enumerate(self.layers):
-                require(size > 0, f"layers[{place}]", "at least 1", size)
-            total = sum(self.layers)
-            require(total <= 10**15, "layers", "at most 1e15 parameters in all", total)
+        else:
+            total = sum(self.layers or ())
+            require(total <= MOST_PARAMETERS, "layers", "at most 1e15 parameters in all", total)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         if isinstance(self.layers, str):

@@ -151,8 +151,8 @@ def test_a_model_that_fails_is_replaced_by_the_last_20_iterations_and_that_is_sa
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (("poold",), "model must be one of all, .*, not poold"),
-        (("pooled", "counts"), "decision must be one of None, count, .*, not counts"),
+        (("poold",), "model must be 'all', .*, not 'poold'"),
+        (("pooled", "counts"), "decision must be 'count', .*, not 'counts'"),
         (("last-20", "replan"), "decision must be count, deadline or .* with model last-20"),
         (("last-5", "hedge"), "decision must be count, deadline or .* with model last-5"),
         (("elfving", "count"), "must be left out: elfving decides by itself, not count"),

@@ -86,7 +86,7 @@ def test_chen_waits_for_2051_of_2175():
 
 @pytest.mark.parametrize("share", [0.0, 1.1, math.nan])
 def test_a_share_out_of_range_is_refused(share):
-    with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"share must be (above 0|at most 1)"):
         CutOffSettings("fixed", share=share)
 
 

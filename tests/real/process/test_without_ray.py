@@ -112,8 +112,8 @@ def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
     for override, words in (
         ("launcher.kind=rya", "Did you mean 'ray'?"),
         ("launcher.workers=pakc", "launcher.workers must be"),
-        ("launcher.resources.worker.cpu=-1", "launcher.resources.worker.cpu must be from 0"),
-        ("launcher.wait_s=0", "launcher.wait_s must be more than 0"),
+        ("launcher.resources.worker.cpu=-1", "launcher.resources.worker.cpu must be at least 0"),
+        ("launcher.wait_s=0", "launcher.wait_s must be above 0"),
     ):
         given = ["--launcher", "ray", override] if "kind" not in override else [override]
         message = refused(capsys, "run", "config.yaml", *given, "--out", "out")

@@ -98,11 +98,11 @@ def test_what_names_no_node_is_refused_with_the_nearest():
         ),
         (
             {"delays": [{"message": "push", "probability": 1.1, "seconds": 1}]},
-            "network.delays[0].probability must be from 0 to 1",
+            "network.delays[0].probability must be at most 1",
         ),
         (
             {"delays": [{"message": "push", "probability": 1, "seconds": -1}]},
-            "network.delays[0].seconds must be a number from 0",
+            "network.delays[0].seconds must be at least 0",
         ),
         ({"matrix": {"path": "m.npy", "unit": "h"}}, "network.matrix.unit must be"),
         ({"matrix": {"path": "m.npy"}}, "network.matrix.unit is missing"),

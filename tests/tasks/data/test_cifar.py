@@ -186,5 +186,5 @@ def test_pixels_are_normalised_by_channel():
 
 @pytest.mark.parametrize("depth", [0, 21, 164])
 def test_a_depth_that_was_not_published_is_refused(depth):
-    with pytest.raises(ValueError, match=f"depth must be one of 20, 50, 56, 101, 110, not {depth}"):
+    with pytest.raises(ValueError, match=f"depth must be 20, 50, 56, 101 or 110, not {depth}"):
         Cifar10Resnet(depth)

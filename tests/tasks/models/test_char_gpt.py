@@ -160,10 +160,10 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path):
     ("arguments", "words"),
     [
         ({"heads": 3}, r"width must be divisible by heads \(3\), not 64"),
-        ({"heads": 0}, "heads must be from 1"),
-        ({"context": 0}, "context must be from 1"),
-        ({"layers": -1}, "layers must be from 1"),
-        ({"width": 0}, "width must be from 1"),
+        ({"heads": 0}, "heads must be at least 1"),
+        ({"context": 0}, "context must be at least 1"),
+        ({"layers": -1}, "layers must be at least 1"),
+        ({"width": 0}, "width must be at least 1"),
     ],
 )
 def test_impossible_shapes_are_refused(arguments, words):

@@ -31,7 +31,7 @@ from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.result import AdviceResult
 from outpace.report.advice.words import sentences
 from outpace.report.words import listed
-from outpace.support.checks import positive
+from outpace.support.checks import LARGEST
 from outpace.support.estimates import Estimate
 from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
@@ -150,7 +150,7 @@ def advise(
     target = _target(target_accuracy, target_loss, source.data.get("target"))
     if type(seeds) is not int or not 2 <= seeds <= _MOST_SEEDS:
         raise ConfigError(f"seeds must be from 2 to {_MOST_SEEDS}, not {seeds!r}")
-    if budget_s is not None and not positive(budget_s):
+    if budget_s is not None and not 0 < budget_s <= LARGEST:
         raise ConfigError(f"the budget must be a positive number of seconds, not {budget_s!r}")
     if not isinstance(min_gain, int | float) or not 0 <= min_gain <= _MOST_GAIN:
         raise ConfigError(f"the least gain must be from 0 to {_MOST_GAIN:g}, not {min_gain!r}")

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from outpace.support.checks import not_negative, require
+from pydantic import Field
+
+from outpace.support.checks import (
+    Count,
+    NotNegative,
+    Number,
+    Share,
+    check_ranges,
+    require,
+)
 from outpace.support.paths import FILE
 
 IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
@@ -57,35 +66,21 @@ class CutOffSettings:
     model: ModelName = "pooled"
     decision: DecisionName | None = None
     file: str | None = field(default=None, metadata=FILE)
-    share: float = CHEN
-    timeout_s: float = 0.0
-    warmup: int | None = None
-    samples: int = 100
-    every: int = 1
+    share: Share = CHEN
+    timeout_s: NotNegative = 0.0
+    warmup: Number | None = None
+    samples: Annotated[int, Field(ge=2, le=100_000)] = 100
+    every: Count = 1
     objective: ObjectiveName = "iteration"
-    workers_per_node: int | None = None
+    workers_per_node: Count | None = None
     rule_time: RuleTime = "zero"
     ordered: bool | None = None
 
     def __post_init__(self) -> None:
-        for key, name, known in (
-            ("model", self.model, get_args(ModelName)),
-            ("decision", self.decision, (None, *DECISIONS)),
-            ("objective", self.objective, get_args(ObjectiveName)),
-            ("rule_time", self.rule_time, get_args(RuleTime)),
-        ):
-            require(name in known, key, f"one of {', '.join(map(str, known))}", name)
-        require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
-        timeout_s = self.timeout_s
-        require(not_negative(timeout_s), "timeout_s", "from 0 to 1e9", timeout_s)
+        check_ranges(self)
         is_fixed = self.model == "fixed"
         only = "left out: only model fixed has a time-out"
-        require(is_fixed or timeout_s == 0, "timeout_s", only, timeout_s)
-        require(self.warmup is None or self.warmup >= 0, "warmup", "at least 0", self.warmup)
-        require(1 < self.samples <= 100_000, "samples", "from 2 to 100,000", self.samples)
-        require(self.every >= 1, "every", "at least 1", self.every)
-        per_node = self.workers_per_node
-        require(per_node is None or per_node >= 1, "workers_per_node", "at least 1", per_node)
+        require(is_fixed or self.timeout_s == 0, "timeout_s", only, self.timeout_s)
         if self.model in INDEPENDENT:
             own = f"left out: {self.model} decides by itself"
             require(self.decision is None, "decision", own, self.decision)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from outpace.cluster.faults import KINDS, FaultKind
+from outpace.cluster.faults import FaultKind
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
 from outpace.record.sinks import NoSink
@@ -60,7 +60,7 @@ class Costs:
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about the costs; seconds are means per worker."""
         return {
-            "happened": {kind: self.counts.get(kind, 0) for kind in KINDS},
+            "happened": {kind: self.counts.get(kind, 0) for kind in get_args(FaultKind)},
             "worker_losses": self.worker_losses,
             "server_losses": self.server_losses,
             "lost_s": {cause: seconds(time) / self.workers for cause, time in self.lost.items()},

@@ -22,12 +22,12 @@ from typing import ClassVar, Literal
 
 from outpace.blocks.block import Value, value_of
 from outpace.optim import Optimizer, Sgd
-from outpace.support.checks import positive, require
+from outpace.support.checks import Decay, Positive, Steps
 from outpace.support.units import Time
 from outpace.sync.parameter_block import plus
 from outpace.sync.peers.context import PeerContext, Reduction, Unsent
 from outpace.sync.peers.iterations import iterations
-from outpace.sync.peers.strategy import MOST_ITERATIONS, AllReduceStrategy
+from outpace.sync.peers.strategy import AllReduceStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,14 @@ class DiLoCo(AllReduceStrategy):
         ValueError: for numbers out of range.
     """
 
-    every: int
-    outer_lr: float = 0.7
-    outer_momentum: float = 0.9
+    every: Steps
+    outer_lr: Positive = 0.7
+    outer_momentum: Decay = 0.9
     overlap: bool = False
     kind: Literal["diloco"] = "diloco"
 
     has_own: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        AllReduceStrategy.__post_init__(self)
-        require(0 < self.every < MOST_ITERATIONS, "every", "from 1 to 2^31 − 1", self.every)
-        rate, momentum = self.outer_lr, self.outer_momentum
-        require(positive(rate), "outer_lr", "a positive number, at most 1e9", rate)
-        require(0 <= momentum < 1, "outer_momentum", "in [0, 1)", momentum)
 
     def common_optimizer(self, optimizer: Optimizer) -> Optimizer:
         momentum = self.outer_momentum

@@ -38,10 +38,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from outpace.blocks.block import value_of
-from outpace.support.checks import require
+from outpace.support.checks import Steps, check_ranges, require
 from outpace.sync.peers.context import PeerContext, Reduced, Reduction
 from outpace.sync.peers.iterations import Iteration, iterations
-from outpace.sync.peers.strategy import MOST_ITERATIONS, BufferAveragingStrategy
+from outpace.sync.peers.strategy import BufferAveragingStrategy
 
 Commit: TypeAlias = Literal["immediate", "delayed"]
 RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
@@ -71,7 +71,7 @@ class Hpsgd(BufferAveragingStrategy):
     """
 
     commit: Commit = "immediate"
-    window: int | None = None
+    window: Steps | None = None
     rate_by_window: RateByWindow | None = None
     start_together: bool = False
     synchronizer: Literal["thread", "process"] = "thread"
@@ -82,9 +82,7 @@ class Hpsgd(BufferAveragingStrategy):
     can_be_saved: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        BufferAveragingStrategy.__post_init__(self)
-        fits = self.window is None or 0 < self.window < MOST_ITERATIONS
-        require(fits, "window", "from 1 to 2^31 − 1", self.window)
+        check_ranges(self)
         reason = "a process beside the training was no faster, and could outlive its run"
         only = f"thread ({reason})"
         require(self.synchronizer == "thread", "synchronizer", only, self.synchronizer)

@@ -15,13 +15,12 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from outpace.blocks.narrowing import Wire
 from outpace.optim import Optimizer
-from outpace.support.checks import LARGEST, positive, require
+from outpace.support.checks import LARGEST, Positive
 from outpace.sync.peers.context import PeerContext
 from outpace.sync.strategy import Strategy
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # route of the messages of an all-reduce
 Buffers: TypeAlias = Literal["average", "own"]  # what workers do with a script's model buffers
-MOST_ITERATIONS: Final = 2**31
 SERVICE_TIMES: Final = ("push_time", "pull_time", "update_time", "judge_time")
 OF_SERVERS: Final = (  # keys of a configuration that only strategies with servers can have
     *("servers", "sync_changes", "conditions", "colocate", "pull", "skip"),
@@ -112,12 +111,7 @@ class AllReduceStrategy(PeerStrategy):
 
     all_reduce: AllReduce = "ring"
     wire: Wire = "full"
-    timeout_s: float = 1800.0
-
-    def __post_init__(self) -> None:
-        require(
-            positive(self.timeout_s), "timeout_s", "a positive number, at most 1e9", self.timeout_s
-        )
+    timeout_s: Positive = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
-from outpace.support.checks import require
+from outpace.support.checks import Count, Percent, check_ranges
 from outpace.support.shares import share_of
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
@@ -28,28 +27,23 @@ class Quorum(WirePolicy):
         ValueError: unless exactly one quorum is given and in its range.
     """
 
-    quorum: int | None = None
-    quorum_percent: float | None = field(default=None, kw_only=True)
+    quorum: Count | None = None
+    quorum_percent: Percent | None = field(default=None, kw_only=True)
 
     lockstep: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         if (self.quorum is None) == (self.quorum_percent is None):
             raise ValueError(
                 "needs exactly one of quorum, a number of workers, and quorum_percent, a share"
             )
-        if self.quorum is not None:
-            require(self.quorum >= 1, "quorum", "at least 1", self.quorum)
-        if (percent := self.quorum_percent) is not None:
-            require(0 < percent <= 100, "quorum_percent", "above 0 and at most 100", percent)
 
     def for_workers(self, workers: int) -> Self:
-        if self.quorum_percent is None or not 0 < self.quorum_percent <= 100:
+        if self.quorum_percent is None:
             return self
-        made = copy(self)  # not `replace`, which would check, and complain of, everything again
-        object.__setattr__(made, "quorum", share_of(workers, self.quorum_percent))
-        object.__setattr__(made, "quorum_percent", None)
-        return made
+        quorum = share_of(workers, self.quorum_percent)
+        return replace(self, quorum=quorum, quorum_percent=None)
 
     def problems(self, workers: int) -> Iterator[str]:
         yield from Policy.problems(self, workers)

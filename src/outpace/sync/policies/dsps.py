@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from outpace.support.checks import require
+from pydantic import Field
+
+from outpace.support.checks import Iterations
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policies.ssp import require_staleness
 from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 
@@ -35,16 +36,12 @@ class Dsps(WirePolicy):
         extra: how far the bound may grow, in iterations.
     """
 
-    staleness: int
-    extra: int = 12
+    staleness: Iterations
+    extra: Annotated[int, Field(ge=0, le=10_000)] = 12
     kind: Literal["dsps"] = "dsps"
     buffer: Buffer = Buffer.SOFT
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
-
-    def __post_init__(self) -> None:
-        require_staleness(self.staleness)
-        require(0 <= self.extra <= 10_000, "extra", "from 0 to 10,000", self.extra)
 
     def warnings(self) -> Iterator[str]:
         if self.buffer is Buffer.LAZY and self.extra > 0:

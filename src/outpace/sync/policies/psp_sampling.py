@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from outpace.support.checks import require
+from outpace.support.checks import Iterations, Number
 from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import sample_of
-from outpace.sync.policies.ssp import require_staleness
 from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy
 
 
@@ -29,15 +28,11 @@ class PspSampling(WirePolicy):
         staleness: s, the iterations that a worker may lead them.
     """
 
-    sample: int
-    staleness: int = 0
+    sample: Number
+    staleness: Iterations = 0
     kind: Literal["psp-sampling"] = "psp-sampling"
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
-
-    def __post_init__(self) -> None:
-        require(self.sample >= 0, "sample", "at least 0", self.sample)
-        require_staleness(self.staleness)
 
     def problems(self, workers: int) -> Iterator[str]:
         yield from Policy.problems(self, workers)

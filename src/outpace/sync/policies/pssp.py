@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from outpace.support.checks import require
+from outpace.support.checks import Iterations, Probability
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import coin_of
-from outpace.sync.policies.ssp import require_staleness
 from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 
@@ -57,23 +56,14 @@ class Pssp(WirePolicy):
             with which a coin has let the worker pass since a pull of it was held.
     """
 
-    staleness: int
-    block_probability: float
+    staleness: Iterations
+    block_probability: Probability
     kind: Literal["pssp"] = "pssp"
     buffer: Buffer = Buffer.LAZY
     coin: Coin = Coin.WORKER
     draw: Draw = Draw.PULL
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
-
-    def __post_init__(self) -> None:
-        require_staleness(self.staleness)
-        require(
-            0 <= self.block_probability <= 1,
-            "block_probability",
-            "in [0, 1]",
-            self.block_probability,
-        )
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
@@ -99,18 +89,13 @@ class DynamicPssp(WirePolicy):
         alpha: scale of the probability; significance: |g|/|w| of the worker's last gradient.
     """
 
-    staleness: int
-    alpha: float | Literal["significance"] = 1.0
+    staleness: Iterations
+    alpha: Probability | Literal["significance"] = 1.0
     kind: Literal["dynamic-pssp"] = "dynamic-pssp"
     buffer: Buffer = Buffer.LAZY
     coin: Coin = Coin.WORKER
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
-
-    def __post_init__(self) -> None:
-        require_staleness(self.staleness)
-        if not isinstance(self.alpha, str):
-            require(0 <= self.alpha <= 1, "alpha", "in [0, 1], or significance", self.alpha)
 
     @property
     def uses_significance(self) -> bool:

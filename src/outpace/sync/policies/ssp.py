@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-from outpace.support.checks import require
+from outpace.support.checks import Iterations
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
-
-_MOST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +23,11 @@ class Ssp(WirePolicy):
         staleness: s, the iterations that a worker may lead the slowest.
     """
 
-    staleness: int
+    staleness: Iterations
     kind: Literal["ssp"] = "ssp"
     buffer: Buffer = Buffer.LAZY
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
 
-    def __post_init__(self) -> None:
-        require_staleness(self.staleness)
-
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         return bounded(pull, view, self.staleness, self.buffer)
-
-
-def require_staleness(staleness: int) -> None:
-    """Raise ValueError unless the staleness is in range."""
-    require(0 <= staleness < _MOST, "staleness", "from 0 to 2^31 − 1", staleness)

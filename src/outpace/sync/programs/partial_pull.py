@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from outpace.support.checks import not_negative, require
+from pydantic import Field
+
+from outpace.support.checks import NotNegative, Percent, check_ranges
 from outpace.support.shares import share_of
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Pull, Rejoin, Reply
@@ -40,17 +42,13 @@ class PartialPull:
         ValueError: for values out of range.
     """
 
-    quorum_percent: float
-    timeout_s: float = 0.0
-    ahead: int = 16
+    quorum_percent: Percent
+    timeout_s: NotNegative = 0.0
+    ahead: Annotated[int, Field(ge=1, le=100_000)] = 16
     late: Literal["use", "drop"] = "use"
 
     def __post_init__(self) -> None:
-        percent = self.quorum_percent
-        require(0 < percent <= 100, "quorum_percent", "above 0 and at most 100", percent)
-        require(not_negative(self.timeout_s), "timeout_s", "a number from 0 to 1e9", self.timeout_s)
-        require(0 < self.ahead <= 100_000, "ahead", "from 1 to 100,000", self.ahead)
-        require(self.late in ("use", "drop"), "late", "use or drop", self.late)
+        check_ranges(self)
 
     def quorum(self, servers: int) -> int:
         """Return the number of servers in the quorum."""

@@ -20,12 +20,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from outpace.blocks.block import Block, Deferred, Value, value_of
 from outpace.blocks.sums import norm_of
 from outpace.errors import PolicyError
-from outpace.support.checks import require
+from outpace.support.checks import Decay, check_ranges
 from outpace.support.paths import TARGET
 from outpace.support.randomness import RandomStream
 from outpace.support.user_code import brief, load_target, require_target
@@ -33,8 +35,6 @@ from outpace.sync.messages import Message, Push
 from outpace.sync.parameter_block import plus
 from outpace.sync.programs.context import AbortableContext
 from outpace.sync.programs.forwarding import ForwardingContext
-
-_MOST: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,16 @@ class Skip:
         ValueError: for values out of range, or if not exactly one of them is given.
     """
 
-    probability: float | None = None
-    every: int | None = None
+    probability: Decay | None = None
+    every: Annotated[int, Field(ge=2, le=10**9)] | None = None
     condition: str | None = field(default=None, metadata=TARGET)
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_ranges(self)
         given = [self.probability, self.every, self.condition]
         if len(given) - given.count(None) != 1:
             raise ValueError("needs exactly one of probability, every and condition")
-        if self.probability is not None:
-            low_enough = 0 <= self.probability < 1
-            require(low_enough, "probability", "from 0 to below 1", self.probability)
-        if self.every is not None:
-            require(2 <= self.every <= _MOST, "every", "from 2 to 1e9", self.every)
         if self.condition is not None:
             require_target(self.condition)
         elif self.arguments:
@@ -112,12 +108,6 @@ class SkippedPush(Skip):
 
     gradient: Literal["drop", "accumulate"] = "drop"
 
-    def __post_init__(self) -> None:
-        Skip.__post_init__(self)
-        require(
-            self.gradient in ("drop", "accumulate"), "gradient", "drop or accumulate", self.gradient
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class SkippedPull(Skip):
@@ -127,11 +117,7 @@ class SkippedPull(Skip):
         in_a_row: after so many skipped pulls the worker pulls, from 1 to 100,000.
     """
 
-    in_a_row: int = 16
-
-    def __post_init__(self) -> None:
-        Skip.__post_init__(self)
-        require(0 < self.in_a_row <= 100_000, "in_a_row", "from 1 to 100,000", self.in_a_row)
+    in_a_row: Annotated[int, Field(ge=1, le=100_000)] = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from outpace.errors import ConfigError
-from outpace.support.checks import require
+from outpace.support.checks import check_ranges
 from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
@@ -40,7 +40,6 @@ BATCH_BYTES: Final = 30_730_000  # size of each of the six files
 _SHAPE: Final = (3, 32, 32)
 _RECORD: Final = 1 + 3 * 32 * 32  # the class, then red, green and blue, row by row
 _CLASSES: Final = 10
-_DEPTHS: Final = (20, 50, 56, 101, 110)
 _MEAN, _DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
 
 
@@ -78,13 +77,12 @@ class Cifar10Resnet:
         folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
     """
 
-    depth: int = 20
+    depth: Literal[20, 50, 56, 101, 110] = 20
     folder: str | None = field(default=None, metadata=FILE)
     kind: Literal["cifar10-resnet"] = "cifar10-resnet"
 
     def __post_init__(self) -> None:
-        known = ", ".join(map(str, _DEPTHS))
-        require(self.depth in _DEPTHS, "depth", f"one of {known}", self.depth)
+        check_ranges(self)
 
     def load(self) -> None:
         """See `HasData`."""

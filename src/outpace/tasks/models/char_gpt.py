@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import torch
+from pydantic import Field
 from torch import nn
 
-from outpace.support.checks import require
+from outpace.support.checks import check_ranges, require
 from outpace.support.paths import FILE
 from outpace.tasks.data.text import read_characters
 from outpace.tasks.supervised import supervised
@@ -31,18 +32,15 @@ class CharGpt:
 
     kind: Literal["char-gpt"] = "char-gpt"
     path: str | None = field(default=None, metadata=FILE)
-    context: int = 64
-    layers: int = 2
-    heads: int = 4
-    width: int = 64
+    context: Annotated[int, Field(ge=1, le=10_000)] = 64
+    layers: Annotated[int, Field(ge=1, le=1000)] = 2
+    heads: Annotated[int, Field(ge=1, le=1000)] = 4
+    width: Annotated[int, Field(ge=1, le=10**5)] = 64
 
     def __post_init__(self) -> None:
-        for key, most in (("context", 10_000), ("layers", 1000), ("heads", 1000), ("width", 10**5)):
-            value = getattr(self, key)
-            require(0 < value <= most, key, f"from 1 to {most:,}", value)
-        if self.heads > 0:
-            divisible = self.width % self.heads == 0
-            require(divisible, "width", f"divisible by heads ({self.heads})", self.width)
+        check_ranges(self)
+        divisible = self.width % self.heads == 0
+        require(divisible, "width", f"divisible by heads ({self.heads})", self.width)
 
     def load(self) -> None:
         """See `HasData`. The text of a file is read for each workload, since it may change."""
