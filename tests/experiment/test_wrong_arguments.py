@@ -40,7 +40,7 @@ def test_an_argument_of_another_type_is_named(call, words):
     ],
 )
 def test_a_value_of_another_type_is_named(make, words):
-    with pytest.raises(TypeError, match=f"^{words}$"):
+    with pytest.raises(ValueError, match=f"^{words}$"):
         make()
 
 
