@@ -102,4 +102,4 @@ def test_a_strategy_without_servers_has_none_that_fail():
     with pytest.raises(ConfigError) as found:
         experiment_from({**BASE, "sync": {"kind": "ssgd"}, "faults": faults}, "the test")
     assert "faults.servers: the strategy has no servers" in str(found.value)
-    assert "faults.schedule[0].server: the strategy has no servers" in str(found.value)
+    assert "faults.schedule.server: the strategy has no servers" in str(found.value)

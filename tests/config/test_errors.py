@@ -125,7 +125,7 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
         f"{key}.mean_s must be above 0, not -1"
     }
     assert problems(f"{key}={{kind: exponential, mean_s: 1, worker_cv: 0.1}}") == {
-        f"{key}: worker_cv and slow are for workers; servers may have factors"
+        f"{key}.worker_cv: only the law of run times, compute, can have it"
     }
     assert problems(f"{key}={{kind: exponential, mean_s: 1, factors: [1, 2, 1]}}", "servers=2") == {
         f"{key}.factors must be one for each of the 2 servers, not 3"

@@ -20,7 +20,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.optim import Optimizer, Sgd
-from outpace.support.checks import Iterations, check_ranges, require
+from outpace.support.checks import require
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Leave, Pull, Push, Rejoin, Reply
@@ -43,7 +43,7 @@ class SspTable(WirePolicy):
         ValueError: if the staleness is negative, or `scale` is neither mean nor sum.
     """
 
-    staleness: Iterations  # s: iterations of other workers that a cached block may lack
+    staleness: int  # s: iterations of other workers that a cached block may lack
     scale: Scale = Scale.MEAN
 
     apply: ClassVar[Apply] = Apply.ON_ARRIVAL
@@ -54,7 +54,7 @@ class SspTable(WirePolicy):
     }
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        require(self.staleness >= 0, "staleness", "at least 0", self.staleness)
         # A worker applies its own updates one by one, before their staleness is known.
         require(self.scale in (Scale.MEAN, Scale.SUM), "scale", "mean or sum", self.scale)
 

@@ -156,23 +156,6 @@ class Faults:
         if self.servers is not None and self.servers.kind == "slow":
             raise ValueError("servers.kind: slow is for workers; servers have push_time and others")
 
-    def contradictions(self, workers: int, servers: int) -> Iterator[str]:
-        """Yield why these failures do not fit a run with so many workers and servers."""
-        if self.servers is not None and not servers:
-            yield "faults.servers: the strategy has no servers: leave it out"
-        for place, fault in enumerate(self.schedule):
-            for key, number, most in (
-                ("worker", fault.worker, workers),
-                ("server", fault.server, servers),
-            ):
-                if number is None or 0 <= number < most:
-                    continue
-                where = f"faults.schedule[{place}].{key}"
-                if most:
-                    yield f"{where} must be from 0 to {most - 1}, not {number}"
-                else:
-                    yield f"{where}: the strategy has no servers: leave it out"
-
 
 def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: bool) -> None:
     """Raise ValueError unless these values of a failure go together."""

@@ -113,7 +113,10 @@ class RunTimeLaw(ABC):
         a slow period names a worker that does not exist, or not every worker has a factor.
         """
         if self.factors and len(self.factors) != workers:
-            raise ConfigError(wrong_number_of_factors(len(self.factors), workers))
+            raise ConfigError(
+                f"compute.factors must be one for each of the {workers} workers, "
+                f"not {len(self.factors)}"
+            )
         law = self.drawn(seed)
         speed = drawn_speed(0.0 if self.errors is None else self.errors.speed, seed)
         return drawn_run_times(
@@ -267,11 +270,6 @@ def lognormal(cv: float) -> Draw:
     """Return draws from the log-normal law with mean 1 and this coefficient of variation."""
     variance = math.log1p(cv**2)  # of the logarithm
     return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
-
-
-def wrong_number_of_factors(factors: int, workers: int, key: str = "compute") -> str:
-    """Return what to say where not every worker has a factor."""
-    return f"{key}.factors must be one for each of the {workers} workers, not {factors}"
 
 
 def drawn_run_times(

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
-from outpace.config.contradictions import excluded
+from outpace.config.contradictions import refused
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.support.checks import LARGEST
@@ -87,7 +87,7 @@ class Control(ABC):
             raise ConfigError(f"sync.wire={after.wire}, but the run has {before.wire}: {ONE_WIRE}")
         problems = [
             *policies.problems("sync", sync),
-            *excluded(self._experiment, after.exclusions(self._experiment.workers)),
+            *refused(self._experiment, after.refused_keys(self._experiment.workers)),
         ]
         if problems:
             raise ConfigError("\n".join(problems))
@@ -118,7 +118,7 @@ class Control(ABC):
         self._require_changeable()
         if not (condition is None or isinstance(condition, str) or callable(condition)):
             raise ConfigError(f"a {which} condition must be a function or its name: {condition!r}")
-        excludes = self._experiment.policies.exclusions(load=True)
+        excludes = self._experiment.policies.refused_keys(load=True)
         if why := excludes.get("conditions") or excludes.get(f"conditions.{which}"):
             raise ConfigError(f"no {which} condition can be set: {why}")
         for server in matching(keys, self._experiment.servers):

@@ -99,11 +99,13 @@ class Policies:
         """Return one strategy per server."""
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
 
-    def exclusions(self, load: bool) -> dict[str, str]:
-        """Return the configuration keys that the policies exclude, each with the reason."""
-        policies = [strategy for strategy in self.strategies(load) if strategy.has_servers]
-        every = [policy.exclusions(self.workers) for policy in policies]
-        return {key: why for each in every for key, why in each.items()}
+    def refused_keys(self, load: bool) -> dict[str, str]:
+        """Return the configuration keys that the strategies refuse, each with the reason."""
+        found: dict[str, str] = {}
+        for place, strategy in enumerate(self.strategies(load)):
+            if strategy.has_servers or not place:  # else the change to it is refused itself
+                found |= strategy.refused_keys(self.workers)
+        return found
 
     def strategies(self, load: bool) -> list[Strategy]:
         """Return all strategies that are followed at any time; load: as for `contradictions`."""

@@ -246,24 +246,16 @@ class Policy(Strategy, ABC):
         """
         return None
 
-    def exclusions(self, workers: int) -> dict[str, str]:
-        found = Strategy.exclusions(self, workers)
-        if self.cut_off is not None:
-            found["skip.pull"] = (
-                f"with {self.kind} all workers compute the same iteration, so none may begin the "
-                "next one without an answer"
-            )
-            found["overlap"] = (
-                f"with {self.kind} a worker that is cut off pushes nothing, and parts of its "
-                "gradient could have left"
-            )
-        elif self.worker_program(workers, None) is not None:
-            own = f"{self.kind} has workers of its own, which"
-            found["skip.pull"], found["overlap"] = (
-                f"{own} decide when to pull",
-                f"{own} push whole gradients",
-            )
-        return found
+    def refused_keys(self, workers: int) -> dict[str, str]:
+        found = Strategy.refused_keys(self, workers)
+        if self.worker_program(workers, None) is None:
+            return found
+        own = f"{self.kind} has workers of its own, which"
+        own_keys = {
+            "skip.pull": f"{own} decide when to pull",
+            "overlap": f"{own} push whole gradients",
+        }
+        return own_keys | found
 
     def problems(self, workers: int) -> Iterator[str]:
         """Yield the problems of this policy in a run with `workers` workers, as `key: why`."""

@@ -66,7 +66,10 @@ class PythonStrategy:
         pull, push = self._method(made, "may_answer"), self._method(made, "patience_s")
         apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
         wire: Any = getattr(made, "wire", "full")
-        base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
+        try:
+            base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
+        except ValueError as error:
+            raise ConfigError(f"sync.target: {self.target}: {error}") from error
         return Conditioned(base, pull, push, declares=base is made)
 
     def _method(self, made: object, name: str) -> Condition:

@@ -28,10 +28,10 @@ class Strategy:
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}
-    """Configuration keys that cannot be combined with this strategy, each with the reason.
+    """Configuration keys that this strategy refuses, in addition to its bases, with the reasons.
 
-    The keys are those of `Experiment`; `sync` means a list of policies, `conditions.pull` and
-    `conditions.push` mean conditions of that kind.
+    The keys are those of `Experiment`, also of its sections, such as `conditions.pull`; `sync`
+    means a list of policies. A `{kind}` in a reason is replaced by the strategy's.
     """
 
     def __post_init__(self) -> None:
@@ -67,9 +67,12 @@ class Strategy:
         """Return this strategy with shares of the workers replaced by their number."""
         return self
 
-    def exclusions(self, workers: int) -> dict[str, str]:
-        """Return `excludes`, and what follows from other members in a run with so many workers."""
-        return dict(self.excludes)
+    def refused_keys(self, workers: int) -> dict[str, str]:
+        """Return the keys that the class and its bases refuse, each with the reason."""
+        found: dict[str, str] = {}
+        for each in reversed(type(self).__mro__):
+            found |= vars(each).get("excludes", {})
+        return {key: why.replace("{kind}", self.kind) for key, why in found.items()}
 
     def problems(self, workers: int) -> Iterator[str]:
         """Yield the problems of this strategy in a run with `workers` workers, as `key: why`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.support.checks import KINDS
@@ -70,6 +71,20 @@ class Script:
     path: str = field(metadata=FILE)
     arguments: tuple[str, ...] = ()
     kind: Literal["script"] = "script"
+
+    excludes: ClassVar[Mapping[str, str]] = {
+        "batch_size": "a script makes its own batches",
+        "evaluate": "a script evaluates its model itself, and logs it with outpace.log",
+        "faults": (
+            "failures of scripts are not simulated: calibrate a real run of the script (outpace "
+            "calibrate RUN -o cluster.yaml), and simulate task: {kind: timing, parameters: N} with "
+            "--cluster cluster.yaml; N is script.parameters in its summary.json"
+        ),
+        "skip.push.gradient": (
+            "accumulate needs a task: the optimizer of a script decides in each step which "
+            "parameters have no gradient; use drop"
+        ),
+    }
 
     @property
     def is_elsewhere(self) -> bool:

@@ -10,6 +10,7 @@ tests/contracts/test_peer_strategies.py; `python -m docs.reference` then describ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -35,6 +36,14 @@ class PeerStrategy(Strategy, ABC):
     __slots__ = ()
 
     has_servers: ClassVar[bool] = False
+    excludes: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            OF_SERVERS, "{kind} has no servers: leave it out; a variant with servers can have it"
+        ),
+        "network.delays": "{kind} has no servers, so no push, pull or reply can be late",
+        "faults.servers": "the strategy has no servers: leave it out",
+        "faults.schedule.server": "the strategy has no servers: leave it out",
+    }
 
     # Traits. The final model is the common one; without one it is the mean of the workers' own.
     has_common: ClassVar[bool] = True  # all workers change one model by the same commits
@@ -54,18 +63,14 @@ class PeerStrategy(Strategy, ABC):
         """True if the program calls `me.may_save`, so that a run can be resumed."""
         return False
 
-    def exclusions(self, workers: int) -> dict[str, str]:
-        none = f"{self.kind} has no servers"
-        found = dict.fromkeys(
-            OF_SERVERS, f"{none}: leave it out; a variant with servers can have it"
-        )
-        found["network.delays"] = f"{none}, so no push, pull or reply can be late"
+    def refused_keys(self, workers: int) -> dict[str, str]:
+        found = Strategy.refused_keys(self, workers)
         if not self.can_be_saved:
             found["checkpoint"] = (
-                f"what the workers of {self.kind} keep beside their models cannot be saved yet; "
-                "leave it out"
+                f"the state that the workers of {self.kind} have besides their models cannot be "
+                "saved yet; leave it out"
             )
-        return found | Strategy.exclusions(self, workers)
+        return found
 
     @abstractmethod
     async def train(self, me: PeerContext) -> None:

@@ -38,7 +38,17 @@ class CutOff(CutOffSettings, Policy):
 
     apply: ClassVar[Apply] = Apply.ON_ADVANCE
     everywhere: ClassVar[str] = _AT_ONCE
-    excludes: ClassVar[Mapping[str, str]] = {"conditions": _AT_ONCE}
+    excludes: ClassVar[Mapping[str, str]] = {
+        "conditions": _AT_ONCE,
+        "skip.pull": (
+            "with cutoff all workers compute the same iteration, so none may begin the next one "
+            "without an answer"
+        ),
+        "overlap": (
+            "with cutoff a worker that is cut off pushes nothing, and parts of its gradient could "
+            "have left"
+        ),
+    }
 
     def __post_init__(self) -> None:
         CutOffSettings.__post_init__(self)
