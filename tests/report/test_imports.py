@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("plotly", "optuna", "perfetto", "scipy", "jinja2")
 CODE = """
 import importlib, pkgutil, sys
@@ -20,16 +18,18 @@ print(*({heavy!r} & {{name.partition(".")[0] for name in set(sys.modules) - befo
 """
 
 
-@pytest.mark.parametrize(
-    "packages",
-    [
-        ["outpace.script", "outpace.real.node", "outpace.engine", "outpace.sync"],
-        ["outpace.simulation.executors", "outpace.simulation.scripts"],
-    ],
-    ids=["workers and servers of real runs", "children of simulated runs"],
+PACKAGES = (
+    "outpace.script",
+    "outpace.real.node",
+    "outpace.engine",
+    "outpace.sync",
+    "outpace.simulation.executors",
+    "outpace.simulation.scripts",
 )
-def test_processes_of_a_run_import_no_library_of_the_commands(packages):
-    code = CODE.format(packages=packages, heavy=set(HEAVY))
+
+
+def test_processes_of_a_run_import_no_library_of_the_commands():
+    code = CODE.format(packages=PACKAGES, heavy=set(HEAVY))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

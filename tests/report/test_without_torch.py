@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-
-import pytest
-
-import outpace
 
 COMMANDS = """
 import sys
@@ -23,23 +20,8 @@ print("torch" in sys.modules)
 """
 
 
-@pytest.fixture(params=["cutoff", "asp", "gossip"])
-def folder(request, tmp_path):
-    options = {"model": "fixed", "share": 0.7, "warmup": 1} if request.param == "cutoff" else {}
-    outpace.simulate(
-        {
-            "task": {"kind": "timing", "parameters": 100},
-            "workers": 3,
-            "sync": {"kind": request.param, **options},
-            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5},
-            "stop": {"iterations": 12},
-        },
-        out=tmp_path / "run",
-    )
-    return tmp_path / "run"
-
-
-def test_a_report_and_an_export_of_a_run_do_not_import_torch(folder):
+def test_a_report_and_an_export_of_a_run_do_not_import_torch(simulated, tmp_path):
+    folder = shutil.copytree(simulated["cut-off"], tmp_path / "run")
     commands = [["report", str(folder)], ["export", "--perfetto", str(folder)]]
     ended = subprocess.run(
         [sys.executable, "-c", COMMANDS.format(commands=commands)],

@@ -15,10 +15,10 @@ from outpace.support.regular_files import require_no_link
 
 def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
     """Return each folder once, under its first name, and a line for each further name."""
-    first: dict[object, Path] = {}
+    first: dict[Path, Path] = {}
     lines: dict[str, None] = {}
     for folder in folders:
-        kept = first.setdefault(_identity(folder), folder)
+        kept = first.setdefault(folder.resolve(), folder)
         if kept is not folder:
             same = "" if kept == folder else f", as {kept}"
             lines[f"{folder} is given more than once{same}: it is used once"] = None
@@ -78,11 +78,3 @@ def _variants_in(folder: Path) -> list[Path]:
 
 def _is_run(folder: Path) -> bool:
     return any((folder / mark).exists() for mark in (SUMMARY, METRICS, TRACE))
-
-
-def _identity(folder: Path) -> object:
-    try:
-        status = folder.stat()
-    except OSError:
-        return folder
-    return status.st_dev, status.st_ino
