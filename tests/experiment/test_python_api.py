@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib.util
 
 import pytest
 import torch
@@ -146,18 +145,3 @@ def test_without_evaluations_there_is_no_figure():
     result = outpace.simulate(TIMING)
     with pytest.raises(ConfigError, match="plot: these runs have no training loss"):
         result.plot()
-
-
-def test_to_pandas_needs_pandas(monkeypatch):
-    result, rows = (
-        outpace.simulate(TIMING),
-        outpace.compare(TIMING, variants=[{"name": "a"}]),
-    )
-    if importlib.util.find_spec("pandas"):
-        assert list(result.to_pandas()["gradients"]) == result.metrics["gradients"].to_pylist()
-        assert list(rows.to_pandas()["gradients_applied"]) == [6]
-        assert rows.to_pandas()["staleness.mean"][0] == rows[0].summary["staleness"]["mean"]
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    for shown in (result, rows):
-        with pytest.raises(ConfigError, match=r"pip install 'outpace\[pandas\]'"):
-            shown.to_pandas()

@@ -202,7 +202,6 @@ def test_a_budget_ends_the_sweep(tmp_path):
         ({"optimizer.lr": "normal(0, 1)"}, "unknown range 'normal'"),
         ({"workers": "int(4, 2)"}, "the first number must be below the second"),
         ({"seed": [0, 1]}, "run each candidate on several with --seeds"),
-        ({"optimizer": [{"lr": 1}], "optimizer.lr": [1]}, "is a part of --over optimizer"),
         ({"args.lr": [0.1]}, "only a script has arguments"),
     ],
 )

@@ -178,28 +178,6 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path, monkeyp
     assert not (tmp_path / "run").exists()
 
 
-def test_each_run_of_a_comparison_has_a_tracker_of_its_own(tmp_path):
-    made = {}
-
-    def tracker(variant, seed):
-        made[variant, seed] = Kept()
-        return made[variant, seed]
-
-    variants = [{"name": "a"}, {"name": "b", "sync": {"kind": "asp"}}]
-    data = {**EXPERIMENT, "variants": variants}
-    for out in (None, tmp_path / "out"):
-        made.clear()
-        outpace.compare(data, out, seeds=2, tracker=tracker)
-        assert list(made) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-        for (variant, seed), kept in made.items():
-            config = kept.calls[0][1]
-            assert config["seed"] == seed
-            assert config["sync"]["kind"] == {"a": "bsp", "b": "asp"}[variant]
-            assert kept.calls[-1] == ("finish", "complete")
-    with pytest.raises(ConfigError, match="each run of a comparison needs its own"):
-        outpace.compare(data, tracker=Kept())
-
-
 def test_tensorboard_keeps_all_points_at_the_time_of_the_run(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

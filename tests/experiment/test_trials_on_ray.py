@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
 @contextmanager
 def pool_there(cluster, **on: Any) -> Iterator[Pool]:
     settings = {"kind": "ray", "address": cluster.address, "wait_s": 120, **on}
-    with pool_on(settings, [experiment()], have_folders=True) as pool:
+    with pool_on(settings, [experiment()]) as pool:
         yield pool
 
 
@@ -126,21 +126,6 @@ def test_runs_whose_times_are_measured_stay_here():
             pool = stack.enter_context(pool_on("ray", [experiment(), measured]))
         pool.start(Order("run", measured))
         assert ends_of(to_the_end(pool))["run"].status == "complete"
-
-
-def test_trackers_that_write_to_a_disk_are_refused():
-    for tracker, have_folders in (
-        ({"kind": "tensorboard"}, False),
-        ({"kind": "tensorboard", "folder": "/logs"}, True),
-        ({"kind": "mlflow"}, True),
-        ({"kind": "wandb", "mode": "offline"}, True),
-    ):
-        given = experiment(trackers=[tracker])
-        with (
-            pytest.raises(ConfigError, match=rf"trackers\[0\]: {tracker['kind']} would write"),
-            pool_on("ray", [given], have_folders=have_folders),
-        ):
-            pass
 
 
 def test_where_runs_are_carried_out_is_read_from_words_and_mappings():

@@ -102,7 +102,7 @@ def compare(
                         resume=resume,
                         on=away,
                         progress=bar("runs"),
-                        say=output.in_place_of_bars,
+                        say=output.log,
                     )
         except KeyboardInterrupt:
             if any(folder.glob("*")):

@@ -48,11 +48,6 @@ class Output:
         with progress_bars(not self.quiet) as bar:
             yield bar
 
-    def in_place_of_bars(self, text: str) -> None:
-        """Print a line about the progress to standard error, unless that shows progress bars."""
-        if not (self.quiet or sys.stderr.isatty()):
-            echo(text, err=True)
-
     def log(self, text: str) -> None:
         """Print a line about the run to standard error."""
         if not self.quiet or text.startswith(_WARNING):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, folder_for, print_rows, say
+from outpace.cli.base import app, echo, folder_for, say
 from outpace.cli.options import (
     Address,
     Budget,
@@ -36,8 +36,6 @@ from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.experiment.sweeping.sweep import Sweep
-
-_SHOWN: Final = 10  # candidates in the terminal
 
 
 @app.command()
@@ -149,29 +147,14 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
     from outpace.record.folder import BEST, JOURNAL
     from outpace.report.sweeps.page import findings
 
-    output.result(found.to_plain(), lambda: _print_best(found))
-    first, *others = findings(found)
-    if found.best is None:
+    sentences = findings(found)
+    has_best = found.best is not None
+    output.result(found.to_plain(), lambda: echo("\n".join(sentences)) if has_best else None)
+    if not has_best:
         output.where(folder)
-        raise RunError(first)
-    for sentence in (first, *others):
-        output.log(sentence)
+        raise RunError(sentences[0])
     if found.status == "budget":
         output.log("the budget was spent before all candidates were tried; --resume continues it")
     output.log(f"run the best one: outpace simulate {shlex.quote(str(folder / BEST))}")
     output.log(f"look at the study: optuna-dashboard {shlex.quote(str(folder / JOURNAL))}")
     output.where(folder)
-
-
-def _print_best(found: Sweep) -> None:
-    from outpace.report.sweeps.result import in_order, shown
-
-    rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
-    for each in in_order(found.candidates, found.objective)[:_SHOWN]:
-        value = "-" if each.value is None else f"{each.value:.4g}"
-        if each.low is not None and each.high is not None:
-            value += f" [{each.low:.4g}, {each.high:.4g}]"
-        rows.append([str(each.number), *map(shown, each.values.values()), value, each.status])
-    print_rows(rows)
-    if len(found.candidates) > _SHOWN:
-        echo(f"and {len(found.candidates) - _SHOWN} more")

@@ -103,18 +103,6 @@ class Comparison(list[Row]):
         ]
         return display.figure(curves, quantity, against)
 
-    def to_pandas(self) -> Any:
-        """Return the summaries as a pandas DataFrame with a row per run.
-
-        Columns: `variant`, `seed`, and the fields of summary.json except lists; a field of a
-        mapping is named `staleness.mean`. Raises ConfigError without pandas.
-        """
-        rows = [
-            {"variant": row.variant.name, "seed": row.seed, **display.flat(row.summary)}
-            for row in self
-        ]
-        return display.pandas().DataFrame(rows)
-
     def name_of(self, row: Row) -> str:
         """Return the name of a run, which no other run of the comparison has."""
         alone = len({each.seed for each in self}) == 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from outpace.config.keys import faults_of_workers
 from outpace.config.reading import experiment_from
@@ -28,8 +27,6 @@ from outpace.support.notices import once, warn
 from outpace.support.yaml_files import merged
 from outpace.sync.assignment import has_servers
 
-MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
-
 _MOST_SEEDS: Final = 1000
 # Names that readers of a folder expect to be files.
 _TAKEN: Final = (files.REPORT, files.COMPARISON, files.CONFIG, files.SUMMARY)
@@ -47,7 +44,6 @@ def compare(
     progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
-    tracker: MakeTracker | None = None,
     **changes: Any,
 ) -> Comparison:
     """Run each variant on each seed and report on all runs.
@@ -69,8 +65,6 @@ def compare(
             needed. None: on this machine.
         progress: called with the share of all runs that is done.
         say: called with a line about each run that has ended, if there is `out`.
-        tracker: a function that is called with a variant's name and a seed before each run, and
-            returns the tracker of this run, see `simulate`. The runs run one after the other.
         task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
             list of `Variant`, in all.
 
@@ -84,11 +78,10 @@ def compare(
         RunError: if the files about all runs cannot be written, or the cluster has no room left.
     """
     out = folder_of(out)
-    _require_possible(out, on, tracker)
+    if on_of(on) is not None and out is None:
+        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
     variants, seeds = _variants(experiment, seeds, task, changes)
-    plan = {
-        order.key: order for variant in variants for order in _orders(variant, seeds, out, tracker)
-    }
+    plan = {order.key: order for variant in variants for order in _orders(variant, seeds, out)}
     named = {variant.name: variant for variant in variants}
     if out is not None and not resume:
         files.require_new(out)
@@ -104,7 +97,6 @@ def compare(
         on,
         [each.experiment for each in variants],
         processes=processes,
-        have_folders=True,
         progress=show,
         warning=lambda key, text: said(f"{key[0]}: {text}"),
     ) as pool:
@@ -140,20 +132,6 @@ def compare(
             f"are left: {paths}; let the script write to outpace.output_dir()"
         )
     return found
-
-
-def _require_possible(out: Path | None, on: On, tracker: MakeTracker | None) -> None:
-    """Raise ConfigError if the arguments of `compare` contradict each other."""
-    if tracker is not None and not callable(tracker):
-        raise ConfigError(
-            "tracker: each run of a comparison needs its own: give a function of a variant's name "
-            f"and a seed that returns a tracker, not a {type(tracker).__name__}"
-        )
-    if on_of(on) is not None and (out is None or tracker is not None):
-        raise ConfigError(
-            "on: what runs on a cluster give is kept in folders (out), and trackers are named in "
-            "the configuration"
-        )
 
 
 def _variants(
@@ -260,9 +238,7 @@ def seeds_from(data: Mapping[str, Any], source: str) -> int:
     return seeds
 
 
-def _orders(
-    variant: Variant, seeds: int, out: Path | None, tracker: MakeTracker | None
-) -> Iterator[Order]:
+def _orders(variant: Variant, seeds: int, out: Path | None) -> Iterator[Order]:
     """Yield the runs of a variant. out: None if the results are kept in memory."""
     for later in range(seeds):
         seed = variant.experiment.seed + later
@@ -272,7 +248,6 @@ def _orders(
             dataclasses.replace(variant.experiment, seed=seed),
             None if out is None else out / name,
             name,
-            None if tracker is None else partial(tracker, variant.name, seed),
             # Measured run times are those of this process, also for a comparison that is resumed.
             here=out is None or stays_here(variant.experiment),
         )

@@ -24,7 +24,7 @@ _AGAINST: Final = {
     "updates": "updates of the parameters",
     "gradients": "gradients applied",
 }
-_SHOWN: Final = {  # of a flat summary
+_SHOWN: Final = {
     "status": "status",
     "virtual_time_s": "virtual time (s)",
     "wall_time_s": "wall time (s)",
@@ -46,7 +46,11 @@ class Curve(NamedTuple):
 
 def numbers(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return the main numbers of a run by title."""
-    known = flat(summary)
+    known = {
+        **summary,
+        "staleness.mean": (summary.get("staleness") or {}).get("mean"),
+        "seconds.wait": (summary.get("seconds") or {}).get("wait"),
+    }
     return {
         title: f"{value:.4g}" if isinstance(value, float) else str(value)
         for key, title in _SHOWN.items()
@@ -102,27 +106,3 @@ def figure(curves: Sequence[Curve], quantity: str | None, against: str) -> Figur
         "template": "plotly_white",
     }
     return Figure(data=drawn, layout=layout)
-
-
-def pandas() -> Any:
-    """Return the package pandas. Raises ConfigError if it is not installed."""
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        if error.name != "pandas":  # it is installed, and something that it needs is not
-            raise
-        raise ConfigError(
-            "to_pandas needs pandas, which is not installed: pip install 'outpace[pandas]'"
-        ) from None
-    return pandas
-
-
-def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers and texts of a summary: those of a mapping as `staleness.mean`."""
-    found: dict[str, Any] = {}
-    for key, value in summary.items():
-        if isinstance(value, Mapping) and key != "histogram":
-            found |= {f"{key}.{inner}": each for inner, each in flat(value).items()}
-        elif not isinstance(value, Mapping | list):
-            found[key] = value
-    return found

@@ -79,11 +79,6 @@ class Result:
         """
         return display.figure([self._curve], quantity, against)
 
-    def to_pandas(self) -> Any:
-        """Return `metrics` as a pandas DataFrame. Raises ConfigError without pandas."""
-        display.pandas()
-        return self.metrics.to_pandas()
-
     @property
     def _curve(self) -> display.Curve:
         name = "run" if self.folder is None else self.folder.name

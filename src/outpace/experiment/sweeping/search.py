@@ -53,11 +53,10 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Why a candidate ends. run, points: its last run, and number of that run's points."""
+    """Why a candidate ends. runs: what counts of its runs, those with later seeds left out."""
 
     status: Status
-    run: int
-    points: int
+    runs: Sequence[_Run]
     error: str | None = None
 
 
@@ -81,10 +80,9 @@ class _UnderWay:
     verdict: _Verdict | None = None
 
     @property
-    def first_points(self) -> list[Point]:
-        """The points of the first run that count."""
-        verdict, points = self.verdict, self.runs[0].points
-        return points if verdict is None or verdict.run > 0 else points[: verdict.points]
+    def end(self) -> _Verdict:
+        """The verdict; without one, the candidate is interrupted."""
+        return self.verdict or _Verdict("interrupted", self.runs)
 
 
 class Search:
@@ -144,7 +142,7 @@ class Search:
                 while left:
                     self._settle(left.popleft())
                 for each, candidate in zip(group, self.ended[-len(group) :], strict=True):
-                    points = each.first_points
+                    points = each.end.runs[0].points
                     until_s = points[-1].time_s if points else 0.0
                     self._study.tell(each.trial, candidate, self._course(points), until_s)
                 wall_s, cpu_s = self._spent
@@ -231,7 +229,7 @@ class Search:
     def _verdict(self, candidate: _UnderWay, before: Sequence[Candidate]) -> _Verdict | None:
         """Judge a candidate as far as its runs have come; None: they have to continue."""
         if candidate.experiment is None:
-            return _Verdict("invalid", 0, 0, candidate.error)
+            return _Verdict("invalid", candidate.runs, candidate.error)
         has_target = self._objective.target is not None
         best_s = min((each.value for each in before if each.value is not None), default=math.inf)
         bound_s = best_s * len(candidate.runs) if has_target else math.inf  # of the sum of times
@@ -241,35 +239,31 @@ class Search:
                 if self._reaches(point):
                     before_s += point.time_s
                     break
-                if before_s + point.time_s > bound_s:
-                    return _Verdict("too-slow", place, count)
-                if place == 0 and count == candidate.pruned_at:
-                    return _Verdict("pruned", place, count)
+                is_slow = before_s + point.time_s > bound_s
+                if is_slow or (place == 0 and count == candidate.pruned_at):
+                    cut = _Run(run.seed, run.points[:count])
+                    counted = [*candidate.runs[:place], cut]
+                    return _Verdict("too-slow" if is_slow else "pruned", counted)
             else:
                 if run.ended is None or run.ended.status == "stopped":
                     return None
                 if run.ended.status == "failed" or has_target:
                     status: Status = "failed" if run.ended.status == "failed" else "missed"
-                    return _Verdict(status, place, len(run.points), run.ended.error)
-        return _Verdict("complete", place, len(run.points))
+                    return _Verdict(status, candidate.runs[: place + 1], run.ended.error)
+        return _Verdict("complete", candidate.runs)
 
     def _found(self, candidate: _UnderWay) -> Candidate:
         """Return what is known of a candidate that has ended."""
-        judged = candidate.verdict or _Verdict("interrupted", len(candidate.runs), 0)
-        runs = []
-        for place, run in enumerate(candidate.runs[: judged.run + 1]):
-            points = run.points[: judged.points] if place == judged.run else run.points
-            if points or run.ended is not None:
-                is_cut = place == judged.run and judged.status in ("too-slow", "pruned")
-                runs.append(self._seed_run(run, points, None if is_cut else run.ended))
+        end = candidate.end
+        runs = [self._seed_run(run) for run in end.runs if run.points or run.ended is not None]
         known = Candidate(
             candidate.trial.number,
             candidate.values,
-            judged.status,
+            end.status,
             ended_at_s=math.fsum(run.time_s for run in runs) / len(runs) if runs else None,
-            error=judged.error,
+            error=end.error,
             runs=tuple(runs),
-            curve=_thinned(self._course(candidate.first_points)),
+            curve=_thinned(self._course(end.runs[0].points)),
         )
         return self._valued(known) if known.status == "complete" else known
 
@@ -285,12 +279,12 @@ class Search:
             mean = mean.not_below(0.0)
         return dataclasses.replace(known, value=mean.mean, low=mean.low, high=mean.high)
 
-    def _seed_run(self, run: _Run, points: Sequence[Point], ended: Ended | None) -> SeedRun:
-        """Return what is known of a run. ended: None if it was ended at the last of the points."""
+    def _seed_run(self, run: _Run) -> SeedRun:
+        points = run.points
         reached = next((point.time_s for point in points if self._reaches(point)), None)
         last_s = points[-1].time_s if points else 0.0
-        if ended is not None:
-            last_s = max(last_s, float(ended.summary.get("virtual_time_s") or 0.0))
+        if run.ended is not None:
+            last_s = max(last_s, float(run.ended.summary.get("virtual_time_s") or 0.0))
         accuracies = [point.accuracy for point in points if point.accuracy is not None]
         losses = [point.train_loss for point in points if point.train_loss is not None]
         return SeedRun(

@@ -37,16 +37,11 @@ def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, .
     pairs = list(over.items()) if isinstance(over, Mapping) else [_pair(text) for text in over]
     if not pairs:
         raise ConfigError(f"the space is empty: name keys and their values with --over, {_FORM}")
-    found: list[Dimension] = []
-    for key, values in pairs:
-        for other in found:
-            longer, shorter = sorted((key, other.key), key=len, reverse=True)
-            if longer == shorter:
-                raise ConfigError(f"--over {key} is given twice: list all its values once")
-            if longer.startswith(f"{shorter}."):
-                raise ConfigError(f"--over {longer} is a part of --over {shorter}: leave one out")
-        found.append(_dimension(key, values))
-    return tuple(found)
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"--over {key} is given twice: list all its values once")
+    return tuple(_dimension(key, values) for key, values in pairs)
 
 
 def combinations(space: Sequence[Dimension]) -> int | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
-from outpace.experiment import display
 from outpace.experiment.simulating import check, workload_of
 from outpace.experiment.sources import (
     ExperimentLike,
@@ -41,7 +40,6 @@ _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
 _TRIALS: Final = 32  # candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
 PARALLEL: Final = 8
-_COLUMNS: Final = ("number", "status", "value", "low", "high", "ended_at_s", "error")
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,6 @@ class Sweep(SweepResult):
     def __repr__(self) -> str:
         found = "no complete candidate" if self.best is None else in_one_line(self.best.values)
         return f"<Sweep of {len(self.candidates)} candidates, {self.objective.words}: {found}>"
-
-    def to_pandas(self) -> Any:
-        """Return a DataFrame with a row per candidate. Raises ConfigError without pandas."""
-        rows = [
-            {**each.values, **{k: v for k, v in asdict(each).items() if k in _COLUMNS}}
-            for each in self.candidates
-        ]
-        return display.pandas().DataFrame(rows)
 
 
 def sweep(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -30,7 +30,6 @@ class Order:
         folder: for the results, new or empty. None: only the points and the summary are kept, in
             memory, without a trace, a report, the parameters or the output of a script.
         name: of the run in trackers, and before what its script prints to standard error.
-        tracker: called when the run begins; returns its tracker, or a list of them.
         here: True to carry it out in the process of the pool, which knows run times that were
             measured; all results are then in `Ended.result`.
     """
@@ -39,22 +38,15 @@ class Order:
     experiment: Experiment
     folder: Path | None = None
     name: str = ""
-    tracker: Callable[[], Any] | None = None
     here: bool = False
 
     @property
     def is_here(self) -> bool:
         """True if the run is carried out in the process of the pool.
 
-        A task that was given from Python, and a tracker, cannot go to another process.
+        A task that was given from Python cannot go to another process.
         """
-        given = isinstance(self.experiment.task, GivenTask)
-        return given or self.here or self.tracker is not None
-
-    def tracking(self) -> Tracking:
-        """Return the tracking of the run. Raises ConfigError if `tracker` returns no tracker."""
-        made = None if self.tracker is None else self.tracker()
-        return replace(Tracking.of(made, self.folder), name=self.name)
+        return self.here or isinstance(self.experiment.task, GivenTask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +153,7 @@ def carry_out(
                 order.experiment,
                 folder,
                 progress=progress,
-                tracker=order.tracking(),
+                tracker=Tracking(order.name),
                 keep_trace=folder is not None or order.here,
                 ended=summary.update,
             )

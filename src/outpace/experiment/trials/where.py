@@ -11,8 +11,6 @@ from typing import Any, Literal, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import MOST_WAIT_S, Ray
 from outpace.config.reading import section_from
-from outpace.config.trackers import Mlflow, TensorBoard, Wandb
-from outpace.errors import ConfigError
 from outpace.experiment.launching import no_ray
 from outpace.experiment.trials.pool import Carrier, Pool, stays_here
 from outpace.support.checks import require
@@ -92,7 +90,6 @@ def pool_on(
     experiments: Sequence[Experiment],
     *,
     processes: int | None = None,
-    have_folders: bool = False,
     progress: Callable[[Any, float], None] = lambda _, __: None,
     warning: Callable[[Any, str], None] = lambda _, __: None,
 ) -> Iterator[Pool]:
@@ -102,7 +99,6 @@ def pool_on(
         on: where, as for `compare`; see `on_of`.
         experiments: one for each kind of run. The first one's launcher counts.
         processes: most runs at a time; None: as many as there is room for.
-        have_folders: False if runs without a folder are among them.
         progress, warning: see `Pool`.
 
     Raises:
@@ -123,8 +119,6 @@ def pool_on(
             from outpace.experiment.trials.on_ray import RunsOnRay
             from outpace.real.process.ray.connecting import connected
 
-            for each in experiments:
-                _require_trackers(each, have_folders)
             stack.enter_context(connected(settings.address, 0, "on.address"))
             carrier = RunsOnRay(
                 cpus=settings.cpus,
@@ -134,21 +128,3 @@ def pool_on(
             )
         pool = Pool(processes, progress=progress, warning=warning, carrier=carrier)
         yield stack.enter_context(pool)
-
-
-def _require_trackers(experiment: Experiment, have_folders: bool) -> None:
-    """Raise ConfigError if a tracker would write to the disk of a node."""
-    for place, tracker in enumerate(experiment.trackers):
-        match tracker:
-            case TensorBoard():
-                stays = tracker.folder is not None or not have_folders
-            case Mlflow():
-                uri = tracker.tracking_uri or ""
-                stays = not uri.startswith(("http://", "https://", "databricks"))
-            case Wandb():
-                stays = tracker.mode == "offline"
-        if stays:
-            raise ConfigError(
-                f"trackers[{place}]: {tracker.kind} would write to the node on which a run is: "
-                "leave it out, name a server, or leave `on` (--on) out"
-            )
