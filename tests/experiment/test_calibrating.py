@@ -34,21 +34,28 @@ RUN = {
 }
 
 
+LINK = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
+
+
+def real(folder, **changes):
+    """Record a run as if it had been real."""
+    simulate({**RUN, **changes}, folder)
+    as_real(folder, **LINK, push_s=PUSH_S, pull_s=PULL_S)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A run as if it had been real, and a simulated one."""
     here = tmp_path_factory.mktemp("runs")
-    simulate(RUN, here / "real")
-    shutil.copytree(here / "real", here / "simulated")
-    link = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
-    as_real(here / "real", **link, push_s=PUSH_S, pull_s=PULL_S)
+    simulate({**RUN, "stop": {"iterations": 20}}, here / "simulated")
+    real(here / "real")
     return here
 
 
-@pytest.mark.parametrize("which", ["real", "simulated"])
-def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which):
+def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys):
     out = tmp_path / "cluster.yaml"
-    assert outpace("calibrate", str(runs / which), "-o", str(out)) == 0
+    assert outpace("calibrate", str(runs / "real"), "-o", str(out)) == 0
     found = read_yaml(out)
     n = 4 * ITERATIONS
     assert found["compute"]["kind"] == "lognormal"
@@ -56,16 +63,15 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     assert found["compute"]["cv"] == pytest.approx(0.2, rel=4 / math.sqrt(2 * n))
     assert found["network"]["latency_s"] == pytest.approx(LATENCY_S, rel=0.01)
     assert found["network"]["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
-    assumed = found["network"].get("all_reduce", {}).get("latency_s", 0)  # Gloo's, for real
-    assert assumed == pytest.approx(2 * LATENCY_S if which == "real" else 0, rel=0.01)
+    # What the protocol of Gloo needs.
+    assert found["network"]["all_reduce"]["latency_s"] == pytest.approx(2 * LATENCY_S, rel=0.01)
     assert found["push_time"]["mean_s"] == pytest.approx(PUSH_S, rel=0.01)
     assert found["pull_time"]["mean_s"] == pytest.approx(PULL_S, rel=0.01)
     assert "update_time" not in found
-    if which == "real":
-        # Half of 50,000 parameters; the servers answer the probe at once.
-        assert found["service_size"] == {
-            "size_bytes": 100_000, "message_s_per_byte": 0.0, "update_s_per_byte": 0.0
-        }  # fmt: skip
+    # Half of 50,000 parameters; the servers answer the probe at once.
+    assert found["service_size"] == {
+        "size_bytes": 100_000, "message_s_per_byte": 0.0, "update_s_per_byte": 0.0
+    }  # fmt: skip
     assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
     assert is_page(tmp_path / "cluster.html")
     said = capsys.readouterr().out
@@ -74,9 +80,7 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
 
 
 def test_a_run_in_bfloat16_shows_the_network_by_the_bytes_that_travelled(tmp_path):
-    simulate({**RUN, "sync": {"kind": "bsp", "wire": "bf16"}}, tmp_path / "run")
-    link = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
-    as_real(tmp_path / "run", **link, push_s=PUSH_S, pull_s=PULL_S)
+    real(tmp_path / "run", sync={"kind": "bsp", "wire": "bf16"})
     out = tmp_path / "cluster.yaml"
     assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
     found = read_yaml(out)
@@ -290,12 +294,13 @@ def test_run_times_that_no_law_describes_are_replayed_by_any_number_of_workers(t
     times.write_text("worker,iteration,seconds\n" + "".join(rows))
     law = {"kind": "trace", "path": str(times)}
     config = {**MODEL, "workers": 3, "sync": {"kind": "bsp"}, "stop": {"iterations": 40}}
-    simulate({**config, "compute": law}, tmp_path / "run")
+    real(tmp_path / "run", **config, compute=law)
     out = tmp_path / "cluster.yaml"
     assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
     assert read_yaml(out)["compute"]["path"] == "cluster.run-times.parquet"
-    again = simulate({**config, "include": str(out)}).summary["virtual_time_s"]
-    assert again == pytest.approx(sum(levels) * 10 + 0.02 * 40)
+    alone = {"network": None, "push_time": None, "pull_time": None, "judge_time": None}
+    again = simulate({**config, "include": str(out), **alone}).summary["virtual_time_s"]
+    assert again == pytest.approx(sum(levels) * 10 + 0.02 * 40, rel=0.01)
     drawn = {"include": str(out), "draw_cluster": True}  # in ten blocks of four iterations
     assert simulate({**config, **drawn}).experiment.compute.block == 4
     with pytest.warns(RuntimeWarning, match="describes 3 workers, and the run has 8"):
@@ -353,15 +358,13 @@ def test_a_run_that_does_not_say_enough_is_refused_in_a_line(runs, tmp_path, cap
 
 
 def test_runs_that_cannot_be_calibrated_are_refused(runs, tmp_path, capsys):
-    short = {**RUN, "stop": {"iterations": 19}, "network": None}
-    simulate(short, tmp_path / "short")
-    simulate({**short, "stop": {"iterations": 20}, "network": {}}, tmp_path / "silent")
-    simulate({**short, "stop": {"iterations": 20}, "workers": 3}, tmp_path / "other")
+    real(tmp_path / "short", stop={"iterations": 19})
+    real(tmp_path / "other", stop={"iterations": 20}, workers=3)
     out = tmp_path / "c.yaml"
     for names, words in (
         (["short"], "it has 19 iterations, and a calibration needs at least 20"),
-        (["silent"], "no times of messages; simulate it with network.log=true"),
-        ([str(runs / "simulated"), "other"], "workers is 3 instead of 4"),
+        ([str(runs / "simulated")], "the run is simulated, so summary.json has no wall_time_s"),
+        ([str(runs / "real"), "other"], "workers is 3 instead of 4"),
         (["other", "other"], "the run is named twice"),
         (["gone"], "there is no such folder"),
     ):

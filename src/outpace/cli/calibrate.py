@@ -38,31 +38,23 @@ def calibrate(
 
     Simulations take the file by --cluster FILE, or by include: FILE in a configuration.
     """
-    from outpace.config.cluster_files import CALIBRATED, read_cluster
+    from outpace.config.cluster_files import read_cluster
     from outpace.experiment.calibrating import calibrate as calibrate_runs
     from outpace.experiment.calibrating import calibrate_traces, write_calibration
-    from outpace.experiment.calibrating.comparing import (
-        comparison_path,
-        require_comparison,
-        write_comparison,
-    )
-    from outpace.support.yaml_files import read_yaml
+    from outpace.experiment.calibrating.cluster_file import require_own
+    from outpace.experiment.calibrating.comparing import comparison_path, write_comparison
 
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {out}: a cluster file is written as .yaml; name such a file")
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
-    if out.exists() and CALIBRATED not in read_yaml(out):
-        raise ConfigError(
-            f"{out} exists and was not written by outpace calibrate, so it is not overwritten; "
-            "name another file with -o"
-        )
+    require_own(out)
     _require_sources(sources)
     page = out.with_suffix(".html") if report is None else report
     require_page(page, "--report")
     traced = _are_traces(sources)
     if traced:
-        require_comparison(comparison_path(out))
+        require_own(comparison_path(out))
     found = calibrate_traces(sources) if traced else calibrate_runs(sources)
     write_calibration(found, out, page)
     read_cluster(out)

@@ -82,56 +82,59 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     Args:
         origin: What the cluster file says of where they come from.
     """
-    first, workers = runs[0], runs[0].workers
-    assumed_cv = ASSUMED_CV if first.is_real else 0.0
-    fit = fit_run_times([run.recording for run in runs], assumed_cv=assumed_cv)
+    first, servers = runs[0], max(run.servers for run in runs)
+    fit = fit_run_times([run.recording for run in runs], assumed_cv=ASSUMED_CV)
     if fit.iterations < LEAST:
         raise ConfigError(
             f"{first.where}: without the first {fit.warm_up}, which differ, it has "
             f"{fit.iterations} iterations, and a calibration needs at least {LEAST}; "
             "record a longer run"
         )
-    servers = max(run.servers for run in runs)
+    with_servers = [run for run in runs if run.measured is not None]
     short = _too_short(runs)
     notes, caveats = _notes(runs, fit, short), list[str]()
     notes += [origin[BUSY]] if BUSY in origin else []
     laws: dict[str, Any] = {}
-    with_servers = [run for run in runs if run.servers]
-    times = None
+    network, contention, times = None, None, None
     if with_servers:
         service, times = fit_service(with_servers, fit.warm_up, notes)
         laws |= service
-        if laws and (size := service_size_of(with_servers[0])) is not None:
+        if (size := service_size_of(with_servers[0])) is not None:
             laws["service_size"] = size
-    network = _network(runs, notes, caveats, alike=bool(short))
-    contention = _contention(network, with_servers, fit.warm_up, notes)
-    all_reduces = _all_reduces(runs, notes)
+        shared = _machines(with_servers, notes, caveats)
+        network = _network(with_servers, shared, notes, alike=bool(short))
+        contention = fit_contention(network.law, with_servers[0], fit.warm_up)
+    all_reduces = _all_reduces(runs)
+    law = _network_law(runs, network, contention, all_reduces)
     evaluations = evaluation_law(np.concatenate([run.evaluations for run in runs]))
     if evaluations is not None:
         laws["evaluation_time"] = evaluations
-    law = _network_law(runs, network, contention, all_reduces)
+    notes += _notes_of_training(contention, all_reduces)
     caveats += [_memory_words(run) for run in with_servers if _is_in_memory(run)][:1]
-    counts = {"run": len(runs), "worker": workers, "server": servers, "iteration": fit.iterations}
+    counts = {
+        "run": len(runs),
+        "worker": first.workers,
+        "server": servers,
+        "iteration": fit.iterations,
+    }
     words = {
         "from": ", ".join(plural(count, noun) for noun, count in counts.items() if count),
         "compute": compute_words(fit, first.overhead_s),
     }
-    if law is not None:
-        if network is not None or first.is_traced:
-            words["network"] = network_words(law, network)
-        if law.all_reduce is not None:
-            words["all_reduce"] = all_reduce_words(law.all_reduce, all_reduces)
+    if network is not None or first.is_traced:
+        words["network"] = network_words(law, network)
+    if law.all_reduce is not None:
+        words["all_reduce"] = all_reduce_words(law.all_reduce, all_reduces)
     words |= {
         key: size_words(each) if key == "service_size" else law_words(each, "servers")
         for key, each in laws.items()
     }
     said = {
         **origin,
-        "workers": workers,
+        "workers": first.workers,
         "iterations": fit.iterations,
         "iterations_left_out": fit.warm_up,
-        **_said_of_network(network, contention),
-        **_said_of_all_reduces(all_reduces),
+        **_said(network, contention, all_reduces),
     }
     shown = Shown(
         " and ".join(run.name for run in runs),
@@ -143,39 +146,47 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
         all_reduces,
         [run.name for run in runs if run.all_reduces is not None],
     )
-    return Calibration(shown, {"network": law, **laws} if law else laws, said, caveats)
+    return Calibration(shown, law, laws, said, caveats)
 
 
 # -- the network -----------------------------------------------------------------------
 
 
-def _network(
-    runs: Sequence[Run], notes: list[str], caveats: list[str], *, alike: bool
-) -> NetworkFit | None:
-    """Return the network by the probes, in which each message travels alone; None without any.
-
-    Args:
-        notes, caveats: Get sentences about what was assumed.
-        alike: True to give no node a link of its own.
-
-    Raises:
-        ConfigError: all messages of the probes are of about one size.
-    """
+def _machines(
+    runs: Sequence[Run], notes: list[str], caveats: list[str]
+) -> Mapping[str, Sequence[str]]:
+    """Return the nodes of machines with several; empty if their links are not known."""
     shared = shared_machines(runs, notes)
-    measured = [run.measured for run in runs if run.measured is not None]
-    if not measured:
-        return None
-    joined = Transits.joined([each.transits for each in measured])
-    if shared and not tells_links(joined, shared):
+    if shared and not tells_links(_transits(runs), shared):
         caveats.append(
             "no probes of two sizes went between machines, as there was no time for them: "
             "latency and bandwidth between machines are not known. network.machines is left out, "
             "and all links are taken to be like those within a machine, as fast as the messages of "
             "the training were on average"
         )
-        shared = {}
+        return {}
+    return shared
+
+
+def _transits(runs: Sequence[Run]) -> Transits:
+    return Transits.joined([run.measured.transits for run in runs if run.measured is not None])
+
+
+def _network(
+    runs: Sequence[Run], shared: Mapping[str, Sequence[str]], notes: list[str], *, alike: bool
+) -> NetworkFit:
+    """Return the network by the probes, in which each message travels alone.
+
+    Args:
+        shared: The nodes of machines with several.
+        notes: Gets a sentence if both directions differ.
+        alike: True to give no node a link of its own.
+
+    Raises:
+        ConfigError: all messages of the probes are of about one size.
+    """
     try:
-        fit = fit_network(joined, shared, alike=alike)
+        fit = fit_network(_transits(runs), shared, alike=alike)
     except ValueError as error:
         raise ConfigError(
             f"{runs[0].where}: its network cannot be calibrated: {error}, so latency and "
@@ -190,41 +201,9 @@ def _network(
     return fit
 
 
-def _contention(
-    network: NetworkFit | None, with_servers: Sequence[Run], warm_up: int, notes: list[str]
-) -> Contention | None:
-    measured = with_servers[0].measured if with_servers else None
-    if network is None or measured is None or measured.requests is None:
-        return None
-    found = fit_contention(network.law, measured, warm_up)
-    if found is not None and found.slower > _CONTENDED:
-        notes.append(
-            f"in the training messages took {found.slower:.3g} times as long as alone; latency and "
-            "bandwidth are those of the training"
-        )
-    return found
-
-
-def _all_reduces(runs: Sequence[Run], notes: list[str]) -> AllReduceFit | None:
+def _all_reduces(runs: Sequence[Run]) -> AllReduceFit | None:
     times = [run.all_reduces for run in runs if run.all_reduces is not None]
-    if not times:
-        if runs[0].is_real:
-            notes.append(
-                "all-reduces were not measured: they take what Gloo's protocol needs on these "
-                "links; calibrate on a run without servers, such as ssgd, as well"
-            )
-        return None
-    found = fit_all_reduces(times, runs[0].workers)
-    if not found.line.latency_s:
-        notes.append("all all-reduces have about one size, so their latency is taken to be 0")
-    if not _OVERLAPPED < found.slower < _CONTENDED:
-        notes.append(
-            f"in the training all-reduces cost {found.slower:.3g} times what they take alone, and "
-            "network.all_reduce is that of the training. Below 1 they overlapped with computation: "
-            "for strategies that compute nothing meanwhile, such as local SGD, set "
-            f"network.all_reduce to {plain(found.law_alone)}"
-        )
-    return found
+    return fit_all_reduces(times, runs[0].workers) if times else None
 
 
 def _network_law(
@@ -232,23 +211,21 @@ def _network_law(
     network: NetworkFit | None,
     contention: Contention | None,
     all_reduces: AllReduceFit | None,
-) -> NetworkLaw | None:
-    """Return the law of the network, None if there is none.
+) -> NetworkLaw:
+    """Return the law of the network.
 
     Links of traces are taken to be as fast as all-reduces. A file from runs without servers has no
     links, and is refused where strategies need them.
     """
-    found = None if network is None else network.law
-    if contention is not None:
-        found = contention.law
+    found = NetworkLaw() if network is None else network.law
+    found = found if contention is None else contention.law
     if all_reduces is not None:
         if runs[0].is_traced:
             link = all_reduces.law_alone
             found = NetworkLaw(link.latency_s or 0.0, link.bandwidth_bytes_per_s)
-        return replace(found or NetworkLaw(), all_reduce=all_reduces.law)
-    if network is None or found is None or not runs[0].is_real:
-        return found
+        return replace(found, all_reduce=all_reduces.law)
     # All-reduces go over the network, as the probes do.
+    assert network is not None
     links = network.law if any(map(_is_in_memory, runs)) else found
     size_bytes = max(run.push_bytes * run.servers for run in runs)
     return replace(found, all_reduce=assumed_all_reduce(links, runs[0].workers, size_bytes))
@@ -259,9 +236,9 @@ def _is_in_memory(run: Run) -> bool:
 
     Which of them did is not recorded: those for which there was no memory or no slot did not.
     """
-    requests = None if run.measured is None else run.measured.requests
-    if requests is None or not run.config.get("shared_memory"):
+    if run.measured is None or not run.config.get("shared_memory"):
         return False
+    requests = run.measured.requests
     is_large = np.maximum(requests.sent_bytes, requests.answer_bytes) >= LEAST_BYTES
     pairs = np.stack([requests.worker, requests.server], axis=1)[is_large]
     return any(
@@ -276,9 +253,7 @@ def _is_in_memory(run: Run) -> bool:
 def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
     notes = [note for run in runs for note in run.notes]
     if fit.warm_up:
-        notes.append(
-            f"the first {plural(fit.warm_up, 'iteration')} differ from the others: left out"
-        )
+        notes.append(f"{plural(fit.warm_up, 'iteration')} at the begin differ: left out")
     if short:
         notes.append(f"{short}. Links are taken to be alike")
     if fit.iterations < _FEW:
@@ -287,15 +262,37 @@ def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
             "that are smaller than the errors above; record more, of traces schedule(..., "
             "active=100)"
         )
-    if any(run.is_real and run.config.get("compute") is not None for run in runs):
+    if any(run.config.get("compute") is not None for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
     return notes
 
 
+def _notes_of_training(contention: Contention | None, fit: AllReduceFit | None) -> list[str]:
+    notes = []
+    if contention is not None and contention.slower > _CONTENDED:
+        notes.append(
+            f"in the training messages took {contention.slower:.3g} times as long as alone; "
+            "latency and bandwidth are those of the training"
+        )
+    if fit is None:
+        notes.append(
+            "all-reduces were not measured: they take what Gloo's protocol needs on these links; "
+            "calibrate on a run without servers, such as ssgd, as well"
+        )
+    elif not fit.line.latency_s:
+        notes.append("all all-reduces have about one size, so their latency is taken to be 0")
+    if fit is not None and not _OVERLAPPED < fit.slower < _CONTENDED:
+        notes.append(
+            f"in the training all-reduces cost {fit.slower:.3g} times what they take alone, and "
+            "network.all_reduce is that of the training. Below 1 they overlapped with computation: "
+            "for strategies that compute nothing meanwhile, such as local SGD, set "
+            f"network.all_reduce to {plain(fit.law_alone)}"
+        )
+    return notes
+
+
 def _too_short(runs: Sequence[Run]) -> str:
-    """Return in words that real runs are too short to judge; empty if they are not."""
-    if not runs[0].is_real:
-        return ""
+    """Return in words that runs are too short to judge; empty if they are not."""
     iterations = sum(len(run.recording.seconds) for run in runs)
     seconds = sum(run.recording.length_s for run in runs)
     return too_short(seconds, seconds / iterations)
@@ -332,31 +329,24 @@ def _memory_words(run: Run) -> str:
     )
 
 
-def _said_of_network(network: NetworkFit | None, contention: Contention | None) -> dict[str, Any]:
-    if network is None:
-        return {}
-    said: dict[str, Any] = {
-        "median_error": network.error,
-        "testable": network.testable,
-        "to_servers": network.to_server._asdict(),
-        "to_workers": network.to_worker._asdict(),
-    }
+def _said(
+    network: NetworkFit | None, contention: Contention | None, all_reduces: AllReduceFit | None
+) -> dict[str, Any]:
+    """Return what the cluster file says of how well lines describe messages and all-reduces."""
+    said: dict[str, Any] = {}
+    if network is not None:
+        said["network"] = {"median_error": network.error, "testable": network.testable}
     if contention is not None:
-        said["times_slower_in_training"] = contention.slower
-        said["mean_error_in_training"] = contention.error
-    return {"network": said}
-
-
-def _said_of_all_reduces(fit: AllReduceFit | None) -> dict[str, Any]:
-    if fit is None:
-        return {}
-    said = {
-        **fit.line._asdict(),
-        "median_error": fit.error,
-        "testable": fit.testable,
-        "times_slower_in_training": fit.slower,
-        "bytes": fit.training[:, 0].round().astype(np.int64).tolist(),
-        "recorded_mean_s": fit.training[:, 1].tolist(),
-        "fitted_mean_s": fit.training[:, 2].tolist(),
-    }
-    return {"all_reduces": said}
+        said["network"]["times_slower_in_training"] = contention.slower
+        said["network"]["mean_error_in_training"] = contention.error
+    if (fit := all_reduces) is not None:
+        said["all_reduces"] = {
+            **fit.line._asdict(),
+            "median_error": fit.error,
+            "testable": fit.testable,
+            "times_slower_in_training": fit.slower,
+            "bytes": fit.training[:, 0].round().astype(np.int64).tolist(),
+            "recorded_mean_s": fit.training[:, 1].tolist(),
+            "fitted_mean_s": fit.training[:, 2].tolist(),
+        }
+    return said

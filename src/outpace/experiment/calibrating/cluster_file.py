@@ -18,11 +18,13 @@ from outpace.errors import ConfigError
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import write_text
 from outpace.report.calibration import Shown, write_calibration_page
+from outpace.support.regular_files import named, read_text
 from outpace.support.version import __version__
 from outpace.support.yaml_files import write_yaml
 
+WRITTEN: Final = "written by outpace calibrate"
 _HEAD: Final = """\
-# Cluster file, written by outpace calibrate {version}.
+# Cluster file, {written} {version}.
 # In a configuration: include: {name}; on the command line: --cluster {name}
 """
 _BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
@@ -35,13 +37,15 @@ class Calibration:
 
     Args:
         shown: The law of the run times, and what terminal and page show.
-        laws: The keys of the cluster file beside `compute`.
+        network_law: The law of the network.
+        laws: The other keys of the cluster file beside `compute`.
         said: What the file says of them under `calibrated`.
         caveats: Those of the notes that say where the network of the file is another than that of
             the run.
     """
 
     shown: Shown
+    network_law: NetworkLaw
     laws: Mapping[str, Any]
     said: Mapping[str, Any]
     caveats: Sequence[str] = ()
@@ -50,11 +54,6 @@ class Calibration:
     def notes(self) -> Sequence[str]:
         """Sentences about what was assumed or left out."""
         return self.shown.notes
-
-    @property
-    def network_law(self) -> NetworkLaw | None:
-        """The law of the network, None if there is none."""
-        return self.laws.get("network")
 
     @property
     def parameters(self) -> int:
@@ -71,10 +70,14 @@ class Calibration:
         fit = self.shown.compute
         replayed = {"kind": "trace", "path": run_times, "wrap": True}
         said = {"date": datetime.date.today().isoformat(), **self.said, "compute": _fit_data(fit)}
-        if self.notes:
-            said["notes"] = list(self.notes)
-        laws = {"compute": replayed if fit.law is None else fit.law, **self.laws}
-        return plain({**laws, CALIBRATED: said})  # type: ignore[no-any-return]
+        return plain(  # type: ignore[no-any-return]
+            {
+                "compute": replayed if fit.law is None else fit.law,
+                "network": self.network_law,
+                **self.laws,
+                CALIBRATED: {**said, "notes": list(self.notes)},
+            }
+        )
 
 
 def write_calibration(found: Calibration, path: Path, page: Path) -> None:
@@ -92,7 +95,25 @@ def write_calibration(found: Calibration, path: Path, page: Path) -> None:
         nodes = np.arange(seconds.shape[1])
         write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
     write_calibration_page(found.shown, page)
-    text = _HEAD.format(version=__version__, name=path.name) + write_yaml(data)
+    write_file(
+        path, _HEAD.format(written=WRITTEN, version=__version__, name=path.name) + write_yaml(data)
+    )
+
+
+def require_own(path: Path) -> None:
+    """Raise ConfigError if there is such a file and its first line does not say who wrote it."""
+    try:
+        if path.exists() and WRITTEN not in read_text(path, named).partition("\n")[0]:
+            raise ConfigError(
+                f"{path} exists and was not {WRITTEN}, so it is not overwritten; name another "
+                "file with -o"
+            )
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text file. Raises ConfigError if it cannot be written."""
     try:
         write_text(path, text)
     except OSError as error:
@@ -101,23 +122,12 @@ def write_calibration(found: Calibration, path: Path, page: Path) -> None:
 
 def _fit_data(fit: RunTimeFit) -> dict[str, Any]:
     """Return what the cluster file says about the goodness of the fit."""
-    goodness = fit.goodness
-    said: dict[str, Any] = {}
+    said: dict[str, Any] = {"kolmogorov_distance": fit.goodness.distance}
     if fit.law is None:
-        said = {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
-    said |= {
-        "kolmogorov_distance": goodness.distance,
-        "largest_distance_of_a_worker": float(goodness.of_worker.max()),
-        "recorded_order_statistics_s": goodness.recorded_order.tolist(),
-        "fitted_order_statistics_s": goodness.fitted_order.tolist(),
-        "recorded_correlation": goodness.recorded_correlation,
-        "fitted_correlation": goodness.fitted_correlation,
-    }
-    if fit.errors is not None:
+        said |= {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
+        said |= {"block": -(-fit.iterations // _BLOCKS), "speed_cv": fit.speed_cv}
+    elif fit.errors is not None:
         said["errors"] = fit.errors
-    elif fit.law is None:
-        said["block"] = -(-fit.iterations // _BLOCKS)
-        said |= {"speed_cv": fit.speed_cv} if fit.speed_cv else {}
     return said
 
 

@@ -24,7 +24,7 @@ import scipy.optimize
 from outpace.cluster.calibration import Floats, Ints, Rows
 from outpace.cluster.calibration.transits import rounded
 from outpace.cluster.network import LinkLaw, NetworkLaw
-from outpace.experiment.calibrating.measured import Measured
+from outpace.experiment.calibrating.runs import Run
 from outpace.kernel import Kernel
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Parcel, Transfer
@@ -69,14 +69,14 @@ class _Messages(Rows):
     seconds: Floats  # NaN where the arrival is not known
 
 
-def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contention | None:
-    """Return the contention of a run's messages; None if too few arrivals are known.
+def fit_contention(law: NetworkLaw, run: Run, first: int) -> Contention | None:
+    """Return the contention of the messages of a run; None if too few arrivals are known.
 
     Args:
         law: Of messages that travel alone.
         first: The first iteration that counts.
     """
-    messages = _messages(measured, first)
+    messages = _messages(run, first)
     known = ~np.isnan(messages.seconds)
     if known.sum() < _LEAST or law.bandwidth_bytes_per_s is None:
         return None
@@ -135,16 +135,16 @@ def _scaled(law: NetworkLaw, factor: float, contention: _Contention) -> NetworkL
     )
 
 
-def _messages(measured: Measured, first: int) -> _Messages:
+def _messages(run: Run, first: int) -> _Messages:
     """Return blocks of requests from an iteration on, and their answers, in the order of time."""
-    requests = measured.requests
-    assert requests is not None
+    assert run.measured is not None
+    requests, offsets = run.measured.requests, run.measured.offsets
     requests = requests.where(requests.iteration >= first).in_order()
     block = np.arange(len(requests)) // _BLOCK
     requests = requests.where(np.isin(block, np.linspace(0, block.max(initial=0), _BLOCKS).round()))
     # The clocks of the workers, by that of the first server.
-    reference = min((server for _, server in measured.offsets), default=0)
-    clocks = [measured.offsets.get((n, reference), 0.0) for n in requests.worker.tolist()]
+    reference = min((server for _, server in offsets), default=0)
+    clocks = [offsets.get((n, reference), 0.0) for n in requests.worker.tolist()]
     workers = np.array([worker_name(n) for n in requests.worker.tolist()], str)
     servers = np.array([server_name(n) for n in requests.server.tolist()], str)
     bursts = np.stack([requests.server, requests.iteration], axis=1)

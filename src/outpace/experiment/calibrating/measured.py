@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +14,15 @@ from outpace.cluster.calibration import Flags, Floats
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.errors import ConfigError
-from outpace.record.folder import MESSAGES, read_table
-from outpace.record.reading import reading
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Measurements of network and servers: of a real run, or from the log of a simulated one.
+    """Measurements of network and servers of a run.
 
     Args:
         transits: Of messages that met no others.
-        requests: Pushes and pulls, in the clocks of their workers; None for a simulated run.
+        requests: Pushes and pulls, in the clocks of their workers.
         is_push: Mask of the pushes among `requests`.
         offsets: How far each server's clock is ahead of each worker's, in s.
         give_s_per_byte: Seconds that a server needs for each byte more of an answer to the probe,
@@ -33,15 +31,15 @@ class Measured:
     """
 
     transits: Transits
-    requests: Requests | None = None
-    is_push: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
-    offsets: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    give_s_per_byte: float = 0.0
-    make_s_per_byte: float = 0.0
+    requests: Requests
+    is_push: Flags
+    offsets: Mapping[tuple[int, int], float]
+    give_s_per_byte: float
+    make_s_per_byte: float
 
 
 def measured_in(folder: Path, rows: Requests, what: NDArray[np.str_]) -> Measured:
-    """Return the measurements of a real run with servers.
+    """Return the measurements of a run with servers.
 
     Args:
         rows: Of `timing.parquet`.
@@ -102,36 +100,3 @@ def requests_in(timing: pa.Table) -> Requests:
             column = timing[name].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
         columns.append(column)
     return Requests(*columns)
-
-
-def logged_in(folder: Path) -> Measured:
-    """Return the exact transits of a simulated run that logged its messages.
-
-    Raises:
-        ConfigError: it logged no messages, or none to servers.
-    """
-    path = folder / MESSAGES
-    if not path.exists():
-        raise ConfigError(
-            f"{folder}: it has no times of messages; simulate it with network.log=true, or record "
-            "a real run"
-        )
-    rows: dict[tuple[int, int, bool, int], float] = {}
-    with reading(path):
-        names = ["kind", "sender", "receiver", "size_bytes", "started_ns", "delivered_ns"]
-        columns = read_table(path).select(names).to_pydict()
-        for kind, *ends, size, started, delivered in zip(*columns.values(), strict=True):
-            there = kind in ("push", "pull")
-            worker, server = ends if there else reversed(ends)
-            known = worker.startswith("worker-") and server.startswith("server-")
-            if known and (there or kind == "reply"):
-                one, other = (int(name.rpartition("-")[2]) for name in (worker, server))
-                rows.setdefault((one, other, there, size), (delivered - started) * 1e-9)
-    if not rows:
-        raise ConfigError(
-            f"{folder}: it is simulated and has no messages to servers; calibrate on a run of "
-            "a strategy with servers, such as bsp, or on a real run"
-        )
-    worker, server, to_server, size_bytes = (np.array(each) for each in zip(*rows, strict=True))
-    seconds = np.maximum(np.array(list(rows.values())), 1e-9)
-    return Measured(Transits(worker, server, to_server, size_bytes.astype(np.float64), seconds))

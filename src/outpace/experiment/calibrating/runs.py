@@ -19,7 +19,7 @@ from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.measured import Measured, logged_in, measured_in, requests_in
+from outpace.experiment.calibrating.measured import Measured, measured_in, requests_in
 from outpace.experiment.calibrating.without_servers import all_reduces_in
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, read_event, reading
@@ -38,12 +38,11 @@ class Run:
     Args:
         where: Folder of the run or of the traces, for errors.
         name: For the page.
-        is_real: False for a simulated run.
         overhead_s: Mean per iteration of the part of the run times that is not computing.
-        measured: None if the run has no network: a simulated one without the key; or no servers.
+        measured: None if the run has no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
-        all_reduces: Those of a real run without servers.
+        all_reduces: Those of a run without servers.
         nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown. If
             the run did not record it, those of `network.machines` in its configuration.
         config: Of the run; empty for traces.
@@ -53,7 +52,6 @@ class Run:
 
     where: Path
     name: str
-    is_real: bool
     recording: Recording
     overhead_s: float
     measured: Measured | None
@@ -75,19 +73,16 @@ class Run:
 
     @property
     def servers(self) -> int:
-        """Number of servers; 0 of a real run without."""
-        if self.all_reduces is not None:
-            return 0
+        """Number of servers; 0 of a run without."""
         servers = self.config.get("servers")
-        return servers if type(servers) is int else 1
+        return 0 if self.measured is None else servers if type(servers) is int else 1
 
     @property
     def push_bytes(self) -> int:
         """Median bytes of a push; 0 if unknown."""
-        requests = None if self.measured is None else self.measured.requests
-        if requests is None or not len(requests):
+        if self.measured is None or not len(self.measured.requests):
             return 0
-        return int(np.median(requests.sent_bytes))
+        return int(np.median(self.measured.requests.sent_bytes))
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -109,7 +104,6 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
             "workers": run.config.get("workers"),
             "batch_size": run.config.get("batch_size"),
             "task": task.get("kind") if isinstance(task, Mapping) else task,
-            "real or simulated": run.is_real,
         }
         if run.servers:
             found |= {"servers": run.servers, "bytes of a push": run.push_bytes}
@@ -126,11 +120,11 @@ def _read(folder: Path) -> Run:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder of a run")
     summary, config = read_summary(folder), read_config(folder)
-    is_real = "wall_time_s" in summary
-    if not is_real and "virtual_time_s" not in summary:
-        status = summary.get("status", "not complete")
+    if "wall_time_s" not in summary:
+        status = "simulated" if "virtual_time_s" in summary else summary.get("status", "incomplete")
         raise ConfigError(
-            f"{folder}: the run is {status}, and {SUMMARY} has no times; choose a run that ended"
+            f"{folder}: the run is {status}, so {SUMMARY} has no wall_time_s; choose a real run "
+            "that ended"
         )
     if has_cut_offs(config, summary):
         raise ConfigError(
@@ -157,26 +151,21 @@ def _read(folder: Path) -> Run:
         )
     with reading(path):
         table = _by_iteration(rows, workers)
-    overhead = np.zeros_like(table.computed)
-    measured, all_reduces, evaluations = None, None, overhead[:0]
-    if is_real:
-        timing = read_timing(folder)
-        with reading(folder / TIMING):
-            what = np.array(timing["what"].to_pylist())
-            every = requests_in(timing)
-            spans = _untimed(every.where(what == "untimed"), (count + 1, overhead.shape[1]))
-            if (every.server >= 0).any():
-                measured = measured_in(folder, every, what)
-                parts = _around_requests(table, measured.requests)
-            else:
-                all_reduces, waited = all_reduces_in(folder, every, what, *table[1:])
-                parts = [table.ended - table.computed - waited]
-            between = np.full(overhead.shape, np.nan)
-            between[:-1] = table.started[1:] - table.ended[:-1] - spans[1:-1]
-            overhead = sum((_filled(part) for part in (*parts, between)), overhead)
-            evaluations = np.where(spans > 0, spans, np.nan)
-    elif config.get("network") is not None:
-        measured = logged_in(folder)
+    measured, all_reduces = None, None
+    timing = read_timing(folder)
+    with reading(folder / TIMING):
+        what = np.array(timing["what"].to_pylist())
+        every = requests_in(timing)
+        spans = _untimed(every.where(what == "untimed"), (count + 1, table.computed.shape[1]))
+        if (every.server >= 0).any():
+            measured = measured_in(folder, every, what)
+            parts = _around_requests(table, measured.requests)
+        else:
+            all_reduces, waited = all_reduces_in(folder, every, what, *table[1:])
+            parts = [table.ended - table.computed - waited]
+        between = np.full(table.computed.shape, np.nan)
+        between[:-1] = table.started[1:] - table.ended[:-1] - spans[1:-1]
+        overhead = np.sum([_filled(part) for part in (*parts, between)], axis=0)
     seconds = table.computed - table.started + overhead
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
@@ -184,11 +173,10 @@ def _read(folder: Path) -> Run:
     return Run(
         folder,
         folder.name,
-        is_real,
         recording,
         float(np.nanmean(overhead)),
         measured,
-        evaluations,
+        np.where(spans > 0, spans, np.nan),
         all_reduces,
         summary.get("nodes") or nodes_of(config),
         config,
@@ -214,9 +202,8 @@ def _by_iteration(rows: Columns, workers: int) -> _Iterations:
     return _Iterations(*columns)
 
 
-def _around_requests(table: _Iterations, requests: Requests | None) -> list[Floats]:
+def _around_requests(table: _Iterations, requests: Requests) -> list[Floats]:
     """Return each worker's own time before its first request and after its last answer."""
-    assert requests is not None
     shape = table.computed.shape
     first_sent, last_arrived = np.full(shape, np.inf), np.full(shape, -np.inf)
     requests = requests.where((requests.iteration < shape[0]) & (requests.iteration >= 0))

@@ -10,7 +10,6 @@ import numpy as np
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.service import ServiceTimes, service_laws, service_times
 from outpace.cluster.laws import ServiceLaw, ServiceSize
-from outpace.config.keys import SERVICE_TIMES
 from outpace.experiment.calibrating.runs import Run
 from outpace.sync import POLICIES, Apply
 
@@ -19,7 +18,7 @@ _SAME_SIZE: Final = 1.01  # of the largest server, over the smallest
 
 def fit_service(
     runs: Sequence[Run], warm_up: int, notes: list[str]
-) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
+) -> tuple[dict[str, ServiceLaw], ServiceTimes]:
     """Return the laws of the service times by their keys, and the times that they were fitted to.
 
     Args:
@@ -30,14 +29,11 @@ def fit_service(
     told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
     parts, alike = [], True
     for run in told_apart or runs:
-        if run.measured is not None and (requests := run.measured.requests) is not None:
-            later = requests.iteration >= warm_up
-            requests, is_push = requests.where(later), run.measured.is_push[later]
-            on_advance = run in told_apart
-            parts.append(service_times(requests, is_push, on_advance=on_advance))
-            alike = _are_alike_in_size(requests)
-    if not parts:
-        return _copied(runs[0]), None
+        assert run.measured is not None
+        later = run.measured.requests.iteration >= warm_up
+        requests, is_push = run.measured.requests.where(later), run.measured.is_push[later]
+        parts.append(service_times(requests, is_push, on_advance=bool(told_apart)))
+        alike = _are_alike_in_size(requests)
     found = ServiceTimes.joined(parts)
     laws = service_laws(found, with_factors=alike)
     if not told_apart:
@@ -77,15 +73,6 @@ def _are_alike_in_size(requests: Requests) -> bool:
     of_servers = [requests.sent_bytes[requests.server == m] for m in np.unique(requests.server)]
     sizes = [float(np.median(each)) for each in of_servers]
     return max(sizes, default=0.0) <= _SAME_SIZE * min(sizes, default=0.0)
-
-
-def _copied(run: Run) -> dict[str, ServiceLaw]:
-    """Return the service laws in the configuration of a simulated run."""
-    from outpace.config.reading import experiment_from
-
-    experiment = experiment_from(run.config, str(run.where))
-    laws = {key: getattr(experiment, key) for key in SERVICE_TIMES}
-    return {key: law for key, law in laws.items() if law is not None}
 
 
 def _is_on_advance(run: Run) -> bool:

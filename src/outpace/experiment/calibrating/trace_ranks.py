@@ -60,7 +60,6 @@ def read_traces(paths: Sequence[Path]) -> Run:
     return Run(
         ranks[0].path.parent,
         f"{ranks[0].path.name} to {ranks[-1].path.name}",
-        is_real=True,
         recording=Recording(run.starts, run.compute),
         overhead_s=0.0,
         measured=None,
