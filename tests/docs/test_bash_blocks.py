@@ -25,7 +25,7 @@ from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
 from outpace.experiment.sweeping.space import applied, dimensions_of, first_valid
 from outpace.record.folder import read_summary
-from outpace.report.advice.result import AdviceResult, CandidateResult, Effort
+from outpace.report.advice.result import AdviceResult, CandidateResult
 from outpace.report.sweeps.result import Candidate, Objective
 from outpace.support.estimates import NOTHING
 from outpace.support.targets import Target
@@ -101,10 +101,9 @@ def instead(monkeypatch, tmp_path, small_run):
         problem = problem_of(source, target, lr_argument, only)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "recommended.yaml").write_text(EXPERIMENT)
-        bsp = CandidateResult("BSP", "", {}, True, NOTHING, None, False, 1, 0, 1)
-        data, effort = problem.data, Effort(1, 1.0, 1.0, 1.0)
+        bsp = CandidateResult("BSP", {}, True, NOTHING, None, False, 1, 0)
         return outpace.Advice(
-            AdviceResult("", "complete", target, "", 1, "bsp", "BSP", data, (bsp,), effort)
+            AdviceResult("", "complete", target, "", 1, "bsp", "BSP", problem.data, (bsp,))
         )
 
     for target, function in {

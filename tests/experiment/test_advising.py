@@ -9,25 +9,25 @@ import pytest
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import advise, recording, verifying
-from outpace.experiment.advising.budget import Budget
-from outpace.experiment.advising.calibration_error import prediction_error
+from outpace.experiment.advising import advise, phases, recording, study, verifying
 from outpace.experiment.advising.changed import (
-    scenarios,
+    CHANGES,
+    changed,
     slower_network,
     worse_stragglers,
 )
-from outpace.experiment.advising.curves import Bound, Curve, Trial
-from outpace.experiment.advising.outcome import Outcome
+from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial
+from outpace.experiment.advising.findings import Findings
 from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.promise import PredictionError, prediction_error
 from outpace.experiment.advising.results import advice_of
-from outpace.experiment.advising.search import Search, Space
+from outpace.experiment.advising.runner import Budget
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
-from outpace.real.process.ray import tasks
-from outpace.report.advice.result import advice_from
+from outpace.real.process.ray import connecting
 from outpace.report.advice.words import sentences
+from outpace.report.frame import LIBRARY
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
@@ -41,6 +41,12 @@ CONFIG = {
     "stop": {"virtual_time_s": 20.0},
 }
 ONLY = ["drop-stragglers"]
+
+
+def found_of(config=CONFIG, only=ONLY, seeds=(0, 1, 2)):
+    """Return findings without any trial."""
+    problem = problem_of(source_of(config, None, {}), Target(loss=0.05), only=only)
+    return Findings(problem, seeds, 20.0)
 
 
 def slower(experiment):
@@ -70,30 +76,35 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     assert data["distinguishable"] is True
     assert 1 < data["speedup_over_bsp"]["low"] <= data["speedup_over_bsp"]["mean"]
     assert data["speedup_over_all_reduce"]["low"] > 1
-    assert data["status"] == "complete"
-    assert (data["ahead"], data["not_tried"], data["more_s"]) == (None, 0, None)
-    assert data["seeds"] == [0, 1, 2]
+    assert (data["status"], data["more_s"], data["seeds"]) == ("complete", None, [0, 1, 2])
     names = [each["name"] for each in data["candidates"]]
     assert names[:2] == ["BSP", "all-reduce"]
     for each in data["candidates"]:
         assert set(each["time_to_target_s"]) == {"mean", "low", "high"}
         assert isinstance(each["reached"], bool)
         assert each["sync"]["kind"]
-    assert sum(p or 0 for p in data["probability_best"].values()) == pytest.approx(1.0)
-    assert {each["change"] for each in data["sensitivity"]} == {
-        "stragglers twice as bad",
-        "network half as fast",
-        "twice the workers",
-    }
-    assert (advice.folder / "report.html").is_file()
+    assert [each["change"] for each in data["sensitivity"]] == [words for words, _ in CHANGES]
     assert shlex.split(data["command"])[2:] == [str(advice.folder / "recommended.yaml")]
     assert "no cluster file states errors" in data["one_run"]["no_error"]
     pair = data["one_run"]["speedup_over_bsp"]
     assert pair["both"] == pair["seeds"]
     assert pair["both"]["low"] < data["speedup_over_bsp"]["mean"] < pair["both"]["high"]
-    (own,) = [each for each in data["candidates"] if each["name"] == data["name"]]
-    assert own["after_target"]["runs"] == 3  # three seeds continue
+    assert data["left_target"][0] == 3  # three seeds continue
     assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
+
+
+def test_the_advice_names_what_slows_bsp(tmp_path):
+    outpace.simulate(CONFIG, tmp_path / "bsp", sync={"kind": "bsp"}, stop={"iterations": 30})
+    found = advice_of(found_of(), PredictionError(), folder=tmp_path / "bsp")
+    assert [each.name for each in found.causes] == ["worker 3"]
+    named = "Slow under BSP, and what it cost: worker 3 (5.00 times slower, always)"
+    assert any(each.startswith(named) for each in sentences(found))
+
+
+def test_the_pages_of_an_advice_share_one_copy_of_plotly(advice):
+    assert (advice.folder / LIBRARY).is_file()
+    for page in (advice.folder / "report.html", advice.folder / "bsp" / "report.html"):
+        assert page.stat().st_size < 1e6
 
 
 def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
@@ -111,28 +122,14 @@ def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
     assert "On real processes" in (advice.folder / "report.html").read_text()
 
 
-def test_the_advice_names_what_slows_bsp(tmp_path):
-    outpace.simulate(CONFIG, tmp_path / "bsp", sync={"kind": "bsp"}, stop={"iterations": 30})
-    problem = problem_of(source_of(CONFIG, None, {}), Target(loss=0.05), only=ONLY)
-    names = tuple(each.name for each in problem.candidates)
-    search = Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05))
-    found = advice_of(problem, Outcome(search, 20.0, folder=tmp_path / "bsp"))
-    assert [each.name for each in found.causes] == ["worker 3"]
-    named = "Slow under BSP, and what it cost: worker 3 (5.00 times slower, always)"
-    assert any(each.startswith(named) for each in sentences(found))
-    assert advice_from(found.plain()) == found
-
-
 def test_a_real_run_that_fails_is_a_result_of_the_verification(monkeypatch):
-    problem = problem_of(source_of(CONFIG, None, {}), Target(loss=0.05))
-
     def failing(experiment):
         raise outpace.RunError("worker 1 ended\nmore")
 
     monkeypatch.setattr(verifying, "run", failing)
-    names = tuple(each.name for each in problem.candidates)
-    found = Outcome(Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05)), 20.0)
-    (bsp,) = verifying.verified(problem, found, advice_of(problem, found), lambda _: None)
+    found = found_of()
+    result = advice_of(found, PredictionError())
+    (bsp,) = verifying.verified(found, result, lambda _: None)
     assert (bsp.measured, bsp.error) == ("failed: worker 1 ended", None)
 
 
@@ -158,10 +155,10 @@ def test_the_recommended_configuration_stops_at_the_target_of_the_advice():
 
 
 def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd, monkeypatch):
-    def interrupt(study, found):
+    def interrupt(found, budget):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Study, "_fresh", interrupt)
+    monkeypatch.setattr(study, "PHASES", ((SEARCH, phases.search), (FRESH, interrupt)))
     file, out = tmp_path / "x.yaml", tmp_path / "out"
     optimizer = {"lr": 0.1, "momentum": 0.01}
     own = {"optimizer": optimizer, "target": {"loss": 0.05}, "evaluate": {"every_s": 0.5}}
@@ -173,15 +170,14 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert (data["status"], data["strategy"]) == ("interrupted", "bsp")
     assert data["target"] == {"loss": 0.05}  # of the file
     assert data["speedup_over_bsp"] == {"mean": None, "low": None, "high": None}
-    assert data["ahead"]["name"].startswith("ASP")  # it waits for nobody
-    assert data["ahead"]["speedup_over_bsp"] > 1
+    assert data["best"].startswith("ASP")  # it waits for nobody
+    assert data["best_speedup"]["mean"] > 1
     assert data["more_s"] > 0
     assert "interrupted" in (out / "recommended.yaml").read_text()
     said = capfd.readouterr()
-    assert "So far ASP" in said.out
-    assert "of the search, not sure" in said.out
-    assert "the interval configured under evaluate is not used" in said.out
-    assert "search: 4 candidates; one run of BSP takes" in said.err
+    assert f"{data['best']} is ahead" in said.out
+    assert "on the search's seeds, which may be chance" in said.out
+    assert "4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()
     (warning,) = data["warnings"]
@@ -192,7 +188,7 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     with pytest.raises(SystemExit) as ended:
         main(["report", str(out)])
     assert not ended.value.code
-    assert "So far ASP" in (out / "report.html").read_text()
+    assert "is ahead" in (out / "report.html").read_text()
     capfd.readouterr()
 
     def begin(study):
@@ -252,20 +248,23 @@ def test_the_folder_of_another_study_is_refused(advice):
 
 def test_changed_clusters():
     law = {"kind": "lognormal", "cv": 0.2, "factors": [1.0, 1.5], "slow": [{"factor": 3.0}]}
-    assert worse_stragglers(law) == {
+    assert worse_stragglers({"compute": law})["compute"] == {
         "kind": "lognormal",
         "cv": 0.4,
         "factors": [1.0, 2.0],
         "slow": [{"factor": 5.0}],
     }
-    assert worse_stragglers({"kind": "constant", "mean_s": 1.0}) is None
-    assert slower_network({"latency_s": 1.0, "nodes": {"a": {"bandwidth_bytes_per_s": 4.0}}}) == {
+    network = {"latency_s": 1.0, "nodes": {"a": {"bandwidth_bytes_per_s": 4.0}}}
+    assert slower_network({"network": network})["network"] == {
         "latency_s": 2.0,
         "nodes": {"a": {"bandwidth_bytes_per_s": 2.0}},
     }
-    found = scenarios(problem_of(source_of(CONFIG, None, {}), Target(loss=0.1)))
-    assert [each.problem.workers for each in found] == [4, 4, 8]
-    assert found[2].problem.data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
+    problem = found_of().problem
+    found = [changed(problem, change) for _, change in CHANGES]
+    assert [each.workers for each in found] == [4, 4, 8]
+    assert found[2].data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
+    even = {**CONFIG, "compute": {"kind": "constant", "mean_s": 1.0}}
+    assert changed(found_of(even).problem, worse_stragglers) is None
 
 
 FAST = {"latency_s": 1e-5, "bandwidth_bytes_per_s": 1e10}
@@ -356,7 +355,7 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
         outpace.simulate(experiment, folder, compute=law, network={"latency_s": 0.001, "log": True})
 
     def begin(study):
-        raise outpace.RunError(f"{study.problem.data['include']}")
+        raise outpace.RunError(f"{study._problem.data['include']}")
 
     monkeypatch.setattr(recording, "run", run)
     monkeypatch.setattr(Study, "run", begin)
@@ -380,8 +379,9 @@ def test_a_cluster_file_that_is_temporary_is_removed_and_not_recommended(monkeyp
         return source._replace(data={**source.data, "include": [str(places[0])]})
 
     def run(study):
-        names = tuple(each.name for each in study.problem.candidates)
-        return Outcome(Search(Space(names, ("BSP",), 0.1, (0,), 20.0, -0.05)), 20.0)
+        study.found = Findings(study._problem, study._seeds, 20.0)
+        trial = Trial(SEARCH, "BSP", 0.1, study.found.search_seeds[0])
+        study.found.note(trial, Curve((1.0,), (0.0,)))
 
     monkeypatch.setattr(advise, "recorded_cluster", record)
     monkeypatch.setattr(Study, "run", run)
@@ -405,7 +405,7 @@ def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monk
         raise outpace.ConfigError("there is no cluster")
 
     monkeypatch.setattr(advise, "recorded_cluster", record)
-    monkeypatch.setattr(tasks, "RayTasks", connect)
+    monkeypatch.setattr(connecting, "connected", connect)
     data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
     with pytest.raises(outpace.ConfigError, match="there is no cluster"):
         outpace.advise(data, target_loss=0.05, on="ray")
@@ -424,10 +424,10 @@ def test_the_learning_rate_of_a_script_is_that_of_its_argument(given, tmp_path):
     source = source_of({**config, "task": task}, None, {})
     problem = problem_of(source, Target(loss=0.5), "--lr", ["asp"])
     assert problem.rate == 0.1
-    trial = Trial("ASP", 0.4, 3, Bound(20.0, -0.5))
+    trial = Trial(SEARCH, "ASP", 0.4, 3, 20.0)
     given_now = ["--lr", "0.4"] if len(given) == 2 else ["--lr=0.4"]
     expected = ["--steps", "5", *given_now]
-    assert list(problem.experiment(trial, None).task.arguments) == expected
+    assert list(problem.experiment(trial).task.arguments) == expected
     assert problem.recommendation("ASP", 0.4, None)["task"]["arguments"] == expected
     assert problem_of(source, Target(loss=0.5), None, ["asp"]).rate is None
     with pytest.raises(
@@ -450,16 +450,18 @@ def test_the_error_of_the_calibration_is_applied_to_scripts(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("raise SystemExit('it must not be run')\n")
     data = {"task": {"kind": "script", "path": str(script)}, "workers": 2, "include": str(cluster)}
-    problem = problem_of(source_of(data, None, {}), Target(loss=0.1), only=["asp"])
+    found = found_of(data, ["asp"], (0, 1))
     totals = {"iterations": 20.0, "parameters": 1000.0}
-    ends = {"BSP": 1.0, "ASP": 0.9}
-    fresh = {n: (1.0, [Curve.of([end_s], [0.0], totals=totals)] * 2) for n, end_s in ends.items()}
+    for name, end_s in {"BSP": 1.0, "ASP": 0.9}.items():
+        for seed in found.seeds:
+            found.note(Trial(FRESH, name, 1.0, seed), Curve((end_s,), (0.0,), None, totals))
     with Pool(1) as pool:
-        known = prediction_error(problem, fresh, pool, Budget())
+        known = prediction_error(found, "ASP", pool, Budget())
     assert known.reason == ""
     # A root mean square of 12 normal draws is within 0.54 and 1.5 times its law's in 99.8 %.
     assert 0.027 < known.of_time["ASP"] < 0.075
     assert known.of_speedup < 0.01
-    without = problem.source._replace(data={**data, "include": None, "compute": {"mean_s": 0.1}})
-    unknown = prediction_error(dataclasses.replace(problem, source=without), fresh, pool, Budget())
+    law = {"kind": "constant", "mean_s": 0.1}
+    without = found_of({**data, "include": None, "compute": law}, ["asp"])
+    unknown = prediction_error(without, "ASP", pool, Budget())
     assert unknown.reason == "no cluster file states errors"

@@ -86,7 +86,7 @@ def test_the_strategy_of_the_configuration_is_a_candidate():
     assert OWN not in [each.name for each in found]
 
 
-def test_one_of_each_family_is_tried_before_a_second_one():
+def test_one_of_each_family_is_tried_before_all_others():
     found = candidates(16)
     names = in_order_of_trial(found)
     assert sorted(names) == sorted(each.name for each in found)

@@ -1,10 +1,9 @@
 """`stop`, comparisons and advice decide alike when a run reaches its target."""
 
 import outpace
-from outpace.experiment.advising.budget import Budget
-from outpace.experiment.advising.curves import Bound, Trial
+from outpace.experiment.advising.curves import SEARCH, Trial
 from outpace.experiment.advising.problem import problem_of
-from outpace.experiment.advising.runner import PoolRunner
+from outpace.experiment.advising.runner import Budget, carry_out
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
 from outpace.support.targets import Target
@@ -33,13 +32,13 @@ SEEDS = (0, 1)
 def advised(config, goal, seeds=SEEDS, every_s=None):
     """Return the times of the trials of a study, by strategy and seed."""
     problem = problem_of(source_of(config, None, {}), goal, None, ["asp"])
-    bound = Bound(horizon_s=5.0, level=goal.level)
-    trials = [Trial(name, problem.rate or 1.0, seed, bound) for name in KINDS for seed in seeds]
+    rate = problem.rate or 1.0
+    trials = [
+        Trial(SEARCH, name, rate, seed, 5.0, every_s=every_s) for name in KINDS for seed in seeds
+    ]
     with Pool(1) as pool:
-        runner = PoolRunner(problem, pool, Budget())
-        runner.every_s = lambda _: every_s
-        curves = dict(runner.run(trials))
-    return {(t.candidate, t.seed): curve.time_to(goal.level) for t, curve in curves.items()}
+        curves = dict(carry_out(trials, problem, pool, Budget()))
+    return {(t.candidate, t.seed): c.time_to(goal.level, 5.0) for t, c in curves.items()}
 
 
 def compared(config, seeds=2):

@@ -9,6 +9,7 @@ missed the target counts as a lower bound (it is censored), not as absent.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -62,10 +63,10 @@ def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0
     n = len(values)
     if n == 0:
         return NOTHING
-    mean = math.fsum(values) / n
+    mean = statistics.fmean(values)
     if n == 1:
         return Estimate(mean)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    spread = statistics.stdev(values)
 
     def reach(tail: float) -> float:
         own = quantile(tail, n - 1) * spread / math.sqrt(n)
@@ -83,9 +84,8 @@ def next_of(values: Sequence[float]) -> Estimate:
     n = len(values)
     if n < 2:
         return mean_of(values)
-    mean = math.fsum(values) / n
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    reach = quantile((1 - PREDICTED) / 2, n - 1) * spread * math.sqrt(1 + 1 / n)
+    mean = statistics.fmean(values)
+    reach = quantile((1 - PREDICTED) / 2, n - 1) * statistics.stdev(values) * math.sqrt(1 + 1 / n)
     return Estimate(mean, mean - reach, mean + reach)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -14,12 +15,11 @@ from typing import Any, Final
 
 from outpace.config.cluster_files import INCLUDE, with_cluster
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.advising.budget import State
 from outpace.experiment.advising.curves import Trial
-from outpace.experiment.advising.outcome import Outcome
 from outpace.experiment.advising.problem import Problem, problem_of
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
+from outpace.experiment.advising.runner import Budget, State
 from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
@@ -39,6 +39,7 @@ from outpace.support.targets import Target
 from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
+_TEMPORARY: Final = "outpace-advice-"
 _BSP: Final = "bsp"  # folder of BSP's run, whose trace is kept
 _MOST_SEEDS: Final = 1000
 _MOST_GAIN: Final = 10.0
@@ -143,9 +144,7 @@ def advise(
         RunError: if no run reached the target, or the budget is too small for one run.
         Interrupted: after the answer so far was written to `out`; a KeyboardInterrupt.
     """
-    source = experiment
-    if not isinstance(source, Source):
-        source = source_of(source, task, changes)
+    source = experiment if isinstance(experiment, Source) else source_of(experiment, task, changes)
     folder = folder_of(out)
     target = _target(target_accuracy, target_loss, source.data.get("target"))
     if type(seeds) is not int or not 2 <= seeds <= _MOST_SEEDS:
@@ -159,74 +158,73 @@ def advise(
     asked = _asked(source, target, seeds, [lr_argument, only, min_gain])
     if folder is not None:
         _require_folder(folder, asked)
-    launcher = source.data.get("launcher")
-    check_on(on, launcher)
+    check_on(on, source.data.get("launcher"))
     with contextlib.ExitStack() as stack:
-        is_temporary = False
         if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
             # Before this process is connected to the cluster of `on`, since Ray takes it into no
             # other: the recording is made where the launcher of the configuration says.
             show(State("recording", 0, 1))
-            is_temporary = folder is None
-            place = folder or Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="outpace-advice-"))
-            )
+            place = folder
+            if place is None:
+                temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
+                place = Path(stack.enter_context(temporary))
             source = recorded_cluster(source, place, say)
         problem = problem_of(source, target, lr_argument, only)
-        first = problem.source.experiment()
-        warned: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
+        warnings: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
 
         def warning(key: Hashable, text: str) -> None:
-            if text not in warned:
+            if text not in warnings:
                 warn(text)
-            own = {key.candidate} if isinstance(key, Trial) else set()
-            warned[text] = warned.get(text, set()) | own
+            names = warnings.setdefault(text, set())
+            names |= {key.candidate} if isinstance(key, Trial) else set()
 
-        with pool_on(on, [first], processes=processes, warning=warning) as pool:
-            trace = None if folder is None or (folder / _BSP).exists() else folder / _BSP
-            study = Study(
-                problem, pool, seeds=seeds, budget_s=budget_s, folder=trace, say=say, show=show
-            )
-
-            def result_of(found: Outcome) -> AdviceResult:
-                result = advice_of(study.problem, found, min_gain, _command(study.problem, folder))
-                more = {"warnings": _named(warned, problem), "study": asked}
-                if is_temporary:  # a real run does not use the cluster file, which is removed
-                    kept = {k: v for k, v in result.recommendation.items() if k != INCLUDE}
-                    more["recommendation"] = kept
-                return dataclasses.replace(result, **more)
-
-            try:
-                found = study.run()
-            except KeyboardInterrupt:
-                if study.outcome is None or study.outcome.search.best_curve is None:
-                    raise
-                raise Interrupted(_written(result_of(study.outcome), folder)) from None
-        result = result_of(found)
+        experiments = [problem.source.experiment()]
+        with pool_on(on, experiments, processes=processes, warning=warning) as pool:
+            budget = Budget(math.inf if budget_s is None else budget_s, show)
+            bsp = None if folder is None else folder / _BSP
+            study = Study(problem, pool, seeds=seeds, budget=budget, folder=bsp, say=say)
+            status = "interrupted"
+            with contextlib.suppress(KeyboardInterrupt):
+                study.run()
+                status = "budget" if budget.is_cut else "complete"
+        found = study.found
+        if found is None or found.best_s() is None:
+            raise KeyboardInterrupt
+        result = dataclasses.replace(
+            advice_of(found, study.error, min_gain, bsp),
+            status=status,
+            command=_command(problem, folder),
+            more_s=None if status == "complete" else budget.missing_s,
+            elapsed_s=round(budget.elapsed_s, 3),
+            warnings=_named(warnings, problem),
+            study=asked,
+        )
+        if folder is None:  # the cluster file that was recorded is removed, and is not needed
+            kept = {k: v for k, v in result.recommendation.items() if _TEMPORARY not in str(v)}
+            result = dataclasses.replace(result, recommendation=kept)
+        advice = _written(result, folder)
+        if status == "interrupted":
+            raise Interrupted(advice)
         if verify:
-            _written(result, folder)
             say(f"on real processes, {VERIFY_S:g} s for each strategy at most")
-            real = verified(study.problem, found, result, say, show)
-            result = dataclasses.replace(result, verified=real)
-        return _written(result, folder)
+            real = verified(found, result, say, show)
+            advice = _written(dataclasses.replace(result, verified=real), folder)
+        return advice
 
 
 def _target(accuracy: float | None, loss: float | None, configured: Any) -> Target:
     """Return the given target, else the configured one. Raises ConfigError."""
-    given = {"accuracy": accuracy, "loss": loss}
+    given: Any = {"accuracy": accuracy, "loss": loss}
     if accuracy is None and loss is None and configured is not None:
-        if not isinstance(configured, Mapping):
-            raise ConfigError(f"target: {configured!r} is not a mapping with accuracy or loss")
-        given = {key: configured.get(key) for key in given}
-    if sum(value is not None for value in given.values()) != 1:
-        raise ConfigError(
-            "give exactly one target, an accuracy or a loss: --target-accuracy or --target-loss "
-            "(in Python target_accuracy or target_loss), or target in the configuration"
-        )
+        given = configured
     try:
         return Target(**given)
-    except ValueError as error:
-        raise ConfigError(f"target: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"target: {error}: give exactly one target, an accuracy or a loss: --target-accuracy "
+            "or --target-loss (in Python target_accuracy or target_loss), or target in the "
+            "configuration"
+        ) from None
 
 
 def _named(warned: Mapping[str, set[str]], problem: Problem) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +19,9 @@ from outpace.sync.assignment import has_servers
 
 OWN: Final = "as configured"
 
-# One of each family, by what was soon in the examples and in the first results of
-# benchmarks/strategies. The order matters only if time is short.
-_FIRST: Final = (
+# One of each family, by what was soon in the first results of benchmarks/strategies. They are tried
+# before the others, which matters only if time is short.
+FIRST: Final = (
     OWN,
     "ASP, over staleness",
     "drop the last quarter",
@@ -103,17 +102,10 @@ def candidates(workers: int, patience_s: float | None = None) -> list[Candidate]
 
 
 def in_order_of_trial(found: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the names in the order in which they are tried, if time may be short.
-
-    The references, one of each family, then a second of each, and so on.
-    """
-    first = {name: place for place, name in enumerate((BSP, ALL_REDUCE, *_FIRST))}
-    mine: dict[str, list[Candidate]] = {}
-    for each in sorted(found, key=lambda each: first.get(each.name, len(first))):
-        mine.setdefault("" if each.name in (BSP, ALL_REDUCE) else each.family, []).append(each)
-    references = [each.name for each in mine.pop("", [])]
-    rounds = itertools.zip_longest(*mine.values())
-    return (*references, *(each.name for row in rounds for each in row if each is not None))
+    """Return the names in the order in which they are tried, if time may be short."""
+    order = (BSP, ALL_REDUCE, *FIRST)
+    later = [each.name for each in found if each.name not in order]
+    return (*(name for name in order if any(each.name == name for each in found)), *later)
 
 
 def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from outpace.experiment.sources import Source, interval_of
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
-PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
+_PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,12 @@ class Problem:
         return isinstance(task, Mapping) and task.get("kind") == "script"
 
     @property
-    def cluster_files(self) -> list[Path]:
+    def cluster_files(self) -> list[str]:
+        """The absolute paths of the cluster files."""
         names = self.data.get(INCLUDE) or []
         folder = self.source.folder or Path.cwd()
         listed = names if isinstance(names, list) else [names]
-        return [(folder / Path(name).expanduser()).resolve() for name in listed]
+        return [str((folder / Path(name).expanduser()).resolve()) for name in listed]
 
     def with_patience(self, patience_s: float) -> Problem:
         """Return the problem whose partial pushes wait so long after their quorum, in seconds."""
@@ -93,23 +95,19 @@ class Problem:
         arguments[place] = f"{before}{rate!r}"
         return {**data, "task": {**task, "arguments": arguments}}
 
-    def experiment(self, trial: Trial, every_s: float | None) -> Experiment:
-        """Return the experiment of a trial.
-
-        Args:
-            every_s: virtual time from one evaluation to the next; None: as configured.
-        """
+    def experiment(self, trial: Trial) -> Experiment:
+        """Return the experiment of a trial."""
         data = {**self.configured(trial.candidate, trial.rate), "seed": trial.seed}
         stop = dict(data.get("stop") or {})
-        if math.isfinite(trial.bound.horizon_s):
-            stop = {"virtual_time_s": trial.bound.horizon_s}
+        if math.isfinite(trial.limit_s):
+            stop = {"virtual_time_s": trial.limit_s}
         stop.pop("target_accuracy", None)
         if self.target.accuracy is not None and not trial.until_s:
             stop["target_accuracy"] = self.target.accuracy
         if stop or not self.is_script:
             data["stop"] = stop
         if not self.is_script:
-            data["evaluate"] = _evaluate(data.get("evaluate") or {}, stop, every_s)
+            data["evaluate"] = _evaluate(data.get("evaluate") or {}, stop, trial.every_s)
         name = f"{self.source.name}, with {trial.candidate}"
         return self.source.with_given(experiment_from(data, name, self.source.folder))
 
@@ -121,22 +119,20 @@ class Problem:
         data = self.configured(name, rate)
         stop = dict(data.get("stop") or {})
         if stop.pop("target_accuracy", None) is not None:
-            if self.target.accuracy is not None:
-                stop["target_accuracy"] = self.target.accuracy
-            data["stop"] = stop
+            own = self.target.accuracy
+            data["stop"] = stop if own is None else {**stop, "target_accuracy": own}
         if every_s is not None and not data.get("evaluate"):
             data["evaluate"] = {"every_s": every_s}
         whole = to_plain(experiment_from(data, self.source.name, self.source.folder))
         short = {key: _short(whole[key], data[key]) for key in data if key in whole}
-        if paths := [str(path) for path in self.cluster_files]:
+        if paths := self.cluster_files:
             short[INCLUDE] = paths[0] if len(paths) == 1 else paths
         return {key: value for key, value in short.items() if value not in (None, (), [], {})}
 
     def cluster_notes(self) -> list[str]:
         """Return what the cluster files say of other work of the machines meanwhile."""
-        said = [read_yaml(path).get(CALIBRATED) for path in self.cluster_files]
-        texts = [each.get(BUSY) for each in said if isinstance(each, Mapping)]
-        return [text for text in texts if isinstance(text, str)]
+        said = [read_yaml(Path(path)).get(CALIBRATED) or {} for path in self.cluster_files]
+        return [str(each[BUSY]) for each in said if BUSY in each]
 
 
 def problem_of(
@@ -160,7 +156,7 @@ def problem_of(
     own = source.experiment()
     check(own)
     if own.has_script:
-        rate = None if rate_argument is None else _rate(own.script.arguments, rate_argument)
+        rate = None if rate_argument is None else _argument(own.script.arguments, rate_argument)[2]
     else:
         if rate_argument is not None:
             raise ConfigError(
@@ -206,41 +202,37 @@ def _evaluate(
     configured: Mapping[str, Any], stop: Mapping[str, Any], every_s: float | None
 ) -> dict[str, Any]:
     """Return `evaluate` of a trial, with an interval in any case."""
-    if every_s is not None:
-        kept = {key: value for key, value in configured.items() if key not in PERIODS}
-        return {**kept, "every_s": every_s}
-    if any(configured.get(key) for key in PERIODS):
+    if every_s is None and any(configured.get(key) for key in _PERIODS):
         return dict(configured)
-    return {**configured, **interval_of(stop.get("iterations"), stop.get("virtual_time_s"))}
+    kept = {key: value for key, value in configured.items() if key not in _PERIODS}
+    if every_s is not None:
+        return {**kept, "every_s": every_s}
+    return {**kept, **interval_of(stop.get("iterations"), stop.get("virtual_time_s"))}
 
 
-def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, str]:
+def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, float]:
     """Return where the last value of a script's argument is: place, text before it, and the value.
 
-    It follows the name as an argument of its own, or behind an equals sign. Raises ConfigError.
+    It follows the name as an argument of its own, or behind an equals sign.
+
+    Raises:
+        ConfigError: if it is not set, or not to a positive number.
     """
     given = [str(each) for each in arguments]
     for place in reversed(range(len(given))):
-        if given[place].startswith(f"{name}="):
-            return place, f"{name}=", given[place].partition("=")[2]
-        if place and given[place - 1] == name:
-            return place, "", given[place]
+        before, is_behind, text = given[place].partition(f"{name}=")
+        if not (is_behind and not before):
+            if not (place and given[place - 1] == name):
+                continue
+            is_behind, text = "", given[place]
+        with contextlib.suppress(ValueError):
+            if 0 < (value := float(text)) < math.inf:
+                return place, is_behind, value
+        raise ConfigError(f"--lr-argument {name}: {text!r} is not a positive number")
     raise ConfigError(
         f"--lr-argument {name}: the script's arguments do not set it: add it after --, as in "
         f"-- {name} 0.1"
     )
-
-
-def _rate(arguments: Sequence[object], name: str) -> float:
-    """Return the learning rate that an argument of a script sets. Raises ConfigError."""
-    text = _argument(arguments, name)[2]
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not (math.isfinite(rate) and rate > 0):
-        raise ConfigError(f"--lr-argument {name}: {text!r} is not a positive number")
-    return rate
 
 
 def _short(whole: Any, given: Any) -> Any:

@@ -15,6 +15,7 @@ from outpace.experiment.calibrating import calibrate, write_calibration
 from outpace.experiment.running import run
 from outpace.experiment.sources import Source
 from outpace.record.folder import write_json
+from outpace.report.frame import LIBRARY, write_library
 from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
 
@@ -54,6 +55,8 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
     say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
     out = folder / _RECORDED
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_library(folder)  # for the pages of the run and the cluster, and that of the advice
         run(experiment, out)
         write_calibration(calibrate([out]), path, path.with_suffix(".html"))
         write_json(folder / _FILE, asked)
@@ -68,7 +71,7 @@ def recorded_only(folder: Path) -> bool:
     """Return True if the folder has a complete recording and nothing else."""
     if not (folder / _FILE).is_file():
         return False
-    others = set(folder.iterdir()) - {folder / _FILE, folder / _RECORDED}
+    others = set(folder.iterdir()) - {folder / name for name in (_FILE, _RECORDED, LIBRARY)}
     return others <= set(folder.glob(_OF_CLUSTER))
 
 
@@ -81,7 +84,7 @@ def _read(path: Path) -> Any:
 def _remove(folder: Path) -> None:
     """Remove an incomplete recording, and the folder if nothing else is in it."""
     shutil.rmtree(folder / _RECORDED, ignore_errors=True)
-    for path in (folder / _FILE, *folder.glob(_OF_CLUSTER)):
+    for path in (folder / _FILE, folder / LIBRARY, *folder.glob(_OF_CLUSTER)):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from outpace.config.cluster_files import INCLUDE
 from outpace.errors import ConfigError
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
-from outpace.experiment.advising.curves import Curve
-from outpace.experiment.advising.outcome import Outcome
-from outpace.experiment.advising.problem import PERIODS, Problem
-from outpace.experiment.advising.promise import mean_gap_s, one_pair, one_run
-from outpace.experiment.advising.statistics import (
-    MIN_GAIN,
-    Choice,
-    chosen,
-    probability_of_best,
-    speedup,
-)
-from outpace.experiment.advising.study import WHOLE
+from outpace.experiment.advising.curves import FRESH, SEARCH, Curve
+from outpace.experiment.advising.findings import Findings
+from outpace.experiment.advising.promise import PredictionError, promised
+from outpace.experiment.advising.statistics import MIN_GAIN, Choice, chosen, speedup
 from outpace.report.advice.result import (
     AdviceResult,
-    AfterTarget,
     CandidateResult,
     ChangedCluster,
-    Effort,
     OneRun,
+    Promise,
 )
 from outpace.report.explaining import Cause, explained
-from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
+from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time
 from outpace.support.targets import Target
 from outpace.support.version import __version__
 
@@ -45,111 +37,82 @@ _SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by millisec
 
 
 def advice_of(
-    problem: Problem, found: Outcome, min_gain: float = MIN_GAIN, command: str = ""
+    found: Findings,
+    error: PredictionError,
+    min_gain: float = MIN_GAIN,
+    folder: Path | None = None,
 ) -> AdviceResult:
-    """Return the advice.
+    """Return the advice of a complete study.
 
     Args:
+        error: of what is predicted, by the calibration.
         min_gain: see `statistics.chosen`.
-        command: the command that runs the recommendation.
+        folder: of BSP's run on the first fresh seed, if it was written.
     """
-    search, times, error = found.search, found.times, found.error
-    choice = _choice(times, error.of_speedup, min_gain)
-    name, tuned = choice.name, problem.rate is not None
-    rate = search.best_rate(name)
-    own, bsp, level = found.fresh.get(name, []), found.fresh.get(BSP, []), found.level
-    promise = one_run(own, level, error.of_time.get(name))
-    leader = found.leader
-    shown = dict.fromkeys((BSP, ALL_REDUCE, name, *([leader.name] if leader else [])))
-    named = dict.fromkeys((BSP, name))
+    problem, level, fresh, times = found.problem, found.level, found.on(FRESH), found.times(FRESH)
+    ahead = next(iter(found.ranked(found.left)), BSP)
+    best_speedup = Estimate(math.exp(found.gain(ahead)))
+    choice = Choice(BSP, ahead, {BSP: NOTHING})
+    seeds = tuple(trial.seed for trial in fresh.get(BSP, ()))
+    if seeds:
+        choice = chosen(times, BSP, error.of_speedup, min_gain)
+        best_speedup = choice.speedups[choice.best]
+    if len(seeds) < 2:
+        choice = dataclasses.replace(choice, name=BSP)
+    name, rate = choice.name, found.used_rate(choice.name)
+    own, bsp = ([*fresh.get(each, {}).values()] for each in (name, BSP))
+    one = promised(own, (), level, error.of_time.get(name))
+    pair = promised(bsp, own, level, error.of_speedup) if name != BSP else Promise()
+    gap_s = math.fsum(c.gap_s(level) for c in own) / len(own) if own else None
+    named = {BSP: bsp, name: own}
+    every_s = next((trial.every_s for trial in fresh.get(BSP, ())), None)
     return AdviceResult(
         outpace=__version__,
-        status=found.ended,
+        status="complete",
         target=problem.target,
         configuration=problem.source.name,
         workers=problem.workers,
         strategy=problem.candidate(name).sync["kind"],
         name=name,
-        recommendation=problem.recommendation(name, rate, found.every_s),
+        recommendation=problem.recommendation(name, rate, every_s),
         candidates=tuple(
-            _candidate(problem, found, each.name, times, choice) for each in problem.candidates
+            _candidate(found, each.name, times, choice) for each in problem.candidates
         ),
-        effort=Effort(
-            sum(len(known.trials) for known in search.known.values()),
-            round(found.one_run_s, 3),
-            round(found.elapsed_s, 3),
-            round(found.cost_s, 3),
-        ),
-        command=command,
-        learning_rate=rate if tuned else None,
-        speedup_over_bsp=choice.speedup,
+        learning_rate=rate if problem.rate is not None else None,
+        speedup_over_bsp=choice.speedups[name] if len(seeds) > 1 else NOTHING,
         speedup_over_all_reduce=_over_all_reduce(times, name, error.of_speedup),
-        distinguishable=choice.distinguishable,
+        distinguishable=name != BSP,
         min_gain=min_gain,
         best=choice.best,
-        ahead=leader if found.ended != "complete" and not choice.distinguishable else None,
-        not_tried=sum(not known.trials for known in search.known.values()),
-        more_s=None if found.ended == "complete" else found.more_s,
-        probability_best=probability_of_best(times),
-        seeds=found.seeds,
+        best_speedup=best_speedup,
+        seeds=seeds,
         left_out=problem.left_out,
-        one_run=OneRun(
-            promise.seeds,
-            promise.prediction,
-            promise.both,
-            promise.error,
-            error.reason,
-            one_pair(own if name != BSP else [], bsp, level, error.of_speedup),
-            mean_gap_s(own, level),
-        ),
-        first_log=sum(
-            bool(curve.times_s) and curve.first_s(level) == curve.times_s[0]
-            for each in named
-            for curve in found.fresh.get(each, ())
-        ),
-        short=_short(problem, found),
+        one_run=OneRun(one.seeds, one.prediction, one.both, one.error, error.reason, pair, gap_s),
+        at_edge=tuple(each for each in named if _at_edge(found, each)),
+        first_log=sum(curve.shows_at_once(level) for curves in named.values() for curve in curves),
+        short=_short(found, bsp),
+        left_target=left_target(own, problem.target),
         notes=tuple(problem.cluster_notes()),
-        time_goes={each: _shares(found.fresh[each]) for each in shown if each in times},
-        whole_s=found.whole_s,
-        sensitivity=tuple(
-            ChangedCluster(scenario.name, scenario.reason, *_first(changed))
-            for scenario, changed in found.changed
-        ),
-        evaluated_every_s=found.every_s,
-        evaluate_replaced=not problem.is_script
-        and any((problem.data.get("evaluate") or {}).get(key) for key in PERIODS),
-        causes=_causes(problem, found),
+        time_goes={each: _shares(curves) for each, curves in named.items() if curves},
+        sensitivity=tuple(_changed(found)),
+        evaluated_every_s=every_s,
+        causes=_causes(found, folder),
+        trials=len(found.trials),
     )
 
 
-def after_target(curves: Sequence[Curve], target: Target) -> AfterTarget:
+def left_target(curves: Sequence[Curve], target: Target) -> tuple[int, int]:
     """Return how many runs continued after the target, and how many of them left it again.
 
     A run has left it if its last evaluation is worse by more than a tenth: of the loss, or of the
-    share of errors. Runs that ended at the target do not count.
+    share of errors.
     """
     level = target.level
     continued = [
-        curve.last
-        for curve in curves
-        if (at := curve.first_s(level)) is not None and curve.end_s > at
+        curve.last for curve in curves if curve.end_s > curve.time_to(level, math.inf).time_s
     ]
-    if target.accuracy is not None:
-        bound = min(1 - _LEFT * (1 - target.accuracy), target.accuracy)
-    else:
-        bound = min(_LEFT * level, level)  # a negative loss has no share: any loss above it counts
-    left = [score for score in continued if score < bound]
-    return AfterTarget(len(continued), len(left), abs(min(left)) if left else None)
-
-
-def _choice(times: Mapping[str, Sequence[TimeTo]], error: float | None, min_gain: float) -> Choice:
-    """Return what the fresh seeds say; BSP, of which nothing is known, with fewer than two.
-
-    error: of predicted factors over BSP; that of the first strategy stands for all.
-    """
-    if BSP not in times or len(times[BSP]) < 2:
-        return Choice(BSP, NOTHING, False, BSP, {})
-    return chosen(times, BSP, error, min_gain)
+    bound = _LEFT * level if target.accuracy is None else 1 - _LEFT * (1 - level)
+    return len(continued), sum(score < bound for score in continued)
 
 
 def _over_all_reduce(
@@ -157,92 +120,79 @@ def _over_all_reduce(
 ) -> Estimate:
     if name == ALL_REDUCE:
         return Estimate(1.0, 1.0, 1.0)
-    if name not in times or ALL_REDUCE not in times:
+    if name not in times or len(times.get(ALL_REDUCE, ())) < 2:
         return NOTHING
-    return speedup(times[name], times[ALL_REDUCE], max(1, len(times) - 1), error)
+    return speedup(times[name], times[ALL_REDUCE], len(times) - 1, error)
 
 
 def _candidate(
-    problem: Problem,
-    found: Outcome,
-    name: str,
-    times: Mapping[str, Sequence[TimeTo]],
-    choice: Choice,
+    found: Findings, name: str, times: Mapping[str, Sequence[TimeTo]], choice: Choice
 ) -> CandidateResult:
     """Return what is known of a candidate: on fresh seeds if it was run on them."""
-    search, candidate = found.search, problem.candidate(name)
-    rate = search.best_rate(name)
-    is_fresh = name in times
-    curves = found.fresh[name] if is_fresh else search.known[name].of_rate(rate)
-    if is_fresh:
-        own = list(times[name])
-    else:  # a run that was stopped has a lower bound
-        ran = [curve.time_to(found.level) for curve in curves]
-        own = [each if each.time_s > 0 else TimeTo(found.horizon_s, False) for each in ran]
+    candidate, rate = found.problem.candidate(name), found.used_rate(name)
+    runs = found.on(FRESH).get(name) or {
+        trial: curve for trial, curve in found.of(SEARCH, name).items() if trial.rate == rate
+    }
+    own = [curve.time_to(found.level, trial.limit_s) for trial, curve in runs.items()]
     missed = sum(not each.reached for each in own)
-    after = after_target(curves if is_fresh else (), problem.target)
-    if is_fresh and found.whole_s:
-        sign = 1 if problem.target.accuracy is not None else -1
-        finals = [sign * curve.last for curve in curves[:WHOLE] if math.isfinite(curve.last)]
-        after = dataclasses.replace(after, final=mean_of(finals))
-    tried = bool(search.known[name].trials)
+    best = found.rates(name)[0]
     return CandidateResult(
         name=name,
-        family=candidate.family,
         sync=dict(candidate.sync),
         reached=bool(own) and missed == 0,
         time_to_target_s=mean_time(own) if own else NOTHING,
-        learning_rate=rate if problem.rate is not None and tried else None,
-        fresh=is_fresh,
+        learning_rate=rate if own and found.problem.rate is not None else None,
+        fresh=name in times,
         runs=len(own),
         missed=missed,
-        trials=len(search.known[name].trials),
         beside=dict(candidate.beside),
-        lowered_from=search.lowered.get(name),
+        lowered_from=best if rate != best else None,
         speedup_over_bsp=choice.speedups.get(name, NOTHING),
-        after_target=after,
-        error=next((curve.error for curve in curves if curve.error), None),
+        error=next((curve.error for curve in runs.values() if curve.error), None),
     )
 
 
-def _short(problem: Problem, found: Outcome) -> tuple[float, float] | None:
+def _at_edge(found: Findings, name: str) -> bool:
+    """Return True if the best learning rate is the highest or the lowest that was tried."""
+    rates = found.rates(name)
+    return len(rates) > 1 and rates[0] in (min(rates), max(rates))
+
+
+def _short(found: Findings, bsp: Sequence[Curve]) -> tuple[float, float] | None:
     """Return the seconds of a run and of a step of BSP if they are too short to judge by.
 
     Only where the times are those of real machines: a law that the user makes up is exact.
     """
-    curves = found.fresh.get(BSP)
-    if not curves or not problem.data.get(INCLUDE):
+    if not bsp or not found.problem.data.get(INCLUDE):
         return None
-    run_s = math.fsum(each.time_s for each in found.times[BSP]) / len(curves)
-    steps = math.fsum(curve.totals.get("iterations", 0.0) for curve in curves)
-    step_s = math.fsum(curve.end_s for curve in curves) / max(1.0, steps)
+    steps = math.fsum(curve.totals.get("iterations", 0.0) for curve in bsp)
+    whole_s = math.fsum(curve.end_s for curve in bsp)
+    run_s, step_s = whole_s / len(bsp), whole_s / max(1.0, steps)
     return None if run_s >= _SHORT_RUN_S and step_s >= _SHORT_STEP_S else (run_s, step_s)
 
 
 def _shares(curves: Sequence[Curve]) -> dict[str, float]:
     """Return the shares of a worker's time by what it did."""
     sums = {phase: sum(curve.totals.get(phase, 0.0) for curve in curves) for phase in _PHASES}
-    whole = math.fsum(sums.values())
-    return {phase: value / whole for phase, value in sums.items()} if whole > 0 else {}
+    whole = math.fsum(sums.values()) or 1.0
+    return {phase: value / whole for phase, value in sums.items()}
 
 
-def _first(
-    times: Mapping[str, Sequence[TimeTo]],
-) -> tuple[str | None, Mapping[str, Estimate]]:
-    """Return which strategy is first on a changed cluster, and the factors over BSP."""
-    if not times:
-        return None, {}
-    choice = chosen(times, BSP)
-    return choice.best, choice.speedups
+def _changed(found: Findings) -> Iterable[ChangedCluster]:
+    """Yield which strategy is first on each changed cluster, and its factor over BSP."""
+    for words in found.changed:
+        if BSP in (times := found.times(words)):
+            choice = chosen(times, BSP)
+            yield ChangedCluster(words, choice.best, choice.speedups[choice.best])
 
 
-def _causes(problem: Problem, found: Outcome) -> tuple[Cause, ...]:
-    """Return what slows BSP, from its run on the first fresh seed."""
-    if found.folder is None:
+def _causes(found: Findings, folder: Path | None) -> tuple[Cause, ...]:
+    """Return what slows BSP, from the folder of a run."""
+    if folder is None:
         return ()
     try:
-        causes = explained(found.folder).causes[:_MOST_CAUSES]
-    except ConfigError:
+        causes = explained(folder).causes[:_MOST_CAUSES]
+    except ConfigError:  # there was no time for this run
         return ()
-    least_s = _LEAST_S if problem.data.get(INCLUDE) else 0.0
+    least_s = _LEAST_S if found.problem.data.get(INCLUDE) else 0.0
     return tuple(e for e in causes if e.share >= _LEAST_SHARE and e.lost_s >= least_s)

@@ -1,127 +1,171 @@
-"""Carries out the trials of a study in a pool of processes, within the time of its budget."""
+"""Carries out the runs of a study in a pool of processes, within the time of its budget."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.experiment.advising.budget import Budget
-from outpace.experiment.advising.curves import Curve, Ending, Trial
+from outpace.experiment.advising.curves import Curve, Trial
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.trials import Ended, Order, Point, Pool
 from outpace.experiment.trials.pool import Event
+from outpace.support.targets import Target
 
 _LATE: Final = "there is no time left in the budget"
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a study has come.
+
+    Attributes:
+        phase: in words.
+        done, planned: runs; those of later phases are planned, too.
+    """
+
+    phase: str
+    done: int
+    planned: int
+
+
+class Budget:
+    """The time of a study, and the runs that it is spent on.
+
+    Attributes:
+        done: number of runs that have ended. planned: to the end of the study.
+        is_cut: runs were left out for want of time.
+
+    Args:
+        whole_s: seconds of real time; infinite: until the study is complete.
+        show: called with each state.
+    """
+
+    def __init__(
+        self, whole_s: float = math.inf, show: Callable[[State], None] = lambda _: None
+    ) -> None:
+        self.whole_s, self.done, self.planned, self.is_cut = whole_s, 0, 1, False
+        self._show = show
+        self._started_s = time.monotonic()
+        self._deadline_s = self._started_s + whole_s
+        self.begin("a run of BSP")
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the present phase has left."""
+        return max(0.0, self._deadline_s - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """True if the present phase has no time left."""
+        return self.left_s <= 0
+
+    @property
+    def one_run_s(self) -> float:
+        """Mean real time for each run so far; infinite before the first."""
+        return self.elapsed_s / self.done if self.done else math.inf
+
+    @property
+    def possible(self) -> float:
+        """Estimated number of runs that the study has time for."""
+        return max(0.0, self.whole_s - self.elapsed_s) / self.one_run_s
+
+    @property
+    def missing_s(self) -> float:
+        """Estimated time of the runs that are planned and have not been carried out."""
+        return max(0, self.planned - self.done) * self.one_run_s
+
+    def until(self, share: float) -> None:
+        """Let the present phase end when this share of the budget is used."""
+        self._deadline_s = self._started_s + share * self.whole_s
+
+    def begin(self, phase: str) -> None:
+        self._phase = phase
+        self._show(State(phase, self.done, self.planned))
+
+    def ended(self) -> None:
+        """Count a run that has ended."""
+        self.done += 1
+        self._show(State(self._phase, self.done, self.planned))
+
+
 def events_of(pool: Pool, orders: Sequence[Order], budget: Budget) -> Iterator[Event]:
     """Carry out runs, and yield what happens until all have ended; the deadline stops them."""
-    left = {order.key for order in orders if not budget.over}
-    for order in orders:
-        if order.key in left:
-            pool.start(order)
+    left = set() if budget.over else {order.key for order in orders}
+    budget.is_cut |= len(left) < len(orders)
+    for order in orders if left else ():
+        pool.start(order)
     stopped = False
     while left:
         if budget.over and not stopped:
-            stopped = True
+            stopped = budget.is_cut = True
             for key in left:
                 pool.stop(key, _LATE)
-        left_s = max(0.0, budget.deadline_s - time.monotonic())
-        for event in pool.wait(None if stopped or left_s == math.inf else left_s):
+        for event in pool.wait(None if stopped or budget.left_s == math.inf else budget.left_s):
             if isinstance(event, Ended):
                 left.discard(event.key)
             yield event
 
 
-@dataclass(slots=True)
-class _Open:
-    """A trial that has not ended.
+def carry_out(
+    trials: Sequence[Trial],
+    problem: Problem,
+    pool: Pool,
+    budget: Budget,
+    folder_of: Callable[[Trial], Path | None] = lambda _: None,
+) -> Iterator[tuple[Trial, Curve]]:
+    """Run trials, as many at a time as the pool allows, and yield them with their curves.
 
-    Attributes:
-        ending: decided from its points; None: not yet.
-    """
+    A trial ends when it has reached the target and its `until_s`, or at its limit. Trials for which
+    there was no time are missing.
 
-    started_s: float
-    times_s: list[float] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    ending: Ending | None = None
-
-
-class PoolRunner:
-    """Runs trials, as many at a time as the pool allows.
-
-    Attributes:
-        every_s: returns the virtual time from one evaluation to the next of a trial; None: as
-            configured.
-        cost_s: processor time of all trials; of a script, real time.
-    """
-
-    def __init__(self, problem: Problem, pool: Pool, budget: Budget) -> None:
-        self.problem, self.budget = problem, budget
-        self.every_s: Callable[[Trial], float | None] = lambda _: None
-        self.cost_s = 0.0
-        self._pool = pool
-        self._ended_s = 0.0  # when the last trial ended
-
-    @property
-    def over(self) -> bool:
-        return self.budget.over
-
-    def run(
-        self, trials: Sequence[Trial], folder_of: Callable[[Trial], Path | None] = lambda _: None
-    ) -> Iterator[tuple[Trial, Curve]]:
-        """Yield the trials with their curves as they end; see `search.Runner`.
-
+    Args:
+        problem: on the cluster of these trials.
         folder_of: returns the folder for the results of a trial, or None.
-        """
-        under_way = {trial: _Open(time.monotonic()) for trial in trials}
-        orders = [
-            Order(t, self.problem.experiment(t, self.every_s(t)), folder_of(t), t.candidate)
-            for t in trials
-        ]
-        for event in events_of(self._pool, orders, self.budget):
-            trial = event.key
-            assert isinstance(trial, Trial)
-            known = under_way[trial]
-            if isinstance(event, Point):
-                self._take(trial, known, event)
-                continue
-            curve = self._curve(known, event)
-            self.cost_s += curve.cost_s
-            if known.ending is not None or event.status != "stopped":
-                self.budget.ended()
-                yield trial, curve
+    """
+    target = problem.target
+    orders = [
+        Order(trial, problem.experiment(trial), folder_of(trial), trial.candidate)
+        for trial in trials
+    ]
+    reached: set[Trial] = set()
+    enough: set[Trial] = set()
+    for event in events_of(pool, orders, budget):
+        trial = event.key
+        assert isinstance(trial, Trial)
+        if isinstance(event, Point):
+            score = target.score(event.accuracy, event.train_loss)
+            if score is not None and score >= target.level:
+                reached.add(trial)
+            if trial in reached - enough and event.time_s >= trial.until_s:
+                enough.add(trial)
+                pool.stop(trial, "the advice needs no more of this run")
+        elif event.status != "stopped" or trial in enough:
+            budget.ended()
+            yield trial, _curve(event, target, trial.until_s)
 
-    def _take(self, trial: Trial, known: _Open, point: Point) -> None:
-        """Note an evaluation, and stop the trial if it needs no more of them."""
-        score = self.problem.target.score(point.accuracy, point.train_loss)
-        if known.ending is not None or score is None:
-            return
-        known.times_s.append(point.time_s)
-        known.scores.append(score)
-        best = max(known.scores)
-        if best >= self.problem.target.level:
-            known.ending = "reached" if point.time_s >= trial.until_s else None
-        elif trial.bound.stops(point.time_s, best):
-            known.ending = "stopped"
-        if known.ending is not None:
-            self._pool.stop(trial, "the advice needs no more of this run")
 
-    def _curve(self, known: _Open, end: Ended) -> Curve:
-        cost_s = end.cpu_s
-        if self.problem.is_script:  # its processes are not counted by the pool, and it is alone
-            cost_s = time.monotonic() - max(known.started_s, self._ended_s)
-            self._ended_s = time.monotonic()
-        ending: Ending = known.ending or ("failed" if end.status == "failed" else "end")
-        if ending == "end" and max(known.scores, default=-math.inf) >= self.problem.target.level:
-            ending = "reached"
-        error = end.error if ending == "failed" else None
-        totals = _totals(end.summary)
-        return Curve.of(known.times_s, known.scores, ending, error, cost_s, totals)
+def _curve(end: Ended, target: Target, until_s: float) -> Curve:
+    """Return the curve of a trial, without what it did until it heard that it was to stop."""
+    times_s: list[float] = []
+    scores: list[float] = []
+    for point in end.points:
+        score = target.score(point.accuracy, point.train_loss)
+        if score is None:
+            continue
+        times_s.append(point.time_s)
+        scores.append(score)
+        if point.time_s >= until_s and max(scores) >= target.level:
+            break
+    error = end.error if end.status == "failed" else None
+    return Curve(tuple(times_s), tuple(scores), error, _totals(end.summary))
 
 
 def _totals(summary: Mapping[str, Any]) -> dict[str, float]:

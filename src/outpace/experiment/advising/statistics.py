@@ -1,4 +1,4 @@
-"""Statistics over fresh seeds: speed-ups, and the probability of being best.
+"""Statistics over fresh seeds: speed-ups, and which strategy they speak for.
 
 Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
 geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is
@@ -22,15 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from outpace.support.estimates import Estimate, TimeTo, ratio_of
 
 _TAIL: Final = 0.025
-_DRAWS: Final = 20_000
 MIN_GAIN: Final = 0.05  # a smaller gain is not worth a change, unless the user says otherwise
-_Array = npt.NDArray[np.float64]
 
 
 def speedup(
@@ -64,17 +59,13 @@ class Choice:
 
     Attributes:
         name: of the strategy: the reference unless another one is reliably sooner, and by enough.
-        speedup: of that strategy over the reference; 1 for the reference itself.
-        distinguishable: whether the interval excludes 1.
         best: the strategy with the shortest time, reliably sooner or not.
-        speedups: of every other strategy over the reference, with simultaneous lower ends.
+        speedups: of every strategy over the reference, with simultaneous lower ends.
     """
 
     name: str
-    speedup: Estimate
-    distinguishable: bool
     best: str
-    speedups: dict[str, Estimate]
+    speedups: Mapping[str, Estimate]
 
 
 def chosen(
@@ -91,51 +82,19 @@ def chosen(
         min_gain: the estimated factor must be at least 1 + this, since a significant gain may be
             too small to be worth a change.
     """
-    others = [name for name in times if name != reference]
-    found = {name: speedup(times[name], times[reference], len(others), error) for name in others}
-
-    def factor(name: str) -> float:
-        estimate = found[name]
-        return -math.inf if estimate.mean is None else estimate.mean
-
-    usable = [n for n in others if all(each.reached for each in times[n])]
-    best = max(usable, key=factor, default=reference)
-    if best != reference and factor(best) <= 1:
-        best = reference
+    family = max(1, len(times) - 1)
+    found = {name: speedup(own, times[reference], family, error) for name, own in times.items()}
+    found[reference] = Estimate(1.0, 1.0, 1.0)
+    # A strategy that missed the target is not recommended.
+    factors = {
+        name: -math.inf if (mean := found[name].mean) is None else mean
+        for name, own in times.items()
+        if name == reference or all(each.reached for each in own)
+    }
     reliable = [
-        n
-        for n in usable
-        if (low := found[n].low) is not None and low > 1 and factor(n) >= 1 + min_gain
+        name
+        for name, factor in factors.items()
+        if (low := found[name].low) is not None and low > 1 and factor >= 1 + min_gain
     ]
-    name = max(reliable, key=factor, default=reference)
-    if name == reference:
-        return Choice(reference, Estimate(1.0, 1.0, 1.0), False, best, found)
-    return Choice(name, found[name], True, best, found)
-
-
-def probability_of_best(
-    times: Mapping[str, Sequence[TimeTo]], seed: int = 0
-) -> dict[str, float | None]:
-    """Return for each strategy the probability that its mean logarithm of the time is the lowest.
-
-    Of draws from a multivariate t law with the means and the covariance of the pairs and n - 1
-    degrees of freedom. Between two strategies this is the level of the paired t test. A strategy
-    that missed the target on some seed has probability 0 beside those that did not.
-
-    Returns:
-        None for all with fewer than two seeds, and if all strategies missed the target.
-    """
-    whole = [name for name, each in times.items() if each and all(t.reached for t in each)]
-    n = len(times[whole[0]]) if whole else 0
-    if n < 2:
-        return dict.fromkeys(times)
-    logs = np.log([[each.time_s for each in times[name]] for name in whole]).T
-    means: _Array = logs.mean(axis=0)
-    spread = (logs - means) / math.sqrt(n - 1)
-    random = np.random.default_rng(seed)
-    normal = random.standard_normal((_DRAWS, n)) @ spread / math.sqrt(n)
-    scale = np.sqrt(random.chisquare(n - 1, _DRAWS) / (n - 1))
-    best = np.argmin(means + normal / scale[:, None], axis=1)
-    shares = np.bincount(best, minlength=len(whole)) / _DRAWS
-    found = dict(zip(whole, shares.tolist(), strict=True))
-    return {name: found.get(name, 0.0) for name in times}
+    best = max(factors, key=factors.__getitem__, default=reference)
+    return Choice(max(reliable, key=factors.__getitem__, default=reference), best, found)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from outpace.errors import OutpaceError
-from outpace.experiment.advising.budget import State
-from outpace.experiment.advising.curves import Bound, Trial
-from outpace.experiment.advising.outcome import Outcome
-from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.curves import FRESH, Trial
+from outpace.experiment.advising.findings import Findings
+from outpace.experiment.advising.runner import State
 from outpace.experiment.running import run, simulate
 from outpace.report.advice.result import BSP, AdviceResult, Verified
 
@@ -20,8 +19,7 @@ _BEST: Final = 3
 
 
 def verified(
-    problem: Problem,
-    found: Outcome,
+    found: Findings,
     advice: AdviceResult,
     say: Callable[[str], None],
     show: Callable[[State], None] = lambda _: None,
@@ -32,22 +30,23 @@ def verified(
     with the same configuration. Without the target, the iterations of a worker are compared. A law
     of run times in the configuration stretches real steps, one in a cluster file does not.
     """
-    best = [each.name for each in advice.fresh if each.reached][:_BEST]
+    best = [each.name for each in advice.in_order if each.fresh and each.reached][:_BEST]
     names = list(dict.fromkeys([*best, BSP]))
     results = []
     for place, name in enumerate(names):
         show(State("real processes", place, len(names)))
-        results.append(_verified(problem, found, name, say))
+        results.append(_verified(found, name, advice.evaluated_every_s, say))
     return tuple(results)
 
 
-def _verified(problem: Problem, found: Outcome, name: str, say: Callable[[str], None]) -> Verified:
-    horizon_s = min(VERIFY_S, found.horizon_fresh_s)
-    rate = found.search.best_rate(name)
-    trial = Trial(name, rate, problem.seed, Bound(horizon_s, problem.target.level))
-    experiment = problem.experiment(trial, found.every_s)
+def _verified(
+    found: Findings, name: str, every_s: float | None, say: Callable[[str], None]
+) -> Verified:
+    limit_s, rate = min(VERIFY_S, found.horizon_s), found.used_rate(name)
+    trial = Trial(FRESH, name, rate, found.seeds[0], limit_s=limit_s, every_s=every_s)
+    experiment = found.problem.experiment(trial)
     try:
-        own = experiment.compute if problem.data.get("compute") is not None else None
+        own = experiment.compute if found.problem.data.get("compute") is not None else None
         real = dataclasses.replace(experiment, compute=own, evaluation_time=None)
         measured = run(real).summary
         predicted = simulate(experiment).summary

@@ -1,0 +1,155 @@
+"""The phases of a study: each yields trials, and the next ones follow from what these have shown.
+
+The search is successive halving (Jamieson and Talwalkar, AISTATS 2016) over seeds. First the
+references, BSP and all-reduce, and then all candidates are run on one seed with each learning rate
+of a fixed grid; the better half, a quarter and the finalists are then run with their best two rates
+on further seeds. The references take part in every round, so they are tuned as well as the
+finalists. A trial ends when it can no longer win. Its limit depends on the rounds before, never on
+which trial ends first, so the same study gives the same result on any number of processors unless
+its time runs out.
+
+The finalists, BSP and all-reduce are then run on fresh seeds, and the finalists and BSP on changed
+clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, FIRST
+from outpace.experiment.advising.changed import CHANGES, changed
+from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
+from outpace.experiment.advising.findings import LONGEST, Findings
+from outpace.experiment.advising.runner import Budget
+
+FINALISTS: Final = 4
+WHOLE: Final = 3  # fresh seeds whose runs continue after the target
+_FURTHER: Final = 1.25  # in times of BSP: until then
+_RATES, _SURE = 2, 3  # learning rates of each candidate, and of the references, after that round
+_POINTS: Final = 10  # evaluations until the best time so far, in the search
+_FRESH_POINTS: Final = 25  # and on fresh seeds
+_LEAST_SEEDS: Final = 3  # fresh seeds that come before all else; also those of changed clusters
+
+
+def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
+    """Yield the rounds of the search.
+
+    The references have one more learning rate in the further rounds: with two, 9 % of 200 studies
+    of equal candidates told one apart from BSP, whose best rate was not among them; 7 % with three.
+    """
+    references = found.references
+    others = [name for name in found.names if name not in references]
+
+    def trials(
+        names: Sequence[str], rates: Callable[[str], Sequence[float]], seeds: int = 1
+    ) -> list[Trial]:
+        limits, every_s = {name: found.limit_s(name) for name in names}, found.every_s(_POINTS)
+        return [
+            Trial(SEARCH, name, rate, seed, limits[name], every_s=every_s)
+            for name in names
+            for rate in rates(name)
+            for seed in found.search_seeds[:seeds]
+        ]
+
+    budget.until(1.0)  # without a candidate of each family there is nothing to choose from
+    yield trials(references, lambda _: found.grid[:1])
+    yield trials(references, lambda _: found.grid)
+    rate = found.rates(BSP)[0]  # about right for the others, whose times then stop further trials
+    yield trials([name for name in others if name in FIRST], lambda _: [rate])
+    budget.until(0.5)
+    yield trials(others, lambda _: [rate])
+    yield trials(others, lambda _: found.grid)
+    if found.best_s() is None:
+        return
+    for width, seeds in _rounds(found, len(others)):
+        others = found.ranked(others)[:width]
+        found.left = tuple(others)
+        yield [
+            *trials(references, lambda name: found.rates(name)[:_SURE], seeds),
+            *trials(others, lambda name: found.rates(name)[:_RATES], seeds),
+        ]
+
+
+def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
+    """Yield the runs of the finalists and the references on the fresh seeds."""
+    names = finalists(found)
+    possible = budget.possible
+    if len(names) > possible / _LEAST_SEEDS:
+        budget.is_cut = True
+        names = names[: max(2, int(possible / _LEAST_SEEDS))]
+    if possible < 2 or len(names) < 2:
+        return
+    bsp_s = found.best_s([BSP]) or found.horizon_s
+    limit_s = min(found.horizon_s, LONGEST * bsp_s)
+    # These runs are longer than those so far.
+    has_time = possible >= LONGEST * len(found.seeds) * len(names)
+    until_s = min(limit_s, _FURTHER * bsp_s) if has_time else 0.0
+    every_s = found.every_s(_FRESH_POINTS)
+    # An answer on few seeds is worth more than what would change it.
+    for share, seeds in ((1.0, found.seeds[:_LEAST_SEEDS]), (0.85, found.seeds)):
+        budget.until(share)
+        for _ in range(2):  # the second time with the lower rate of those that diverged
+            yield [
+                Trial(
+                    FRESH,
+                    name,
+                    found.fresh_rate(name),
+                    seed,
+                    limit_s=limit_s,
+                    until_s=until_s if seed in found.seeds[:WHOLE] else 0.0,
+                    every_s=every_s,
+                )
+                for seed in seeds
+                for name in names
+            ]
+
+
+def changed_clusters(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
+    """Yield the runs of the finalists and BSP on changed clusters."""
+    budget.until(1.0)
+    fresh = {name: list(own) for name, own in found.on(FRESH).items() if name != ALL_REDUCE}
+    for words, change in CHANGES:
+        if not fresh or (problem := changed(found.problem, change)) is None:
+            continue
+        found.changed[words] = problem
+        usable = {each.name for each in problem.candidates}
+        yield [
+            Trial(words, name, own.rate, own.seed, LONGEST * own.limit_s, every_s=own.every_s)
+            for name, runs in fresh.items()
+            for own in runs[:_LEAST_SEEDS]
+            if name in usable
+        ]
+
+
+def finalists(found: Findings) -> list[str]:
+    """Return BSP, the finalists and all-reduce, in the order in which they matter."""
+    best = found.ranked(n for n in found.left if n not in found.references)[:FINALISTS]
+    second = [name for name in found.references if name != BSP]
+    return [BSP, *best[:1], *second, *best[1:]]
+
+
+def _rounds(found: Findings, others: int) -> list[tuple[int, int]]:
+    """Return for each further round how many candidates it has, beside the references, and seeds.
+
+    Without learning rates to choose, the second seed suffices to choose the finalists.
+    """
+    half, quarter = (max(FINALISTS, math.ceil(others / part)) for part in (2, 4))
+    rounds = [(half, 2), (quarter, 3), (FINALISTS, len(found.search_seeds))]
+    return rounds[:1] if found.problem.rate is None else rounds
+
+
+def planned(found: Findings) -> int:
+    """Return about how many trials a complete study has, if it begins now."""
+    names, rates = len(found.names), len(found.grid)
+    further = sum(_RATES * width for width, _ in _rounds(found, names)) if rates > 1 else names // 2
+    each = len(found.seeds) + len(CHANGES) * min(_LEAST_SEEDS, len(found.seeds))
+    return names * rates + further + each * min(FINALISTS + len(found.references), names)
+
+
+PHASES: Final = (
+    (SEARCH, search),
+    (FRESH, fresh_seeds),
+    ("changed clusters", changed_clusters),
+)
