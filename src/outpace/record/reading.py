@@ -20,6 +20,7 @@ from outpace.record.trace import NONE, SCHEMA
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 
+
 def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
     """Return columns of words and of integers for all rows of this event; a null is NONE.
 

@@ -126,10 +126,12 @@ def _resolution(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
 def _missed(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
     names, count = [], 0
     for run in runs:
-        late = [each for each in run.counted() if target.reached_s(each) is None]
-        count += len(late)
+        alone = run.counted()
+        late = sum(target.reached_s(each) is None for each in alone)
+        count += late
         if late:
-            names.append(f"{run.name} ({len(late)} of {plural(len(run.counted()), 'run')})")
+            of_seeds = f" ({late} of {plural(len(alone), 'run')})" if run.seeds else ""
+            names.append(f"{run.name}{of_seeds}")
     if names:
         yield Finding(f"{target.words} was not reached by {listed(names)}.", Estimate(count))
 

@@ -171,13 +171,14 @@ def _lost(
 ) -> list[go.Bar]:
     """Return bars where workers had no process: all workers, if all began again."""
     drawn = []
+    low_s, high_s = (time * 1e-9 for time in span)
     for each in losses:
-        start_s, end_s = each.at_s, span[1] * 1e-9
-        if each.away_s is not None:
-            end_s = start_s + each.away_s
+        start_s = each.at_s
+        end_s = high_s if each.away_s is None else start_s + each.away_s
         alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
+        seen = each.who and start_s < min(end_s, high_s) and end_s > low_s
         for worker, place in lane.items():
-            if each.who and end_s > start_s and (not alone or each.who == f"worker {worker}"):
+            if seen and (not alone or each.who == f"worker {worker}"):
                 drawn.append((place, start_s, round(end_s - start_s, 6), each.who))
     if not drawn:
         return []

@@ -39,9 +39,9 @@
 
   // On a phone the legend may take a row per entry.
   const heightOf = (figure) => {
-    if (!narrow.matches || figure.tall) return figure.height;
+    if (!narrow.matches) return figure.height;
     const entries = Math.max(...Object.values(figure.views).map((view) => view.data.length));
-    return 290 + 18 * entries;
+    return (figure.tall ? figure.height : 290) + 18 * entries;
   };
 
   // The buttons are named one by one, because among plotly's own is one that uploads the data.
