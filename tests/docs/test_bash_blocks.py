@@ -18,6 +18,7 @@ from tests.docs.blocks import Block, cases, name, pages
 from tests.support.command import outpace as command
 from tests.support.paths import EXAMPLES, ROOT
 from tests.support.profiles import gloo
+from tests.support.recorded_as_real import as_real
 
 import outpace
 from outpace.config.cluster_files import with_cluster
@@ -48,18 +49,33 @@ def small_run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "run"
     config = folder.parent / "experiment.yaml"
     config.write_text(EXPERIMENT)
-    outpace.simulate(config, folder)
+    outpace.simulate(config, folder, network={"latency_s": 1e-3, "log": True})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def real_run(small_run) -> Path:
+    """The small run as if it had been real."""
+    folder = small_run.with_name("real")
+    shutil.copytree(small_run, folder)
+    link = {"latency_s": lambda _: 1e-3, "bandwidth": lambda _: 1e8}
+    as_real(folder, **link, push_s=0.0, pull_s=0.0)
     return folder
 
 
 @pytest.fixture
-def instead(monkeypatch, tmp_path, small_run):
-    """Put the small run where a run would be, and a file where a fitted model would be."""
+def instead(monkeypatch, tmp_path, small_run, real_run):
+    """Put a small run where a run would be, and a file where a fitted model would be."""
 
-    def one(experiment, folder, resume=None, **_):
-        if resume is None:
-            shutil.copytree(small_run, folder, dirs_exist_ok=True)
-        return SimpleNamespace(summary=read_summary(small_run))
+    def made(whole):
+        def run(experiment, folder, resume=None, **_):
+            if resume is None:
+                shutil.copytree(whole, folder, dirs_exist_ok=True)
+            return SimpleNamespace(summary=read_summary(whole))
+
+        return run
+
+    one = made(small_run)
 
     def several(variants, folder, *, seeds=1, **_):
         rows = []
@@ -110,7 +126,7 @@ def instead(monkeypatch, tmp_path, small_run):
         "outpace.experiment.advising.advise.advise": advising,
         "outpace.experiment.sweeping.sweep.sweep": sweeping,
         "outpace.experiment.running.simulate": one,
-        "outpace.experiment.running.run": one,
+        "outpace.experiment.running.run": made(real_run),
         "outpace.experiment.comparison.compare": several,
         "outpace.experiment.scaling.scaled": lambda *_, **__: "",
         "outpace.predict.models.fit": lambda *_, **__: None,
@@ -120,7 +136,7 @@ def instead(monkeypatch, tmp_path, small_run):
     }.items():
         monkeypatch.setattr(target, function)
     for given in GIVEN:
-        shutil.copytree(small_run, tmp_path / given)
+        shutil.copytree(real_run, tmp_path / given)
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
     (tmp_path / "comparison.yaml").write_text(f"{EXPERIMENT}variants: [{{name: BSP}}]\n")
     (tmp_path / "train.py").write_text("import outpace\n")
