@@ -9,11 +9,10 @@ c: several hosts, which are network namespaces of this machine; 4 workers, 2 ser
    has a slow connection; needs root.
 d: the same, but all connections are alike, and one server needs longer for each update.
 e: both servers share a host, and so do two workers each.
-f: the hosts of c are nodes of a Ray cluster.
 
-Each strategy is predicted without any knowledge of the network, and with a cluster file that was
-calibrated on one run with BSP. Every real run is written to runs/fidelity. The machine should be
-idle: its load is kept with each result. Exit code 1 if a goal is missed.
+Each strategy is predicted with a cluster file that was calibrated on one run with BSP. Every real
+run is written to runs/fidelity. The machine should be idle: its load is kept with each result. Exit
+code 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import torch
 from benchmarks.fidelity import judging, setups, showing
 from benchmarks.fidelity.hosts import launcher, relay
-from benchmarks.fidelity.hosts.on_ray import ray_on
 from benchmarks.fidelity.measuring import Plan, RunReal, measure
-from benchmarks.fidelity.outcome import Outcome, read
+from benchmarks.fidelity.outcome import Outcome
 from benchmarks.fidelity.setups import Plain, Setup
 from benchmarks.fidelity.task import STEP_S
 from rich.console import Console
@@ -46,8 +45,9 @@ from outpace.record.folder import free_folder
 RUNS = Path("runs/fidelity")
 RESULTS = Path(__file__).parent / "results"
 COMMAND = "python -m benchmarks.fidelity --record"
-PARTS = ("a", "b", "c", "d", "e", "f")
+PARTS = ("a", "b", "c", "d", "e")
 SIZES_MB = (1.0, 25.0)
+DRAWS = 20  # seeds that an interval is made of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,24 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--strategies", nargs="+", default=[], metavar="NAME", help="parts of names"
     )
     parser.add_argument("--seeds", type=int, default=2, help="real runs of each strategy")
-    parser.add_argument("--draws", type=int, default=20, help="seeds that an interval is made of")
-    parser.add_argument("--no-calibration", action="store_true", help="predict without one only")
-    parser.add_argument(
-        "--cluster", type=Path, metavar="FILE", help="a cluster file to predict with"
-    )
-    parser.add_argument(
-        "--calibrate-on",
-        type=int,
-        metavar="WORKERS",
-        help="calibrate on 60 s with so many workers, instead of a run with all",
-    )
     parser.add_argument(
         "--real", type=Path, metavar="FOLDER", help="read these real runs, instead of running anew"
-    )
-    parser.add_argument(
-        "--calibrate-anew",
-        action="store_true",
-        help="with --real: repeat the run that is calibrated on, for instance with --calibrate-on",
     )
     parser.add_argument(
         "--real-time",
@@ -89,7 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
-    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="show these, run none")
     parser.add_argument(
         "--record", action="store_true", help="keep tables and outcomes in results/"
     )
@@ -99,9 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record and (options.quick or options.strategies):
         parser.error("--record: reduced results are not recorded")
     console = Console(width=190)
-    if options.show:
-        rows = [row for path in options.show for row in json.loads(path.read_text("utf-8"))]
-        return _conclude([read(row) for row in rows], console, record=options.record)
     torch.set_num_threads(1)
     found: list[Outcome] = []
     try:
@@ -131,16 +111,10 @@ def _outcomes(
             parser.error(str(error))
         place = out / _file_name(f"{setup.part}-{setup.name}")
         seeds = range(1, 2 if options.quick else 1 + options.seeds)
-        if options.calibrate_on:
-            setup = setups.calibrated_on(
-                setup, options.calibrate_on, 3.0 if options.quick else 60.0
-            )
-        draws = 2 if options.quick else options.draws
         earlier = options.real and options.real / place.name
-        anew = options.calibrate_anew
-        plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place, earlier, anew)
+        plan = Plan(seeds, 2 if options.quick else DRAWS, place, earlier)
         say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
-        if setup.hosts is None or (earlier and not anew):
+        if setup.hosts is None or earlier:
             yield from measure(setup, names, plan, _run, say)
             continue
         with ExitStack() as stack:
@@ -148,7 +122,7 @@ def _outcomes(
                 hosts = stack.enter_context(
                     launcher.hosts(setup.hosts.links, real_time=options.real_time)
                 )
-                run = _running_on(hosts, setup.hosts, stack)
+                run = _running_on(hosts, setup.hosts)
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
@@ -167,21 +141,16 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.slow_server(options.quick)
     if "e" in parts:
         yield setups.shared_hosts(options.quick)
-    if "f" in parts:
-        yield setups.on_ray(options.quick)
 
 
 def _run(experiment: Plain, out: Path) -> Result:
     return outpace.run(experiment, out)
 
 
-def _running_on(hosts: launcher.Hosts, places: setups.Places, stack: ExitStack) -> RunReal:
+def _running_on(hosts: launcher.Hosts, places: setups.Places) -> RunReal:
     """Return what runs an experiment on hosts. Those of servers are left empty without servers."""
     variables = {role: {STEP_S: str(step_s)} for role, step_s in places.step_s.items()}
-    if places.on_ray:
-        return stack.enter_context(ray_on(hosts, places.of_roles, variables)).run
     make = hosts.launcher(places.of_roles, variables)
-
     run = partial(outpace.run, launcher=make, address=hosts.address)
     return partial(_going_first, run) if hosts.real_time else run
 
@@ -212,7 +181,7 @@ def _by_setup(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _write(outcomes: Sequence[Outcome], path: Path) -> None:
-    rows = [each.plain() for each in outcomes]
+    rows = [asdict(each) for each in outcomes]
     path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

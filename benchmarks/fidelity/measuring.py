@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,8 +26,6 @@ CALIBRATED: Final = "calibrated"
 ON_BOTH: Final = "calibrated on BSP and SSGD"
 CALIBRATION: Final = "calibration"  # folder of the run that is calibrated on
 LOAD: Final = "load.json"  # in the folder of a real run
-NONE: Final = "none"
-DESCRIBED: Final = "described"
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,14 @@ class Plan:
     Attributes:
         seeds: seeds of the real runs; the run that is calibrated on has the seed before.
         draws: number of seeds that a prediction with an interval is made of.
-        calibrate: False to predict without any calibration.
-        cluster: a cluster file in place of a calibration.
         out: the folder for runs.
         earlier: the `out` of an earlier measurement, whose real runs are read instead of repeated.
-        calibrate_anew: True to repeat the run that is calibrated on nevertheless.
     """
 
     seeds: Sequence[int]
     draws: int
-    calibrate: bool
-    cluster: Path | None
     out: Path
     earlier: Path | None = None
-    calibrate_anew: bool = False
 
 
 def measure(
@@ -59,13 +52,19 @@ def measure(
 
     Real runs come first and follow each other at once, so that the machine has to be idle only for
     as long as they take. They can be predicted again with `Plan.earlier`.
+
+    Raises:
+        ConfigError: if the runs cannot be calibrated on.
     """
-    if not (setup.known_law or plan.calibrate or plan.cluster):
-        say("left out: without a calibration the run times are not known")
-        return
-    clusters = {CALIBRATED: _cluster(setup, plan, run, say)}
+    first = plan.seeds[0] - 1
+    of_bsp, _ = _real(setup.experiment(BSP, first, **setup.calibration), CALIBRATION, plan, run)
+    cluster, on_both = _calibrated([of_bsp], plan.out / "cluster.yaml"), None
+    say(f"calibrated on {BSP}, {quantities(of_bsp, setup.loss)['total']:.2f} s")
     if not all(has_servers(setup.experiment(name, 0)) for name in names):
-        clusters[ON_BOTH] = _cluster_of_both(setup, plan, run, say)
+        of_ssgd = setup.experiment(SSGD, first, **setup.calibration)
+        with_all_reduces, _ = _real(of_ssgd, f"{CALIBRATION}-{SSGD}", plan, run)
+        file = plan.out / "cluster-with-all-reduces.yaml"
+        on_both = _calibrated([of_bsp, with_all_reduces], file)
     measured: dict[tuple[int, str], Measured] = {}
     for seed in plan.seeds:
         for name in names:
@@ -74,50 +73,20 @@ def measure(
             real = quantities(result, setup.loss)
             measured[seed, name] = real, load
             say(f"{name}, seed {seed}: {real['total']:.2f} s for real; load {load[1]:.1f}")
-    yield from _outcomes(setup, measured, plan, clusters, say)
-
-
-def _outcomes(
-    setup: Setup,
-    measured: Mapping[tuple[int, str], Measured],
-    plan: Plan,
-    clusters: Mapping[str, Path | None],
-    say: Callable[[str], None],
-) -> Iterator[Outcome]:
-    """Predict each real run, given by seed and strategy, and yield both.
-
-    clusters: cluster files, by what they were calibrated on.
-    """
-    cluster, on_both = clusters[CALIBRATED], clusters.get(ON_BOTH)
     drawn: dict[str, tuple[Quantities, Quantities, Quantities]] = {}
     for (seed, name), (real, load) in measured.items():
         experiment = setup.experiment(name, seed)
-
-        def outcome(
-            of: str,
-            law: str,
-            predicted: Quantities,
-            *ends: Quantities,
-            name: str = name,
-            seed: int = seed,
-            real: Quantities = real,
-            load: tuple[float, float] = load,
-        ) -> Outcome:
-            where = setup.part, setup.name, name, seed
-            return Outcome(*where, of, law, predicted, real, load, *ends)
-
+        outcome = partial(Outcome, setup.part, setup.name, name, seed, real=real, load=load)
         if setup.known_law:
-            yield outcome(NONE, SAME, _predicted(setup, experiment))
-        if setup.known is not None:
-            yield outcome(DESCRIBED, SAME, _predicted(setup, setup.described(experiment)))
-        if cluster is not None:
-            if setup.known_law:
-                yield outcome(CALIBRATED, SAME, _predicted(setup, experiment, cluster))
-            if name not in drawn:
-                drawn[name] = _over_seeds(setup, name, plan.draws, cluster)
-            yield outcome(CALIBRATED, CALIBRATED, *drawn[name])
+            same = _predicted(setup, experiment, cluster)
+            yield outcome(cluster=CALIBRATED, law=SAME, predicted=same)
+        if name not in drawn:
+            drawn[name] = _over_seeds(setup, name, plan.draws, cluster)
+        mean, low, high = drawn[name]
+        yield outcome(cluster=CALIBRATED, law=CALIBRATED, predicted=mean, low=low, high=high)
         if on_both is not None and setup.known_law and not has_servers(experiment):
-            yield outcome(ON_BOTH, SAME, _predicted(setup, experiment, on_both))
+            same = _predicted(setup, experiment, on_both)
+            yield outcome(cluster=ON_BOTH, law=SAME, predicted=same)
         say(f"{name}, seed {seed}: predicted")
 
 
@@ -136,8 +105,8 @@ def _real(
     return result, load
 
 
-def _predicted(setup: Setup, experiment: Plain, cluster: Path | None = None) -> Quantities:
-    include = {} if cluster is None else {"include": str(cluster.resolve())}
+def _predicted(setup: Setup, experiment: Plain, cluster: Path) -> Quantities:
+    include = {"include": str(cluster.resolve())}
     return quantities(outpace.simulate(experiment | include), setup.loss)
 
 
@@ -167,45 +136,6 @@ def _over_seeds(
 
 def _without_law(experiment: Plain) -> Plain:
     return {key: value for key, value in experiment.items() if key != "compute"}
-
-
-def _cluster(setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None]) -> Path | None:
-    """Return the cluster file: given, or calibrated on a run with BSP.
-
-    Raises:
-        ConfigError: if the run cannot be calibrated on.
-    """
-    if plan.cluster is not None or not plan.calibrate:
-        return plan.cluster
-    result = _recorded(setup, BSP, CALIBRATION, _of_calibration(plan), run)
-    say(f"calibrated on {BSP}, {quantities(result, setup.loss)['total']:.2f} s")
-    return _calibrated([result], plan.out / "cluster.yaml")
-
-
-def _cluster_of_both(
-    setup: Setup, plan: Plan, run: RunReal, say: Callable[[str], None]
-) -> Path | None:
-    """Return a cluster file that was calibrated on a run with SSGD as well: on all-reduces."""
-    if plan.cluster is not None or not plan.calibrate:
-        return None
-    plan = _of_calibration(plan)
-    name = f"{CALIBRATION}-{SSGD}"
-    if plan.earlier is not None and not (plan.earlier / name).is_dir():
-        say(f"{plan.earlier} has no run {name}: all-reduces are not calibrated")
-        return None
-    result = _recorded(setup, SSGD, name, plan, run)
-    on_bsp = Result.read((plan.earlier or plan.out) / CALIBRATION)
-    return _calibrated([on_bsp, result], plan.out / "cluster-with-all-reduces.yaml")
-
-
-def _of_calibration(plan: Plan) -> Plan:
-    return replace(plan, earlier=None) if plan.calibrate_anew else plan
-
-
-def _recorded(setup: Setup, strategy: str, folder: str, plan: Plan, run: RunReal) -> Result:
-    """Return a run to calibrate on, with the seed before those of the others."""
-    experiment = setup.experiment(strategy, plan.seeds[0] - 1, **setup.calibration)
-    return _real(experiment, folder, plan, run)[0]
 
 
 def _calibrated(results: Sequence[Result], file: Path) -> Path:

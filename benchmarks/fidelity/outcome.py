@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from outpace.experiment.results import Result
 from outpace.support.estimates import next_of
@@ -60,8 +60,8 @@ class Outcome:
     """A real run and the prediction of it.
 
     Attributes:
-        cluster: what the prediction knew of network and servers: `none`, `described` (what the
-            network was set to), `calibrated` (on BSP), or `calibrated on BSP and SSGD`.
+        cluster: what the prediction knew of network and servers: `calibrated` (on BSP), or
+            `calibrated on BSP and SSGD`.
         law: where its computation times come from: `same draws` or `calibrated`.
         low, high: ends of the prediction interval, if several seeds were predicted.
         load: the machine's load (mean of a minute) before and after the real run.
@@ -96,9 +96,6 @@ class Outcome:
         low, high, middle = (each.get(quantity) for each in (self.low, self.high, self.predicted))
         return None if low is None or high is None or not middle else (high - low) / 2 / middle
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def over_seeds(
     found: Sequence[Quantities], share: float = 0.0
@@ -129,8 +126,3 @@ def over_seeds(
         reach = (estimate.high - centre) * math.sqrt(1 + share / (1 + 1 / n))
         low[name], high[name] = centre - reach, centre + reach
     return mean, low, high
-
-
-def read(row: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of `Outcome.plain`."""
-    return Outcome(**{**row, "load": tuple(row["load"])})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -22,7 +22,6 @@ TASK: Final = Path(__file__).with_name("task.py")
 OPTIMIZER: Final = f"{TASK}:make_optimizer"
 RELAXED: Final = (BSP, "SSP lazy", "SSP soft", "ASP", "partial push and pull")
 SLOW_STEP_S: Final = 0.03  # for which each update of the slow server sleeps
-NO_FACTOR: Final = 0.001  # of a server whose updates take next to no time
 
 
 def strategies(workers: int) -> dict[str, Plain]:
@@ -55,14 +54,11 @@ class Places:
         links: the connection of each host.
         of_roles: the number of the host of each role.
         step_s: how long each step of the optimizer sleeps on a server, by the server's name.
-        on_ray: True if each host is a node of a Ray cluster, which starts the roles. The last host
-            is then that of the command.
     """
 
     links: Sequence[Link]
     of_roles: Mapping[str, int]
     step_s: Mapping[str, float]
-    on_ray: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,13 +66,12 @@ class Setup:
     """One size of one part.
 
     Attributes:
-        part: `a`, `b` or `c`.
+        part: `a` to `e`.
         base: keys of the experiment without strategy and seed.
         calibration: keys that differ in the run that is calibrated on.
         loss: the training loss that is looked for.
         known_law: True if the real run draws its computation times from the law in `base`, so that
             a prediction with the same seed draws the same times.
-        known: keys of what network and servers were set to, where they were.
         hosts: where the roles run, in parts with several hosts.
         only: names of the strategies; empty: all.
     """
@@ -87,7 +82,6 @@ class Setup:
     calibration: Mapping[str, Any]
     loss: float
     known_law: bool
-    known: Mapping[str, Any] | None = None
     hosts: Places | None = None
     only: tuple[str, ...] = ()
 
@@ -95,14 +89,6 @@ class Setup:
         """Return the experiment of a strategy as plain data."""
         of_strategy = strategies(self.base["workers"])[strategy]
         return {**self.base, **of_strategy, "seed": seed, **changes}
-
-    def described(self, experiment: Plain) -> Plain:
-        """Return the experiment with what network and servers were set to."""
-        known = dict(self.known or {})
-        if not has_servers(experiment):
-            network = {key: value for key, value in known["network"].items() if key != "nodes"}
-            known = {"network": network}
-        return {**experiment, **known}
 
 
 def has_servers(experiment: Plain) -> bool:
@@ -145,32 +131,17 @@ def computing(quick: bool) -> Setup:
 def hosts(quick: bool) -> Setup:
     """Part (c): every role has a network namespace; 4 workers, 2 servers, one of them slow."""
     base = _on_hosts(quick)
-    slow = {
-        "server-1": {
-            "latency_s": LINK.delay_s + SLOW_LINK.delay_s,
-            "bandwidth_bytes_per_s": SLOW_LINK.rate,
-        }
-    }
-    known = {"network": {**_network(), "nodes": slow}}
     places = _one_each(base, [LINK, SLOW_LINK], {})
-    calibration = _calibration(quick)
-    return Setup("c", "hosts", base, calibration, 1.5, known_law=True, known=known, hosts=places)
+    return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, hosts=places)
 
 
 def slow_server(quick: bool) -> Setup:
     """Part (d): as (c), but links are alike, and server 1 needs longer for each update."""
     base = {**_on_hosts(quick), "optimizer": {"kind": "python", "target": OPTIMIZER}}
-    mean_s = SLOW_STEP_S / 2
-    factors = [NO_FACTOR, 2 - NO_FACTOR]
-    known = {
-        "network": _network(),
-        "update_time": {"kind": "constant", "mean_s": mean_s, "factors": factors},
-    }
     places = _one_each(base, [LINK, LINK], {"server-1": SLOW_STEP_S})
     return Setup(
         *("d", "slow server", base, _calibration(quick), 1.5),
         known_law=True,
-        known=known,
         hosts=places,
         only=RELAXED,
     )
@@ -182,25 +153,12 @@ def shared_hosts(quick: bool) -> Setup:
     of_roles = {"server-0": 0, "server-1": 0}
     of_roles |= {f"worker-{number}": 1 + number // 2 for number in range(base["workers"])}
     places = Places([LINK] * (1 + max(of_roles.values())), of_roles, {})
-    machines: dict[str, list[str]] = {}
-    for role, host in of_roles.items():
-        machines.setdefault(f"host-{host}", []).append(role)
     return Setup(
         *("e", "shared hosts", base, _calibration(quick), 1.5),
         known_law=True,
-        known={"network": {**_network(), "machines": machines}},
         hosts=places,
         only=RELAXED,
     )
-
-
-def on_ray(quick: bool) -> Setup:
-    """Part (f): the hosts of (c) are nodes of a Ray cluster, on which `--launcher ray` runs."""
-    setup = hosts(quick)
-    assert setup.hosts is not None
-    links = [*setup.hosts.links, LINK]  # the last one of the command
-    places = replace(setup.hosts, links=links, on_ray=True)
-    return replace(setup, part="f", name="Ray", hosts=places, only=RELAXED)
 
 
 def _on_hosts(quick: bool) -> Plain:
@@ -214,32 +172,12 @@ def _on_hosts(quick: bool) -> Plain:
     }
 
 
-def _network() -> Plain:
-    """Return what the network is set to between hosts with a `LINK` each."""
-    return {
-        "latency_s": 2 * LINK.delay_s,
-        "bandwidth_bytes_per_s": LINK.rate,
-        "contention": "fair",  # as connections share a link
-        # Gloo: data follow the receiver's message that it is ready.
-        "all_reduce": {"latency_s": 2 * 2 * LINK.delay_s},
-    }
-
-
 def _one_each(base: Plain, of_servers: Sequence[Link], step_s: Mapping[str, float]) -> Places:
     """Return places with a host for each role. Servers' hosts stay empty without servers."""
     servers = [f"server-{number}" for number in range(base["servers"])]
     workers = [f"worker-{number}" for number in range(base["workers"])]
     of_roles = {role: host for host, role in enumerate([*servers, *workers])}
     return Places([*of_servers, *[LINK] * len(workers)], of_roles, step_s)
-
-
-def calibrated_on(setup: Setup, workers: int, time_s: float) -> Setup:
-    """Return the setup with a calibration on this many workers, and seconds of the run."""
-    name = f"{setup.name}, calibrated on {workers} workers"
-    calibration = {"workers": workers, "stop": {"virtual_time_s": time_s}}
-    if setup.known_law:
-        calibration["compute"] = _law(setup.base["compute"]["mean_s"], workers)
-    return replace(setup, name=name, calibration=calibration)
 
 
 def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from benchmarks.fidelity import setups
 from benchmarks.fidelity.setups import BSP, LINK
 
-from outpace.config.reading import experiment_from
-
 ROLES = ["server-0", "server-1", "worker-0", "worker-1", "worker-2", "worker-3"]
 
 
@@ -14,23 +12,12 @@ def test_only_the_steps_of_the_slow_server_sleep_and_its_link_is_like_the_others
     setup = setups.slow_server(quick=False)
     assert dict(setup.hosts.step_s) == {"server-1": 0.03}
     assert set(setup.hosts.links) == {LINK}
-    described = setup.described(setup.experiment(BSP, 1))
-    law = described["update_time"]
-    slow_s = law["mean_s"] * law["factors"][1]
-    assert 0.0299 < slow_s <= 0.03
 
 
 def test_servers_share_a_host_and_two_workers_each():
-    setup = setups.shared_hosts(quick=False)
-    places = setup.hosts
+    places = setups.shared_hosts(quick=False).hosts
     assert [places.of_roles[role] for role in ROLES] == [0, 0, 1, 1, 2, 2]
     assert places.links == [LINK] * 3
-    described = experiment_from(setup.described(setup.experiment(BSP, 1)), "e")
-    assert list(described.machines.nodes().values()) == [
-        ["worker-0", "worker-1"],
-        ["worker-2", "worker-3"],
-        ["server-0", "server-1"],
-    ]
 
 
 def test_strategies_of_other_parts_are_left_out():
