@@ -8,8 +8,8 @@
     python -m benchmarks.strategies --regret [--record]            # of outpace advise
 
 For each strategy of a cell the learning rate is chosen first, with the same number of runs for
-every strategy; then it is run on fresh seeds. Each result is kept as soon as it is there, in
-results/TASK.CLUSTER.json. After Ctrl-C, `--record --missing` continues with what is missing.
+every strategy; then it is run on fresh seeds. Results are kept in results/TASK.CLUSTER.json. After
+Ctrl-C, `--record --missing` continues with what is missing.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import date
-from functools import partial
 from typing import Final
 
-from benchmarks.strategies.command import exit_code, positive
-from benchmarks.strategies.measuring import runs_of
+from benchmarks.strategies.measuring import quick, record
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
-from benchmarks.strategies.recording import quick, record
 from benchmarks.strategies.regret import Regret, advised, goal_met, judged, keep, kept, regret
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
 from benchmarks.strategies.table import COMMAND, PAGE, front, page, summary
 
 from benchmarks import recorded
-from outpace.errors import ConfigError
-from outpace.experiment.trials import Pool
+from outpace.errors import ConfigError, OutpaceError
 from outpace.record.folder import free_folder
 from outpace.simulation.executors.processes import cores
 
@@ -54,9 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
     parser.add_argument("--regret", action="store_true", help="how good outpace advise is")
     parser.add_argument("--budget", help="of outpace advise for each cell; default: no limit")
-    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
+    parser.add_argument("--processes", type=int, default=cores(), help="strategies at a time")
     options = parser.parse_args(arguments)
-    return exit_code(partial(_carry_out, options))
+    try:
+        return _carry_out(options)
+    except OutpaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; continue with --missing", file=sys.stderr)
+        return 130
 
 
 def _carry_out(options: argparse.Namespace) -> int:
@@ -80,15 +83,11 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 def show(chosen: Sequence[Cell]) -> None:
     """Print the cells, and how many strategies of each are recorded."""
-    total = 0
     for cell in chosen:
         found = read(cell) or Outcome(cell, {})
-        runs = len(found.missing) * runs_of(cell)
-        total += runs
-        state = "complete" if found.complete else f"{len(found.strategies)} strategies"
         cpu_s = sum(each.cpu_s for each in found.strategies)
-        print(f"{cell.name:32} {state:16} {cpu_s:6.0f} s of processor time, {runs} runs missing")
-    print(f"{total:,} runs are missing")
+        missing = f"{len(found.missing)} strategies missing"
+        print(f"{cell.name:32} {cpu_s:6.0f} s of processor time, {missing}")
 
 
 def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
@@ -104,8 +103,7 @@ def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
                 continue
             cell = with_data(each.cell)
             recommended = advised(cell, out / cell.task / cell.cluster, options.budget)
-            with Pool(options.processes) as pool:
-                found.append(regret(each, recommended, cell, pool))
+            found.append(regret(each, recommended, cell, options.processes))
             print(found[-1].line, file=sys.stderr)
             if options.record:
                 keep(found[-1], each.cell, recorded.origin())

@@ -1,161 +1,149 @@
-"""Runs the strategies of a cell: the runs that choose a learning rate, then those that count."""
+"""Measures strategies: the runs that choose a learning rate, then those that count.
+
+A strategy is measured in one process, and several of them at a time. Results are kept in the order
+of the strategies, each when the results before it are there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from benchmarks.strategies.outcome import Measured
-from benchmarks.strategies.rates import Trial, Tuned, search
-from benchmarks.strategies.suite import Cell
+from benchmarks.strategies.outcome import Measured, Outcome, read, save
+from benchmarks.strategies.rates import Trial, search
+from benchmarks.strategies.suite import Cell, Tuning, with_data
 
-from outpace.config.reading import experiment_from
-from outpace.errors import RunError
+from outpace.errors import DivergenceError, RunError
 from outpace.experiment.advising.candidates import Candidate
-from outpace.experiment.trials import Ended, Order, Point
+from outpace.experiment.running import simulate
 from outpace.support.estimates import TimeTo
 
-# Runs that may continue side by side, answered all at once.
-_Work: TypeAlias = Generator[list[Trial], list[TimeTo], Measured]
-
-_DIVERGED: Final = "try a smaller learning rate"  # in the errors of runs that diverged
-
-
-class Runs(Protocol):
-    """The methods of a `Pool` that are used here."""
-
-    def start(self, order: Order) -> None: ...
-
-    def wait(self) -> Sequence[Point | Ended]: ...
+_QUICK: Final = ("BSP", "SSP 4", "HPSGD")
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
-@dataclass(eq=False, slots=True)
-class _Strategy:
-    """A strategy that is being measured."""
+def record(
+    cells: Sequence[Cell],
+    origin: Mapping[str, str],
+    folder: Path,
+    processes: int,
+    *,
+    missing: bool = False,
+) -> None:
+    """Measure the cells and write a file for each into `folder`, anew after each strategy.
 
-    candidate: Candidate
-    work: _Work
-    trials: list[Trial] = field(default_factory=list)
-    found: dict[int, TimeTo] = field(default_factory=dict)
-    cpu_s: float = 0.0
-    diverged: int = 0  # runs
-    ended: int = 0  # runs
+    Args:
+        origin: date and commit, see `benchmarks.recorded.origin`.
+        processes: strategies at a time.
+        missing: keep the strategies that have a result with the present settings, whatever code it
+            was made with.
+
+    Raises:
+        ConfigError: if a cell's data are not there, before anything is run; or if a strategy cannot
+            be run.
+        RunError: if a run fails in another way than by divergence.
+    """
+    known = {cell.name: read(cell, folder) if missing else None for cell in cells}
+    outcomes = [_begun(known[cell.name], cell, origin) for cell in cells]
+    outcomes = [each for each in outcomes if not each.complete]
+    ready = {each.cell.name: with_data(each.cell) for each in outcomes}
+    for outcome in outcomes:
+        cell = ready[outcome.cell.name]
+        # BSP first: the other strategies may take a multiple of its time.
+        for some in (outcome.missing[:1], outcome.missing[1:]):
+            bsp = outcome.bsp
+            limit_s = cell.limit_s if bsp is None else longest_s(cell, bsp)
+            for measured in in_processes(partial(measure, cell, limit_s), some, processes):
+                print(f"{cell.name}: {measured.name}", file=sys.stderr, flush=True)
+                outcome = outcome.having(measured)
+                save(outcome, folder)
 
 
-def measure(
-    cell: Cell,
-    strategies: Iterable[Candidate],
-    limit_s: float,
-    pool: Runs,
-    beside: int,
-    done: Callable[[str, int], None] = lambda _, __: None,
-) -> Iterator[Measured]:
-    """Measure these strategies, and yield each when it is measured.
+def in_processes(
+    work: Callable[[Given], Found], given: Iterable[Given], processes: int
+) -> Iterator[Found]:
+    """Yield what the work returns for each, in order; with one process, in this one."""
+    if processes == 1:
+        yield from map(work, given)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(work, given)
+
+
+def measure(cell: Cell, limit_s: float, candidate: Candidate) -> Measured:
+    """Measure one strategy.
 
     Args:
         cell: with the paths of its data, see `suite.with_data`.
         limit_s: the longest run, in virtual time.
-        beside: strategies that are measured at a time.
-        done: called with the name of a strategy and the number of its runs that have ended.
+    """
+    begun, diverged = time.process_time(), 0
+
+    def run(trial: Trial) -> TimeTo:
+        nonlocal diverged
+        data = cell.configuration(candidate, trial.rate, trial.seed, trial.limit_s)
+        try:
+            found = time_to_target(data, cell.target, trial.limit_s)
+        except DivergenceError:  # it would not reach the target later
+            diverged += 1
+            found = TimeTo(trial.limit_s, reached=False)
+        except RunError as error:
+            raise RunError(f"{cell.name}, {candidate.name}: {error}") from error
+        return found
+
+    tuning = cell.tuning
+    tuned = search(cell.first_rate, tuning.runs, tuning.finalists, tuning.seeds, limit_s, run)
+    times = tuple((seed, run(Trial(tuned.rate, seed, limit_s))) for seed in cell.seeds)
+    return Measured(candidate, tuned, times, time.process_time() - begun, diverged)
+
+
+def time_to_target(data: Mapping[str, Any], target: float, limit_s: float) -> TimeTo:
+    """Simulate; return when an evaluation first had the target accuracy.
 
     Raises:
-        ConfigError: if a strategy cannot be run on this cell.
-        RunError: if a run fails in another way than by divergence.
+        RunError: if the run fails; `DivergenceError` if it diverges.
     """
-    waiting = deque(strategies)
-    under_way: dict[str, _Strategy] = {}
-    while waiting or under_way:
-        while waiting and len(under_way) < beside:
-            candidate = waiting.popleft()
-            each = _Strategy(candidate, _work(cell, candidate, limit_s))
-            under_way[candidate.name] = each
-            _order(pool, cell, each, next(each.work))
-        for event in pool.wait():
-            if not isinstance(event, Ended):
-                continue
-            assert isinstance(event.key, tuple)
-            name, place = event.key
-            each = under_way[name]
-            _take(each, place, event, cell)
-            done(name, each.ended)
-            if len(each.found) < len(each.trials):
-                continue
-            try:
-                following = each.work.send([each.found[n] for n in range(len(each.trials))])
-            except StopIteration as stop:
-                del under_way[name]
-                measured: Measured = stop.value
-                yield replace(measured, cpu_s=each.cpu_s, diverged=each.diverged)
-            else:
-                _order(pool, cell, each, following)
-
-
-def _take(each: _Strategy, place: int, run: Ended, cell: Cell) -> None:
-    """Note what a run of the strategy found."""
-    diverged = require_complete(run, f"{cell.name}, {each.candidate.name}")
-    each.found[place] = time_to(run, cell.target, each.trials[place].limit_s)
-    each.cpu_s += run.cpu_s
-    each.diverged += diverged
-    each.ended += 1
-
-
-def require_complete(run: Ended, name: str) -> bool:
-    """Return False if a run is complete, True if it diverged; raise RunError otherwise."""
-    diverged = run.error is not None and _DIVERGED in run.error
-    if run.status != "complete" and not diverged:
-        raise RunError(f"{name}: {run.error}")
-    return diverged
-
-
-def time_to(run: Ended, target: float, limit_s: float) -> TimeTo:
-    """Return when an evaluation of the run first had the target accuracy.
-
-    A run that diverged would not reach it later; it counts as one that lasted to the limit.
-    """
-    for point in run.points:
-        if point.accuracy is not None and point.accuracy >= target:
-            return TimeTo(point.time_s, reached=True)
+    rows = simulate(data).metrics
+    pairs = zip(rows["time_s"].to_pylist(), rows["accuracy"].to_pylist(), strict=True)
+    for time_s, accuracy in pairs:
+        if accuracy is not None and accuracy >= target:
+            return TimeTo(time_s, reached=True)
     return TimeTo(limit_s, reached=False)
-
-
-def _order(pool: Runs, cell: Cell, each: _Strategy, trials: list[Trial]) -> None:
-    each.trials, each.found = trials, {}
-    for place, trial in enumerate(trials):
-        data = cell.configuration(each.candidate, trial.rate, trial.seed, trial.limit_s)
-        experiment = experiment_from(data, f"{cell.name}, {each.candidate.name}")
-        pool.start(Order(key=(each.candidate.name, place), experiment=experiment))
-
-
-def _work(cell: Cell, candidate: Candidate, limit_s: float) -> _Work:
-    """Yield the runs of one strategy, and return what they found."""
-    tuned = yield from _search(cell, limit_s)
-    times = yield [Trial(tuned.rate, seed, limit_s) for seed in cell.seeds]
-    return Measured(candidate, tuned, tuple(zip(cell.seeds, times, strict=True)))
-
-
-def _search(cell: Cell, limit_s: float) -> Generator[list[Trial], list[TimeTo], Tuned]:
-    """Yield the runs that choose the learning rate of a strategy, one at a time; return it."""
-    tuning = cell.tuning
-    found = search(cell.first_rate, tuning.runs, tuning.finalists, tuning.seeds, limit_s)
-    trial = next(found)
-    while True:
-        (time,) = yield [trial]
-        try:
-            trial = found.send(time)
-        except StopIteration as stop:
-            tuned: Tuned = stop.value
-            return tuned
-
-
-def runs_of(cell: Cell) -> int:
-    """Return the number of runs of a strategy."""
-    return cell.tuning.total + len(cell.seeds)
 
 
 def longest_s(cell: Cell, bsp: Measured) -> float:
     """Return the longest run of the other strategies, in virtual time."""
     mean_s = math.fsum(time.time_s for _, time in bsp.times) / len(bsp.times)
     return cell.most * mean_s
+
+
+def _begun(known: Outcome | None, cell: Cell, origin: Mapping[str, str]) -> Outcome:
+    """Return what is known of a cell, to continue with; its commits are all that made it."""
+    if known is None:
+        return Outcome(cell, origin)
+    commits = known.origin["commit"].split(", ")
+    if known.complete or origin["commit"] in commits:
+        return known
+    return replace(known, origin={**origin, "commit": ", ".join([*commits, origin["commit"]])})
+
+
+def quick(cell: Cell) -> Cell:
+    """Return the cell with few strategies, workers, rates and seeds, and a target soon reached."""
+    data = {**cell.data, "workers": 4, "servers": 2, "target": {"accuracy": 0.3}}
+    return replace(
+        cell,
+        data=data,
+        only=_QUICK,
+        seeds=(0, 1),
+        tuning=Tuning(runs=2, finalists=1, seeds=(1000,)),
+        limit_s=4,
+    )

@@ -11,9 +11,9 @@ A run of the search ends when it has taken half as long again as the best one so
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from outpace.support.estimates import TimeTo
 
@@ -53,24 +53,29 @@ class Tuned:
     tried: tuple[Tried, ...]
 
 
-Search: TypeAlias = Generator[Trial, TimeTo, Tuned]
-
-
-def search(first: float, runs: int, finalists: int, seeds: Sequence[int], limit_s: float) -> Search:
-    """Yield the runs one after the other; each is answered with its time to the target.
+def search(
+    first: float,
+    runs: int,
+    finalists: int,
+    seeds: Sequence[int],
+    limit_s: float,
+    run: Callable[[Trial], TimeTo],
+) -> Tuned:
+    """Return the best learning rate.
 
     Args:
         runs: rates to try, on the first seed.
         finalists: so many of the best rates are run on the other seeds as well; the one with the
             smallest mean is chosen.
         limit_s: of a run, in virtual time.
+        run: makes a run, and returns its time to the target.
     """
     times: dict[int, TimeTo] = {}  # by place on the grid, in units
     tried: list[Tried] = []
     for _ in range(runs):
         place = following(times)
         trial = Trial(rate_at(first, place), seeds[0], _limit_s(limit_s, times.values()))
-        times[place] = yield trial
+        times[place] = run(trial)
         tried.append(Tried(trial.rate, trial.seed, times[place]))
     best = _best_first(times)[:finalists]
     means: dict[int, list[float]] = {place: [_cost(times[place])] for place in best}
@@ -78,7 +83,7 @@ def search(first: float, runs: int, finalists: int, seeds: Sequence[int], limit_
         found: list[TimeTo] = []
         for place in best:
             trial = Trial(rate_at(first, place), seed, _limit_s(limit_s, found))
-            found.append((yield trial))
+            found.append(run(trial))
             means[place].append(_cost(found[-1]))
             tried.append(Tried(trial.rate, seed, found[-1]))
     chosen = min(best, key=lambda place: (sum(means[place]), best.index(place)))

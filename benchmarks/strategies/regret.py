@@ -12,16 +12,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.strategies.measuring import Runs, longest_s, require_complete, time_to
+from benchmarks.strategies import measuring
+from benchmarks.strategies.measuring import in_processes, longest_s
 from benchmarks.strategies.outcome import Outcome, path_of, plain_time, settings_of, time_of
 from benchmarks.strategies.suite import HERE, Cell
 
-from outpace.config.reading import experiment_from
-from outpace.errors import RunError
-from outpace.experiment.trials import Ended, Order
+from outpace.errors import DivergenceError, RunError
 from outpace.support.estimates import Estimate, TimeTo, ratio_of
 from outpace.support.replacing import replace_file
 from outpace.support.yaml_files import merged, read_yaml, write_yaml
@@ -91,7 +91,7 @@ def advised(cell: Cell, folder: Path, budget: str | None) -> dict[str, Any]:
     return read_yaml(recommended)
 
 
-def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, pool: Runs) -> Regret:
+def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, processes: int) -> Regret:
     """Run the recommended configuration and the suite's best strategy on fresh seeds.
 
     Args:
@@ -106,27 +106,27 @@ def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, pool: R
     limit_s = longest_s(cell, bsp)
     end = {"target_accuracy": cell.target, "virtual_time_s": limit_s}
     plain = {key: value for key, value in recommended.items() if key != "stop"}
-    for seed in _FRESH:
-        ours = cell.configuration(best.candidate, best.tuned.rate, seed, limit_s)
-        theirs = merged(plain, {"seed": seed, "stop": end, "evaluate": cell.data["evaluate"]})
-        for who, data in (("best", ours), ("advised", theirs)):
-            pool.start(Order((who, seed), experiment_from(data, f"{cell.name}, {who}")))
-    found: dict[Any, TimeTo] = {}
-    while events := pool.wait():
-        for run in events:
-            if isinstance(run, Ended):
-                require_complete(run, f"{cell.name}, {run.key}")
-                found[run.key] = time_to(run, cell.target, limit_s)
-    advised, first = ([found[who, seed] for seed in _FRESH] for who in ("advised", "best"))
+    ours = [cell.configuration(best.candidate, best.tuned.rate, n, limit_s) for n in _FRESH]
+    common = {"stop": end, "evaluate": cell.data["evaluate"]}
+    theirs = [merged(plain, {"seed": seed, **common}) for seed in _FRESH]
+    work = partial(_time_s, target=cell.target, limit_s=limit_s)
+    times = list(in_processes(work, [*theirs, *ours], processes))
     sync = ", ".join(f"{key} {value}" for key, value in recommended["sync"].items())
     return Regret(
         cell.name,
         f"{best.name}, rate {best.tuned.rate:g}",
         f"{sync}, rate {recommended['optimizer']['lr']:g}",
-        tuple(advised),
-        tuple(first),
+        tuple(times[: len(_FRESH)]),
+        tuple(times[len(_FRESH) :]),
         {},
     )
+
+
+def _time_s(data: Mapping[str, Any], target: float, limit_s: float) -> TimeTo:
+    try:
+        return measuring.time_to_target(data, target, limit_s)
+    except DivergenceError:
+        return TimeTo(limit_s, reached=False)
 
 
 def keep(found: Regret, cell: Cell, origin: Mapping[str, str], folder: Path = FOLDER) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,11 +43,6 @@ class Tuning:
     finalists: int
     seeds: tuple[int, ...]
 
-    @property
-    def total(self) -> int:
-        """The number of runs that choose the rate of one strategy."""
-        return self.runs + self.finalists * (len(self.seeds) - 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -80,13 +74,6 @@ class Cell:
     @property
     def target(self) -> float:
         return float(self.data["target"]["accuracy"])
-
-    @property
-    def about(self) -> str:
-        """The cluster in words: the first sentences of its file."""
-        lines = (HERE / "clusters" / f"{self.cluster}.yaml").read_text("utf-8").splitlines()
-        first = takewhile(lambda line: len(line) > 1, lines)
-        return " ".join(line.removeprefix("# ") for line in first)
 
     @property
     def first_rate(self) -> float:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 from benchmarks.recorded import FRONT, README, with_tables
 from benchmarks.strategies import __main__ as command
-from benchmarks.strategies import recording, regret
+from benchmarks.strategies import measuring, regret
 from benchmarks.strategies.outcome import read, results
 from benchmarks.strategies.rates import Tried, search
 from benchmarks.strategies.suite import CLUSTERS, cells, with_data
 from benchmarks.strategies.table import COMMAND, PAGE, front, page, summary
 
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, RunError
-from outpace.experiment.trials import Ended, Point
+from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.support.estimates import TimeTo
 
 
@@ -32,16 +30,15 @@ def test_the_readmes_and_the_page_have_the_recorded_results():
 
 def searched(time_of, first=0.4, runs=7, limit_s=30.0):
     """Return the trials of a search on one seed, and what it chose; time_of a rate, in s."""
-    found, trials = search(first, runs, 2, [1000, 1001], limit_s), []
-    trial = next(found)
-    while True:
+    trials = []
+
+    def run(trial):
         trials.append(trial)
         time_s = time_of(trial.rate)
         reached = time_s <= trial.limit_s
-        try:
-            trial = found.send(TimeTo(time_s if reached else trial.limit_s, reached))
-        except StopIteration as stop:
-            return trials, stop.value
+        return TimeTo(time_s if reached else trial.limit_s, reached)
+
+    return trials, search(first, runs, 2, [1000, 1001], limit_s, run)
 
 
 def valley(best):
@@ -87,49 +84,19 @@ def test_cells_are_chosen_by_task_by_cluster_or_by_both():
         cells(["digits"])
 
 
-class TimesByFormula:
-    """A pool whose runs reach the target after a time that depends on strategy, rate and seed.
+# Seconds to the target at the rate 0.4; other strategies take 8 s.
+SECONDS = {"bsp": 4.0, "ssp": 2.0, "hpsgd": 3.0, "gossip": math.inf}
 
-    A strategy needs the seconds of `SECONDS` at the rate 0.4, the others 8 s; 0.1 s more with each
-    seed; with four times the rate, or a quarter of it, a run diverges.
+
+def time_by_formula(data, target, limit_s):
+    """A run's time depends on strategy and seed: 0.1 s more with each.
+
+    With four times the rate, or a quarter of it, it diverges.
     """
-
-    SECONDS: ClassVar = {"bsp": 4.0, "ssp": 2.0, "hpsgd": 3.0, "gossip": math.inf}
-
-    def __init__(self, processes=None):
-        self.orders = []
-        self.broken = ""  # the kind of strategy whose runs fail
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self, order):
-        self.orders.append(order)
-
-    def wait(self):
-        ended, self.orders = [self.ended(order) for order in self.orders], []
-        return ended
-
-    def ended(self, order):
-        run = order.experiment
-        sync = run.sync if run.peers is None else run.peers
-        kind = sync.kind
-        if kind == self.broken:
-            return Ended(order.key, "failed", "no memory", {}, (), 0.5)
-        if not 0.2 < run.optimizer.lr < 0.8:
-            error = "the parameters stopped being finite; try a smaller learning rate"
-            return Ended(order.key, "failed", error, {}, (), 0.5)
-        time_s = self.SECONDS.get(kind, 8.0) + 0.1 * (run.seed % 1000)
-        there = time_s <= run.stop.virtual_time_s
-        points = [self.point(order, 0.0, 0.1)]
-        points += [self.point(order, time_s, 0.99)] if there else []
-        return Ended(order.key, "complete", None, {}, tuple(points), 0.5)
-
-    def point(self, order, time_s, accuracy):
-        return Point(order.key, time_s, 0, 0, accuracy, None, None)
+    if not 0.2 < data["optimizer"]["lr"] < 0.8:
+        raise DivergenceError("the parameters stopped being finite")
+    time_s = SECONDS.get(data["sync"]["kind"], 8.0) + 0.1 * (data["seed"] % 1000)
+    return TimeTo(min(time_s, limit_s), time_s <= limit_s)
 
 
 ORIGIN = {"date": "2026-01-02", "commit": "abc1234"}
@@ -137,15 +104,7 @@ ORIGIN = {"date": "2026-01-02", "commit": "abc1234"}
 
 @pytest.fixture
 def formula(monkeypatch):
-    """Return the pools that are made, in place of real ones."""
-    made = []
-
-    def pool(processes):
-        made.append(TimesByFormula())
-        return made[-1]
-
-    monkeypatch.setattr(recording, "Pool", pool)
-    return made
+    monkeypatch.setattr(measuring, "time_to_target", time_by_formula)
 
 
 def few(*names):
@@ -154,7 +113,7 @@ def few(*names):
 
 def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
     cell = few("BSP", "SSP 4", "gossip", "ASP")
-    recording.record([cell], ORIGIN, tmp_path, 1)
+    measuring.record([cell], ORIGIN, tmp_path, 1)
     found = read(cell, tmp_path)
     assert found.complete
     assert found.best.name == "SSP 4"
@@ -166,8 +125,6 @@ def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
     assert (times["gossip"].reached, times["ASP"].reached) == (0, 5)
     ratio = math.prod((2 + k) / (4 + k) for k in (0, 0.1, 0.2, 0.3, 0.4)) ** 0.2
     assert found.relative(times["SSP 4"]).mean == pytest.approx(ratio)
-    # 7 runs for the rate on one seed, 2 on the other, 5 that count.
-    assert [each.cpu_s for each in found.strategies] == [7.0] * 4
     text = summary([found], [cell.name, "digits-cnn/bursts", "char-gpt/even", "char-gpt/bursts"])
     assert "2026-01-02, commit abc1234: 1 cell" in text
     assert "Without a complete result: digits-cnn on bursts; all of char-gpt." in text
@@ -180,8 +137,8 @@ def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
 
 def test_what_is_missing_is_measured_later_and_kept_as_soon_as_it_is_there(formula, tmp_path):
     cell = few("BSP", "ASP", "SSP 4")
-    recording.record([few("BSP", "ASP")], ORIGIN, tmp_path, 1)
-    recording.record([cell], {"date": "2026-01-03", "commit": "def5678"}, tmp_path, 1, missing=True)
+    measuring.record([few("BSP", "ASP")], ORIGIN, tmp_path, 1)
+    measuring.record([cell], {"date": "2026-01-03", "commit": "def5678"}, tmp_path, 1, missing=True)
     found = read(cell, tmp_path)
     assert [each.name for each in found.strategies] == ["BSP", "ASP", "SSP 4"]
     assert found.origin == {"date": "2026-01-03", "commit": "abc1234, def5678"}
@@ -190,20 +147,23 @@ def test_what_is_missing_is_measured_later_and_kept_as_soon_as_it_is_there(formu
 
 
 def test_a_run_that_fails_without_diverging_ends_the_recording(monkeypatch, tmp_path):
-    pool = TimesByFormula()
-    pool.broken = "ssp"
-    monkeypatch.setattr(recording, "Pool", lambda processes: pool)
+    def broken(data, target, limit_s):
+        if data["sync"]["kind"] == "ssp":
+            raise RunError("no memory")
+        return time_by_formula(data, target, limit_s)
+
+    monkeypatch.setattr(measuring, "time_to_target", broken)
     cell = few("BSP", "SSP 4")
     with pytest.raises(RunError, match="digits-cnn/even, SSP 4: no memory"):
-        recording.record([cell], ORIGIN, tmp_path, 1)
+        measuring.record([cell], ORIGIN, tmp_path, 1)
     assert [each.name for each in read(cell, tmp_path).strategies] == ["BSP"]
 
 
 def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(formula, tmp_path):
     cell = few("BSP", "SSP 4")
-    recording.record([cell], ORIGIN, tmp_path, 1)
+    measuring.record([cell], ORIGIN, tmp_path, 1)
     data = {**cell.data, "sync": {"kind": "hpsgd"}, "servers": 1}
-    found = regret.regret(read(cell, tmp_path), data, cell, TimesByFormula())
+    found = regret.regret(read(cell, tmp_path), data, cell, 1)
     expected = math.prod((3 + k / 10) / (2 + k / 10) for k in range(8)) ** (1 / 8)
     assert regret.overall([found]).mean == pytest.approx(expected)
     assert found.line.startswith("| digits-cnn/even | SSP 4, rate 0.4 | kind hpsgd, rate 0.4 | +")
@@ -212,7 +172,7 @@ def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(fo
         read(cell, tmp_path),
         {**cell.data, "sync": {"kind": "ssp", "staleness": 4}},
         cell,
-        TimesByFormula(),
+        1,
     )
     assert regret.goal_met([same])
     assert "Together +0.0 % (+0.0 to +0.0); goal 3 %: met." in regret.judged([same])
