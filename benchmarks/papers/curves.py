@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from outpace.cli.base import progress_bars
+from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.experiment.compared import Variant
 from outpace.experiment.comparison import compare
@@ -60,6 +61,10 @@ class Curve:
             share = 1.0 if low >= loss else max(0.0, high - loss) / (high - low or 1.0)
             total += share * (b - a)
         return total
+
+
+Curves = Mapping[str, Sequence[Curve]]  # by variant
+Experiments = Mapping[str, Experiment]  # by variant
 
 
 def read_curve(folder: Path, name: str | None = None) -> Curve:

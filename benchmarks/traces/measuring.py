@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty
@@ -46,11 +46,8 @@ class Outcome:
     def met(self) -> bool:
         return abs(self.error) <= GOALS[self.what]
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def measure(training: Training, out: Path, say: Callable[[str], None]) -> list[Outcome]:
+def measure(training: Training, out: Path, say: Callable[[str], object]) -> list[Outcome]:
     """Run DDP with a slow rank and a profiler; predict it and two other runs from the traces.
 
     The others are DDP without the slow rank, and local SGD with it, both without a profiler.

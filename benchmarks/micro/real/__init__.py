@@ -5,8 +5,6 @@ pushes a gradient that is there already, and pulls; the server checks that the g
 takes a step (SGD without momentum), checks that the parameters are finite, and copies them for its
 readers. Compared with pyzmq under ASP, because the gradients of one worker need no sum.
 *shared memory*: the same with keys, and with the blocks in memory that the processes share.
-*transport*: the same kernel, sockets and wire messages, but the server answers a push at once with
-a block that it holds. Both ends hold the block in memory of their own, ready to be computed with.
 *outpace run*: an iteration of a run by the command as it is installed, whose gradient costs
 nothing, beside a copy of its 25 MB by one thread. The worker copies the parameters into the model
 and the gradient out of it, and looks whether it is finite. *Adam / SGD*: the same with another
@@ -28,7 +26,7 @@ from benchmarks.micro.real.command import from_command
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
 from benchmarks.micro.real.installed import installed, of_adam
-from benchmarks.micro.real.transport import plain, transport
+from benchmarks.micro.real.plain import plain
 from benchmarks.micro.real.whole import whole
 from benchmarks.rows import Row, in_turn, ratio, row, times_note
 
@@ -78,14 +76,13 @@ def _against_pyzmq(
     """Compare with plain pyzmq. memory: the goal with shared memory; None: without it."""
     programs = [
         partial(plain, elements, steps),
-        partial(transport, elements, steps),
         partial(whole, elements, steps, sync="asp"),
     ]
     if keys:
         programs.append(partial(whole, elements, steps, sync="asp", keys=True))
     if memory is not None:
         programs.append(partial(whole, elements, steps, sync="asp", keys=True, memory=True))
-    theirs, our_transport, ours, *others = in_turn(programs, repetitions)
+    theirs, ours, *others = in_turn(programs, repetitions)
     shared = [] if memory is None else [others.pop()]
 
     def line(name: str, above: list[float], below: list[float], goal: float | None) -> Row:
@@ -93,7 +90,6 @@ def _against_pyzmq(
 
     return [
         line("whole / plain pyzmq", ours, theirs, goal),
-        line("transport / plain pyzmq", our_transport, theirs, None),
         *(line("whole with CURVE / whole without", column, ours, None) for column in others),
         *(
             line("whole with CURVE, in shared memory / plain pyzmq", column, theirs, memory)

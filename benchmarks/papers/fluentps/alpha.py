@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import Pace, listed, pace
 
-from outpace.config.experiment import Experiment
 from outpace.record.folder import TRACE
 
 QUICK = ("seeds=1", "stop.iterations=40")
@@ -36,9 +35,7 @@ class Found:
     alphas: Mapping[str, Sequence[Spread]]
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge what the paper says about α by these runs."""
     paces = {name: pace(runs) for name, runs in curves.items()}
     alphas = {

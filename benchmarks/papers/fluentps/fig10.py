@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import Pace, pace
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1", "stop.iterations=15")
 
@@ -25,9 +23,7 @@ LOST = {64: 0.005, 128: 0.0195}
 AGES = ("ASP", "PSSP 0.3", "SSP")
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     paces = {n: {model: pace(curves[f"{n} {model}"]) for model in MODELS} for n in SIZES}
     ages = {n: {model: over_seeds(curves[f"{n} {model}"], age) for model in AGES} for n in SIZES}

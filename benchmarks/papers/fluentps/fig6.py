@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1", "stop.iterations=10")
 
@@ -23,14 +21,12 @@ ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
 RATIO_APART = 0.15
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
     return judged({name: pace(runs) for name, runs in curves.items()}, experiments)
 
 
-def judged(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> list[Claim]:
+def judged(paces: Mapping[str, Pace], experiments: Experiments) -> list[Claim]:
     """Judge the runs by their paces."""
     return [
         *_by_workers(paces),
@@ -91,7 +87,7 @@ def _saved(
     )
 
 
-def _messages(paces: Mapping[str, Pace], experiments: Mapping[str, Experiment]) -> Claim:
+def _messages(paces: Mapping[str, Pace], experiments: Experiments) -> Claim:
     """Judge how many seconds each second of latency costs."""
 
     def ends(system: str) -> tuple[float, Spread]:

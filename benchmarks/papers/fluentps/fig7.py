@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy, listed
 from benchmarks.papers.sharpness import bound, initial_sharpness
@@ -23,9 +23,7 @@ SOME = (4, 8, 16, 64)  # of the variants that tell the cache and the sum apart
 COLLAPSED, ALIKE = 0.25, 0.024
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     found = {name: over_seeds(runs, accuracy) for name, runs in curves.items()}
     return [*judged(found), _explained(found, experiments["SSPtable 2"])]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import accuracy_between, pace
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1", "stop.iterations=60")
 
@@ -20,9 +18,7 @@ HIGHER, ALIKE = 0.007, 0.02
 MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
     soft, lazy = pace(curves["soft"]), pace(curves["lazy"])
     ahead, behind = midway(curves["lazy"], curves["soft"]), midway(curves["soft"], curves["soft"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
-from outpace.config.experiment import Experiment
 from outpace.sync.policies.pssp import Pssp
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.theory import equivalent_staleness
@@ -25,9 +24,7 @@ ALIKE = 0.015  # of accuracies; in table IV they differ by up to 0.009 with Alex
 LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
     paces = {name: pace(runs) for name, runs in curves.items()}
     return [_same_bound(experiments), *judged(paces)]
@@ -52,7 +49,7 @@ def _most(values: Sequence[Spread]) -> Spread:
     return max(values, key=lambda each: each.mean)
 
 
-def _same_bound(experiments: Mapping[str, Experiment]) -> Claim:
+def _same_bound(experiments: Experiments) -> Claim:
     pairs = []
     for a, b in PAIRS:
         pssp, ssp = experiments[f"soft {a}"].sync, experiments[f"soft {b}"].sync

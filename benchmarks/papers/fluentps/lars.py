@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim, Verdict
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1",)
 
@@ -17,9 +15,7 @@ QUICK = ("seeds=1",)
 FAILED, TRAINED, ALIKE = 0.25, 0.9, 0.03
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the large batch by these runs."""
     return judged({name: over_seeds(runs, reached) for name, runs in curves.items()})
 

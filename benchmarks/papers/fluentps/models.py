@@ -7,12 +7,10 @@ from typing import Final
 
 import numpy as np
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.fluentps.table4 import ALIKE
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1",)
 
@@ -21,9 +19,7 @@ LOW, HIGH, DSPS = "SSP 1", "SSP 5", "DSPS 1 to 5"
 SAME: Final = 0.02  # of a pace; BSP and ASP are further apart
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge both models."""
     (change,) = experiments[CHANGED].sync_changes
     end_s = experiments[CHANGED].stop.virtual_time_s

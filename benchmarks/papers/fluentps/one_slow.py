@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.fluentps.fig10 import APART
 from benchmarks.papers.fluentps.table4 import PUBLISHED, PULLS_APART, ROWS, TIMES_APART
 from benchmarks.papers.pace import Pace, listed, pace
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1", "stop.iterations=60")
 
@@ -22,9 +20,7 @@ _SECONDS, _DELAYED = (
 )
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge table IV's three rows by the runs of each cluster."""
     paces = {name: pace(runs) for name, runs in curves.items()}
     return [

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("seeds=1", "stop.iterations=20")
 
@@ -49,9 +47,7 @@ _ENDS = ("asp", "soft 1", "lazy 1")
 ALIKE = 0.015  # of accuracies, published: within 0.009
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the rows of the table and the relations between them."""
     found = [
         claim

@@ -12,7 +12,7 @@ from operator import truediv
 from typing import Final
 
 from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.sharpness import bound, initial_sharpness
 
@@ -21,7 +21,6 @@ from outpace.optim import Sgd
 
 QUICK = ("seeds=1", "task={kind: digits-mlp}")
 
-Curves = Mapping[str, Sequence[Curve]]
 Rows = Mapping[int, Sequence[Spread]]  # by number of workers: one for each latency
 
 LATENCIES: Final = (0, 1, 10, 100)  # ms
@@ -50,7 +49,7 @@ def on_the_way(mode: str, workers: int) -> str:
     return f"{mode} {workers}, 100 ms on the way"
 
 
-def claims(curves: Curves, experiments: Mapping[str, Experiment]) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     return [
         *_by_time(curves),

@@ -7,12 +7,10 @@ from itertools import pairwise
 from typing import Final
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import all_of, over_seeds
 from benchmarks.papers.psp.settings import end, final_error
 from benchmarks.papers.psp.table1 import NEAR
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("stop.iterations=20", "seeds=1")
 
@@ -22,11 +20,8 @@ NOT_SENT: Final = 0.25  # of the pushes, or of the pulls; either carry half of t
 BYTES: Final = 0.01  # of all bytes: the shares are random
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge both claims."""
-    del experiments
     return [*_time_outs(curves), *(_not_sent(curves, name) for name in FEWER)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.psp.settings import LateReplies, late_replies
 
-from outpace.config.experiment import Experiment
 from outpace.record.folder import MESSAGES
 
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
@@ -35,9 +34,7 @@ class PullDelays:
     way: Seconds
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the delays of pulls, from request to response, by the messages of these runs."""
     normal, delayed = ([pull_delays(run.folder) for run in curves[name]] for name in SCENARIOS)
     experiment = experiments[DELAYED]

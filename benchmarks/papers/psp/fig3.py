@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.psp.settings import SETTINGS, end, final_error
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("stop.iterations=30", "seeds=1")
 
@@ -19,11 +17,8 @@ SAME = 0.03  # errors
 FASTER = 0.15  # the share of the time that may be saved where nothing is late
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the claims of the figure by these runs."""
-    del experiments
     sync, *partial = (setting.name for setting in SETTINGS)
     ends = [over_seeds(curves[setting.name], end) for setting in SETTINGS]
     saved = 1 - (ends[-1] / ends[0]).mean

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import over_seeds
 from benchmarks.papers.psp.settings import (
     LEAST,
@@ -19,8 +18,6 @@ from benchmarks.papers.psp.settings import (
     seconds_to_error,
 )
 
-from outpace.config.experiment import Experiment
-
 QUICK = ("stop.iterations=30", "seeds=1")
 
 TARGET = 0.2  # top-1 error, fixed before the runs
@@ -29,11 +26,8 @@ ALMOST = 0.05  # 28/90 takes almost the same time as without delays
 PROLONGED = 0.3  # the share of the time that delays add: section 4.4
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the claims of the figure and its text by these runs."""
-    del experiments
     to_target = partial(seconds_to_error, error=TARGET)
     times = {setting: over_seeds(curves[setting.name], to_target) for setting in SETTINGS}
     ends = {name: over_seeds(runs, end) for name, runs in curves.items()}

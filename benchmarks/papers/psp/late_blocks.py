@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import all_of, over_seeds
 from benchmarks.papers.psp.settings import LEAST, PULL, final_error
 from benchmarks.papers.psp.table1 import WORSE
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("stop.iterations=20", "seeds=1")
 
 NAMES = f"{PULL.name} as printed", f"{LEAST.name} as printed", f"{LEAST.name} slow servers"
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge whether dropped blocks make 20/75 worse, and nothing else does."""
-    del experiments
     pull, least, used = (over_seeds(curves[name], final_error) for name in NAMES)
     return [
         Claim(

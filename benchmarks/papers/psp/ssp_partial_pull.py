@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import all_of, over_seeds
 from benchmarks.papers.psp.settings import PULL, end, final_error, late_replies
-
-from outpace.config.experiment import Experiment
 
 QUICK = ("stop.iterations=10", "seeds=1")
 
@@ -18,9 +14,7 @@ EVERY = (BSP, SSP, BSP_PULL, SSP_PULL, PULL.name)
 WHERE = "section 5 (future work)"
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the order of the times, and show times and errors."""
     experiment = experiments[BSP]
     iterations = experiment.stop.iterations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.psp.settings import (
     PUSH,
@@ -18,7 +18,6 @@ from benchmarks.papers.psp.settings import (
     late_replies,
 )
 
-from outpace.config.experiment import Experiment
 from outpace.sync import PartialPush
 
 QUICK = ("stop.iterations=20", "seeds=1")
@@ -29,9 +28,7 @@ MEASURED = 0.75  # of the law of late replies, which leaves out that much else t
 WORSE = 0.03  # by so much 20/75 is worse than all others at least; published 0.13
 
 
-def claims(
-    curves: Mapping[str, Sequence[Curve]], experiments: Mapping[str, Experiment]
-) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the claims of the table by these runs."""
     times = {setting: over_seeds(curves[setting.name], end) for setting in SETTINGS}
     errors = {setting: over_seeds(curves[setting.name], final_error) for setting in SETTINGS}
@@ -72,7 +69,7 @@ def claims(
     ]
 
 
-def _explained(times: Mapping[Setting, Spread], experiments: Mapping[str, Experiment]) -> Claim:
+def _explained(times: Mapping[Setting, Spread], experiments: Experiments) -> Claim:
     """Compare with 28/90, which hardly ever waits for a late reply: three servers may be late."""
     experiment = experiments[SYNC.name]
     partial = experiments[PUSH.name].sync
