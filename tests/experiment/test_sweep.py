@@ -170,7 +170,7 @@ def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_re
     assert (out / "report.html").is_file()
     with pytest.raises(ConfigError, match=r"another configuration, .* batch_size"):
         outpace.sweep(BASE, over, out, batch_size=7, resume=True, **TARGET)
-    with pytest.raises(ConfigError, match=r"is not an empty folder, .* add --resume"):
+    with pytest.raises(ConfigError, match="is not an empty folder"):
         outpace.sweep(BASE, over, out, **TARGET)
     found = outpace.sweep(BASE, over, out, resume=True, **TARGET)
     assert sorted(by_lr(found)) == sorted(SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -70,13 +70,16 @@ def compare(
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
     from outpace.record.comparison import plain_comparison
-    from outpace.support.yaml_files import with_overrides
+    from outpace.support.yaml_files import read_yaml, with_overrides
 
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("compare", config, context.obj, given)
     data = with_overrides(with_cluster_file(data, cluster), given)
     if variants_of is not None:
-        data, base = {**data, "variants": _variants(variants_of)}, variants_of.parent
+        data, base = (
+            {**data, "variants": read_yaml(variants_of).get("variants")},
+            variants_of.parent,
+        )
     elif config.suffix == ".py":
         raise ConfigError(
             f"{config}: the variants to compare are missing: outpace compare {config} --variants "
@@ -124,16 +127,3 @@ def compare(
         output.where(folder)
     if any(row.error for row in rows):
         raise typer.Exit(1)
-
-
-def _variants(path: Path) -> Any:
-    """Return the variants in a YAML file. Raises ConfigError if it has none."""
-    from outpace.support.yaml_files import read_yaml
-
-    data = read_yaml(path)
-    if not data.get("variants"):
-        raise ConfigError(
-            f"{path} has no variants: give it a list such as variants: [{{name: BSP, sync: {{kind: "
-            "bsp}}, {name: ASP, sync: {kind: asp}}]"
-        )
-    return data["variants"]

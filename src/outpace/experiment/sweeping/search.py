@@ -142,6 +142,9 @@ class Search:
                 while left:
                     self._settle(left.popleft())
                 for each, candidate in zip(group, self.ended[-len(group) :], strict=True):
+                    if candidate.status == "interrupted":
+                        self._study.give_up(each.trial.number, each.trial.params)
+                        continue
                     points = each.end.runs[0].points
                     until_s = points[-1].time_s if points else 0.0
                     self._study.tell(each.trial, candidate, self._course(points), until_s)
@@ -164,11 +167,14 @@ class Search:
         while len(group) < min(self._parallel, self._most - len(self.ended)):
             trial, values = self._study.ask()
             words = in_one_line(values)
-            if words in group or words in known:
-                self._study.tell_again(trial, known.get(words))
+            if words in group:  # the sampler learns its result before it is asked again
+                self._study.give_up(trial.number, trial.params)
+                break
+            if words in known:
+                self._study.tell(trial, known[words])
                 repeated += 1
-                if words in group or repeated >= _REPEATED:
-                    break  # within a group, the sampler learns nothing by being asked again
+                if repeated >= _REPEATED:
+                    break
                 continue
             runs = [_Run(seed) for seed in self._seeds]
             try:

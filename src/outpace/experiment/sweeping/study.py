@@ -125,7 +125,7 @@ class Study:
                 self.ended.append(msgspec.convert(plain, Candidate))
             elif trial.state == TrialState.RUNNING:
                 chosen = trial.params or trial.system_attrs.get("fixed_params", {})
-                self._give_up(trial.number, chosen)
+                self.give_up(trial.number, chosen)
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -181,40 +181,27 @@ class Study:
         course: Sequence[tuple[float, float]] = (),
         until_s: float = 0.0,
     ) -> None:
-        """Tell the end of a candidate. course, until_s: of its first run, see `is_pruned`."""
+        """Tell the end of a candidate.
+
+        Args:
+            candidate: with the number of another trial if the sampler has proposed it again.
+            course, until_s: of its first run, see `is_pruned`.
+        """
         from optuna.trial import TrialState
 
-        if candidate.status == "interrupted":
-            self._give_up(trial.number, trial.params)
-            return
         is_complete = candidate.status == "complete"
         if is_complete and _STEP not in self.optuna.user_attrs and candidate.runs[0].time_s > 0:
             self.optuna.set_user_attr(_STEP, candidate.runs[0].time_s / _STEPS)
         for step, value in self._reports(course, until_s).items():
             trial.report(value, step)
         trial.set_user_attr("status", candidate.status)
-        trial.set_user_attr(_CANDIDATE, msgspec.to_builtins(candidate))
-        if is_complete:
-            self.optuna.tell(trial, candidate.value)
-        else:
-            self.optuna.tell(trial, state=TrialState.PRUNED)
+        if candidate.number == trial.number:
+            trial.set_user_attr(_CANDIDATE, msgspec.to_builtins(candidate))
+        state = TrialState.COMPLETE if is_complete else TrialState.PRUNED
+        self.optuna.tell(trial, candidate.value, state)
 
-    def tell_again(self, trial: Trial, known: Candidate | None) -> None:
-        """Tell the result of a candidate that the sampler has proposed a second time.
-
-        known: None if it has not ended; the sampler then ignores the trial.
-        """
-        from optuna.trial import TrialState
-
-        if known is None:
-            self.optuna.tell(trial, state=TrialState.FAIL)
-        elif known.status == "complete":
-            self.optuna.tell(trial, known.value)
-        else:
-            self.optuna.tell(trial, state=TrialState.PRUNED)
-
-    def _give_up(self, number: int, chosen: dict[str, Any]) -> None:
-        """End a trial that was interrupted; its values are the next that are asked for."""
+    def give_up(self, number: int, chosen: dict[str, Any]) -> None:
+        """End a trial without a result; its values are the next that are asked for."""
         from optuna.trial import TrialState
 
         self.optuna.tell(number, state=TrialState.FAIL)

@@ -164,7 +164,7 @@ def sweep(
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet())
         if out is not None and not resume:
-            _require_new(out)
+            files.require_new(out)
         pool = stack.enter_context(
             pool_on(on, [reference], processes=processes, warning=lambda _, text: said(text))
         )
@@ -259,16 +259,6 @@ def _objective_of(experiment: Experiment) -> Objective:
             "--target-accuracy or --target-loss"
         )
     return Objective("accuracy" if workload_of(experiment).has_accuracy else "train_loss")
-
-
-def _require_new(out: Path) -> None:
-    """Raise ConfigError unless the folder is new or empty."""
-    if (out / files.JOURNAL).is_file():
-        raise ConfigError(
-            f"{out} is not an empty folder, it has a sweep already: add --resume to continue "
-            "it, or choose another --out"
-        )
-    files.require_new(out)
 
 
 def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, parallel: int) -> None:
