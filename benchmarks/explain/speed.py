@@ -12,7 +12,8 @@ from benchmarks.parts import Cells
 
 from outpace.config.reading import experiment_from
 from outpace.real.slowness import SlowWorkers
-from outpace.record.trace import ITERATION, NONE, SCHEMA, Table
+from outpace.record.tables import NONE, Table
+from outpace.record.trace import ITERATION, SCHEMA
 
 ITERATION_S: Final = 0.05  # a short iteration, whose 0.5 % is the goal
 SHARE: Final = 0.005

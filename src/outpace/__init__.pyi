@@ -18,7 +18,7 @@ from outpace.experiment.comparison import compare as compare
 from outpace.experiment.comparison import variants_from as variants_from
 from outpace.experiment.explaining import explain as explain
 from outpace.experiment.results import Result as Result
-from outpace.experiment.resuming.loading import load_checkpoint as load_checkpoint
+from outpace.experiment.resuming import load_checkpoint as load_checkpoint
 from outpace.experiment.running import run as run
 from outpace.experiment.running import simulate as simulate
 from outpace.experiment.sweeping.sweep import Sweep as Sweep

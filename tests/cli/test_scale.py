@@ -13,14 +13,15 @@ from tests.support.command import refused
 from outpace import ConfigError, RunError, run
 from outpace.experiment.scaling import scaled
 from outpace.record.checkpoints import RunLock
-from outpace.record.requests import Answer, Asked, Requests, ScaleRequest
+from outpace.record.event_log import LOG
+from outpace.record.requests import ScaleRequest, taken
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{}/missing", "--servers", "2"], "is not the folder of a run"),
-        (["{}", "--servers", "2"], "no run is running there"),
+        (["{}/missing", "--servers", "2"], "no real run is running there"),
+        (["{}", "--servers", "2"], "no real run is running there"),
         (["{}"], "--servers"),
         (["{}", "--servers", "0"], "greater than or equal to 1"),
     ],
@@ -58,51 +59,39 @@ def test_workers_or_servers_are_asked_for(tmp_path):
 
 
 def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):
-    with RunLock(tmp_path), pytest.raises(RunError, match=r"did not take up .* within 0\.05 s"):
+    (tmp_path / LOG).touch()
+    with RunLock(tmp_path), pytest.raises(RunError, match=r"within 0\.05 s: .* is withdrawn"):
         scaled(tmp_path, servers=2, limit_s=0.05)
-    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOG, "run.lock"]
 
 
-def test_a_request_that_is_taken_and_not_done_in_time_is_done_later_and_leaves_nothing(tmp_path):
-    requests, taken = Requests(tmp_path), []
+def test_each_request_is_taken_once_and_a_command_that_waits_no_more_says_so(tmp_path):
+    (tmp_path / LOG).touch()
+    found = []
 
-    def answer(run: Path) -> str:
-        taken.extend(requests.take())
+    def holds(run: Path) -> str:
+        found.extend(taken(run))
         return "pid"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("outpace.experiment.scaling.holder", answer)
-        with pytest.raises(RunError, match=r"not done within 0\.05 s. The run still does it"):
+        patch.setattr("outpace.experiment.scaling.holder", holds)
+        with pytest.raises(RunError, match=r"within 0\.05 s: the run still does it"):
             scaled(tmp_path, servers=2, limit_s=0.05)
-    ((name, request),) = taken
+    ((_, request),) = found
     assert request == ScaleRequest(servers=2)
-    requests.answer(name, Answer(True, "done"))
-    assert not list(tmp_path.iterdir())
-
-
-def test_each_request_is_taken_once_and_answered(tmp_path):
-    asked, requests = Asked(tmp_path, ScaleRequest(servers=3)), Requests(tmp_path)
-    ((name, request),) = requests.take()
-    assert request == ScaleRequest(servers=3)
-    assert not list(requests.take())
-    assert asked.is_taken
-    assert asked.answer() is None
-    requests.answer(name, Answer(True, "done"))
-    assert asked.answer() == Answer(True, "done")
-    asked.close()
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [LOG]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"servers": "x"}', b'{"more": 1}', b"x" * 5000])
-def test_a_request_that_cannot_be_read_is_refused(tmp_path, content):
-    (tmp_path / "scale-0.request.json").write_bytes(content)
-    assert not list(Requests(tmp_path).take())
-    assert b"cannot be read" in (tmp_path / "scale-0.answer.json").read_bytes()
+def test_a_request_that_cannot_be_read_is_taken_and_refused(tmp_path, content):
+    (tmp_path / "scale-0.json").write_bytes(content)
+    assert list(taken(tmp_path)) == [("scale-0.json", None)]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_link_or_a_pipe_is_no_request(tmp_path):
     (tmp_path / "secret").write_text('{"servers": 2}')
-    (tmp_path / "scale-0.request.json").symlink_to(tmp_path / "secret")
-    os.mkfifo(tmp_path / "scale-1.request.json")
-    assert not list(Requests(tmp_path).take())
+    (tmp_path / "scale-0.json").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "scale-1.json")
+    assert not list(taken(tmp_path))
     assert (tmp_path / "secret").exists()

@@ -78,7 +78,7 @@ STATUS = Status(
     share=0.5,
     gradients_per_s=3.0,
     processes=[ProcessStatus(name="worker-0", state="training", iteration=3, quiet_s=1.0)],
-    checkpoints=CheckpointStatus(every={"every_s": 1.0}, number=1, time_s=1.0, written=1e9),
+    checkpoints=CheckpointStatus(number=1, time_s=1.0, written=1e9),
 )
 
 

@@ -15,8 +15,7 @@ from outpace.blocks.block import Phantom
 from outpace.experiment.running import simulate
 from outpace.optim import Sgd
 from outpace.record.recorder import Recorder
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.support.randomness import RandomStream
 from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
 from outpace.sync.messages import Pull, Push
@@ -98,7 +97,7 @@ def test_those_that_others_coincide_with_differ_in_this_run():
 
 
 def shard_of(policy: Policy, workers: int = 2, index: int = 0) -> Shard:
-    recorder = Recorder(Trace(MemorySink()))
+    recorder = Recorder(Trace(trace_table()))
     return Shard(index, parameter_block(Phantom(4), Sgd()), workers, policy, recorder)
 
 
@@ -184,7 +183,7 @@ def test_significance_is_that_of_the_gradient_when_it_came(gradient, significanc
     """|g| / |w|, at most 1: the parameters are 3, 4 then, so of length 5."""
     policy = DynamicPssp(0, alpha="significance")
     block = parameter_block(torch.tensor([3.0, 4.0], dtype=torch.float64), Sgd(lr=1.0))
-    recorder = Recorder(Trace(MemorySink()))
+    recorder = Recorder(Trace(trace_table()))
     shard = Shard(0, block, 3, policy, recorder)
     shard.receive(Push(1, 0, 0, torch.tensor(gradient, dtype=torch.float64)), 1)
     shard.receive(Push(2, 0, 0, torch.tensor([1.0, 1.0], dtype=torch.float64)), 1)  # another's

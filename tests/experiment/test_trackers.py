@@ -11,8 +11,7 @@ import torch
 import outpace
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.record.metrics import Metrics
-from outpace.record.trackers.feeding import Beside, Trackers
-from outpace.record.trackers.tracker import as_tracker
+from outpace.record.trackers import ThreadedTracker, Trackers
 
 EXPERIMENT = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]},
@@ -95,7 +94,7 @@ def test_points_of_asynchronous_workers_have_increasing_steps_and_keep_their_ite
 
 def test_a_tracker_in_its_own_thread_gets_the_calls_in_order_and_reports_its_error():
     kept = Kept()
-    beside = Beside("kept", lambda: kept)
+    beside = ThreadedTracker("kept", lambda: kept)
     beside.config({"a": 1})
     for step in range(3):
         beside.log({"loss": 0.5}, step)
@@ -103,59 +102,11 @@ def test_a_tracker_in_its_own_thread_gets_the_calls_in_order_and_reports_its_err
     points = [("log", {"loss": 0.5}, step) for step in range(3)]
     assert kept.calls == [("config", {"a": 1}), *points, ("finish", "partial")]
 
-    failing = Beside("kept", lambda: Kept("log"))
+    failing = ThreadedTracker("kept", lambda: Kept("log"))
     failing.config({})
     failing.log({}, 0)
     with pytest.raises(ValueError, match="connection"):
         failing.finish("complete")
-
-
-class OfAccelerate:
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-
-    def start(self):
-        self.tracker = self
-
-    def store_init_configuration(self, values):
-        self.calls.append(values)
-
-    def log(self, values, step=None, **others):
-        self.calls.append((values, step))
-
-    def finish(self):
-        self.calls.append("finish")
-
-
-class OfLightning:
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-
-    def log_hyperparams(self, params):
-        self.calls.append(params)
-
-    def log_metrics(self, metrics, step=None):
-        self.calls.append((metrics, step))
-
-    def save(self):
-        pass
-
-    def finalize(self, status):
-        self.calls.append(status)
-
-
-def test_objects_of_accelerate_and_lightning_are_taken_as_they_are():
-    config = {"sync": {"kind": "bsp"}, "network": None, "bounds": [1, 2], "workers": 2}
-    plain = {"sync.kind": "bsp", "network": "None", "bounds": "[1, 2]", "workers": 2}
-    for given, first, last in (
-        (OfAccelerate(), plain, "finish"),
-        (OfLightning(), config, "failed"),
-    ):
-        tracker = as_tracker(given)
-        tracker.config(config)
-        tracker.log({"loss": 1.0}, 3)
-        tracker.finish("failed")
-        assert given.calls == [first, ({"loss": 1.0}, 3), last]
 
 
 def test_what_is_no_tracker_is_refused_before_anything_is_written(tmp_path):

@@ -24,7 +24,6 @@ from tests.support.fluentps import behind_barrier
 from outpace.blocks.block import Phantom
 from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.config.reading import experiment_from
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
@@ -65,8 +64,7 @@ from outpace.real.process.launcher import answered
 from outpace.record.checkpoints import Part, ShardRecord
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.event_log import EventLog
-from outpace.record.sinks import NoSink
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
 from outpace.sync.checkpoint.workers import common_state
@@ -270,7 +268,7 @@ class FuzzedCoordinator:
         self._experiment = experiment = _EXPERIMENTS[kind]
         self._now = 0
         files = NoFiles()
-        trace = Trace(NoSink())
+        trace = Trace()
         rule = Fixed(Wait(count=2)) if kind == "cutoff" else None
         with (
             mock.patch.multiple(
@@ -286,7 +284,7 @@ class FuzzedCoordinator:
                     lease_s=10.0,
                     insecure=True,
                     on_output=lambda *_: None,
-                    interruptions=Interruptions(trace, EventLog(), Recovery()),
+                    events=EventLog(),
                     trace=trace,
                     evaluate=lambda *_: None,
                     log=lambda _: None,

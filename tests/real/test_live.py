@@ -15,8 +15,9 @@ from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, rows, shown, watch
 from outpace.real.slowness import SlowWorkers
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status
+from outpace.record.tables import NONE
 from outpace.record.totals import Totals
-from outpace.record.trace import ITERATION, NONE, SCHEMA
+from outpace.record.trace import ITERATION, SCHEMA
 
 
 def experiment(workers: int = 2, **changes):
@@ -114,7 +115,7 @@ def test_the_picture_of_a_run_on_several_nodes_names_them():
 
 
 def test_checkpoints_restarts_and_what_is_awaited_are_shown():
-    checkpoints = CheckpointStatus(every={}, number=12, time_s=2.0, failure="the disk is full")
+    checkpoints = CheckpointStatus(number=12, time_s=2.0, failure="the disk is full")
     known = status(
         time_s=5.0, checkpoints=checkpoints, restarts=2, updates_lost=3, waits_for="worker-1"
     )

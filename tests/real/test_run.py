@@ -11,8 +11,7 @@ from outpace.real.process.launcher import answered
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import RealRun
 from outpace.real.training import TaskTraining
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 
 
 class TwoMachines:
@@ -73,7 +72,7 @@ def test_servers_listen_at_the_address_of_their_machine():
     }
     experiment = experiment_from(config, "the test")
     run = RealRun(
-        experiment, TaskTraining(experiment), Trace(MemorySink()), print, launcher=TwoMachines
+        experiment, TaskTraining(experiment), Trace(trace_table()), print, launcher=TwoMachines
     )
     endpoints = {}
     try:

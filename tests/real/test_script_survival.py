@@ -148,7 +148,7 @@ def done_by(result: Any, worker: int) -> list[int]:
 
 @linux
 @pytest.mark.slow
-def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_as_lost(tmp_path):
+def test_a_script_without_anything_to_keep_begins_anew_from_the_checkpoint(tmp_path):
     options, said = killing(tmp_path / "run", "server-0", 4)
     config = uneven()
     result = run(config, tmp_path / "run", **options)
@@ -157,7 +157,6 @@ def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_
     done = done_by(result, 0)
     assert done == [*range(1, len(done) - 29), *range(1, 31)]
     assert len(done) > 30
-    assert 0 < result.summary["updates_lost"] < 30
     assert said[0].startswith(
         "warning: if the run continues from a checkpoint, the scripts of worker-0"
     )

@@ -9,8 +9,8 @@ import pytest
 
 from outpace.config.reading import experiment_from
 from outpace.real.slowness import SlowServers
+from outpace.record.tables import NONE
 from outpace.record.timing import PUSH, SCHEMA
-from outpace.record.trace import NONE
 
 WORKERS, SERVERS = 4, 3
 ITERATION_S = 0.05

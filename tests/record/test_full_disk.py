@@ -13,7 +13,7 @@ from tests.support.command import outpace
 from outpace.errors import RunError
 from outpace.experiment.running import run
 from outpace.record import folder as files
-from outpace.record import sinks
+from outpace.record import tables
 
 resource = pytest.importorskip("resource")
 
@@ -65,12 +65,13 @@ def test_a_folder_that_became_read_only_is_a_line_and_the_summary_says_so(
     def read_only(*_, **__):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(sinks.pq, "ParquetWriter", read_only)  # nothing is written until the end
+    monkeypatch.setattr(tables.pq, "ParquetWriter", read_only)  # nothing is written until the end
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text(json.dumps(CONFIG))
     assert outpace("simulate", "config.yaml", "--out", "out") == 1
     said = capsys.readouterr()
-    reason = "cannot complete the folder out: cannot write the trace of the run, out/trace.parquet"
+    file = "out/trace.parquet"
+    reason = f"cannot complete the folder out: cannot write the records of the run, {file}"
     assert f"error: {reason}: Read-only file system" in said.err
     assert "Traceback" not in said.err
     assert "report: " not in said.out
@@ -85,13 +86,13 @@ def test_a_trace_that_cannot_be_written_ends_a_real_run_in_order(tmp_path, monke
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sinks.ParquetSink, "_add", full)
+    monkeypatch.setattr(tables.RunTable, "_write", full)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as a coroutine that was never awaited
-        with pytest.raises(RunError, match=r"cannot write the trace .* No space"):
+        with pytest.raises(RunError, match=r"cannot write the records .* No space"):
             run({**CONFIG, "stop": {"iterations": 10**6}}, tmp_path / "out")
         gc.collect()
     summary = files.read_summary(tmp_path / "out")
     assert summary["status"] == "failed"
-    assert summary["error"].startswith("cannot write the trace of the run")
+    assert summary["error"].startswith("cannot write the records of the run")
     assert not list((tmp_path / "out").glob("*.part"))

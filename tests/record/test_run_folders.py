@@ -13,8 +13,7 @@ from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.record.recorder import Recorder
 from outpace.record.run_times import Of, read_source
-from outpace.record.sinks import ParquetSink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome
 
@@ -51,7 +50,9 @@ def handmade(folder, pushes, kind, *, iterations=(), workers=2):
     """pushes: worker, shard, iteration, arrived s, settled s, outcome."""
     folder.mkdir()
     files.write_config(folder, {"sync": {"kind": kind}, "workers": workers})
-    sink = ParquetSink(folder / files.TRACE)
+    cut = {"cut_offs": {"iterations": 1}} if kind == "cutoff" else {}
+    files.write_summary(folder, {"lockstep": kind != "asp", **cut})
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
     recorder = Recorder(trace)
     for worker, shard, iteration, arrived, settled, outcome in pushes:

@@ -11,16 +11,12 @@ from tests.support.reports.run_folders import (
     write_waiting_trace,
 )
 
-from outpace.engine.interruptions import Interruptions
 from outpace.record import folder as files
 from outpace.record.event_log import EventLog
-from outpace.record.sinks import ParquetSink
-from outpace.record.totals import Recovery
-from outpace.record.trace import NONE, RESTART, Trace
+from outpace.record.trace import RESTART, Trace, trace_table
 from outpace.report.findings import findings
 from outpace.report.page import write_report
 from outpace.report.read.runs import read_runs
-from outpace.sync.membership.events import Removed
 
 FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
 CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]
@@ -55,10 +51,10 @@ def lanes(page, name):
 
 def test_scripts_that_keep_nothing_are_said_to_have_begun_anew(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
-    times = 1_000_000_000, 1_500_000_000, NONE, 250_000_000
-    trace.row(RESTART, NONE, 0, 7, *times, 2, NONE, NONE, 2)
+    lost = {"shard": 0, "iteration": 7, "held_ns": 250_000_000, "version": 2, "clock": 2}
+    trace.row(RESTART, start_ns=1_000_000_000, end_ns=1_500_000_000, **lost)
     trace.flush()
     sink.close()
     assert "2 scripts begun anew" in said(folder)
@@ -69,9 +65,11 @@ def test_scripts_that_keep_nothing_are_said_to_have_begun_anew(tmp_path):
 )
 def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_path, summary):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **summary)
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
-    Interruptions(trace, EventLog(), Recovery()).removed(Removed(1, 0), 4_000_000_000)
+    events = EventLog()
+    events.write_rows(trace, trace)
+    events.add("without", role="worker-1", time_ns=4_000_000_000, updates_lost=0)
     trace.flush()
     sink.close()
     assert "first at 4.00 s (worker 1)" in said(folder)
@@ -95,10 +93,11 @@ def test_lanes_show_when_workers_had_no_process(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
     write_waiting_trace(folder)
     waiting = files.read_table(folder / files.TRACE)
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
-    trace.row(RESTART, 0, NONE, 1, 150_000_000, 250_000_000)
-    trace.row(RESTART, NONE, 0, 1, 320_000_000, 330_000_000, NONE, 0, 2)
+    trace.row(RESTART, worker=0, iteration=1, start_ns=150_000_000, end_ns=250_000_000)
+    lost = {"shard": 0, "iteration": 1, "held_ns": 0, "version": 2}
+    trace.row(RESTART, start_ns=320_000_000, end_ns=330_000_000, **lost)
     trace.flush()
     sink.close()
     whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])

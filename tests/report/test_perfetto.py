@@ -23,8 +23,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.record.recorder import Recorder
-from outpace.record.sinks import ParquetSink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.report.perfetto import PERFETTO, write_perfetto
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Push, Reply
@@ -160,7 +159,7 @@ def test_a_run_cut_short_keeps_its_open_waits_and_has_no_loose_arrows(tmp_path):
 
 def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     run = make_run(tmp_path / "run")
-    sink = ParquetSink(run / files.TRACE)
+    sink = trace_table(run / files.TRACE)
     trace = Trace(sink)
     recorder = Recorder(trace)
     held = Decision(1, Reason.BEYOND_BOUND, lead=1, bound=1)

@@ -3,7 +3,6 @@
 import sys
 
 from outpace.config.reading import experiment_from
-from outpace.record.sinks import NoSink
 from outpace.record.trace import Trace
 from outpace.simulation.composition import simulation_of
 
@@ -23,7 +22,7 @@ def counted(iterations: int) -> dict[str, int]:
     }
     experiment = experiment_from(config, "the test")
     workload = experiment.task.workload(64, experiment.batch_size, experiment.seed)
-    run = simulation_of(experiment, workload, Trace(NoSink()))
+    run = simulation_of(experiment, workload, Trace())
     calls = {"call": 0, "c_call": 0}
 
     def note(_frame, event, _argument):

@@ -1,5 +1,7 @@
 """States of shards for tests of checkpoints, and their comparison."""
 
+import json
+import zlib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.record.checkpoints import Checkpoints, Index, Taken, write_shard, write_tensors
+from outpace.record.checkpoints import Checkpoints, Index, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
 
@@ -91,6 +93,13 @@ def save(
     return index
 
 
+def rewrite_index(folder: Path, **changes: Any) -> None:
+    """Change values in index.json, as somebody would who knows its checksum."""
+    path = folder / "index.json"
+    raw = json.dumps(json.loads(path.read_text())["index"] | changes)
+    path.write_text(f'{{"crc32": {zlib.crc32(raw.encode())}, "index": {raw}}}')
+
+
 class Keeper:
     """Keeps checkpoints in a folder, and remembers why some were abandoned."""
 
@@ -111,8 +120,8 @@ class Keeper:
             raise OSError("no space")
         return self.files.begin(number)
 
-    def commit(self, taken: Taken, metrics: pa.Table) -> None:
-        self.files.commit(Index.of(taken), metrics)
+    def commit(self, taken: Index, metrics: pa.Table) -> None:
+        self.files.commit(taken, metrics)
 
     def abandon(self, number: int, why: str = "") -> None:
         self.abandoned.append((number, why))

@@ -9,8 +9,7 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
 from outpace.optim import Sgd
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.simulation.composition import simulation_of
 from outpace.tasks import Quadratic
 from outpace.tasks.quadratic import QuadraticWorkload
@@ -86,7 +85,7 @@ class Run:
             optimizer=optimizer or Sgd(lr=float(workers) if lr is None else lr),
             **more,
         )
-        sink = MemorySink()
+        sink = trace_table()
         trace = Trace(sink)
         workload = MarkedWorkload(workers, gradient_of)
         simulation = simulation_of(experiment, workload, trace, tie_seed=tie_seed)

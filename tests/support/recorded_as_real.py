@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.record import folder as files
-from outpace.record.timing import SCHEMA, Sampling, schema_of
+from outpace.record.timing import SCHEMA
 
 AHEAD_NS = 5 * 10**9  # of the servers' clocks
 OfServer = Callable[[int], float]
@@ -60,7 +60,7 @@ def as_real(
         folder, lambda m: round(of_server(m) * 1e9), round(pull_s * 1e9),
         lambda m: round(update_s(m) * 1e9),
     )  # fmt: skip
-    _write(folder, rows, Sampling.of_run(config["workers"], config["servers"]), nodes)
+    _write(folder, rows, nodes)
 
 
 def as_real_without_servers(
@@ -88,7 +88,7 @@ def as_real_without_servers(
             rows.append(
                 _all_reduce("all-reduce", row["worker"], row["iteration"], size_bytes, *span)
             )
-    _write(folder, rows, Sampling.of_run(workers, 0))
+    _write(folder, rows)
 
 
 def _all_reduce(what: str, worker: int, iteration: int, size: int, sent: int, end: int) -> Any:
@@ -108,12 +108,9 @@ def _all_reduce(what: str, worker: int, iteration: int, size: int, sent: int, en
 def _write(
     folder: Path,
     rows: list[dict[str, Any]],
-    sampling: Sampling,
     nodes: Mapping[str, str] | None = None,
 ) -> None:
-    schema = schema_of(sampling)
-    table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(schema.metadata)
-    pq.write_table(table, folder / files.TIMING)
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / files.TIMING)
     summary = files.read_summary(folder)
     summary["wall_time_s"] = summary.pop("virtual_time_s")
     summary |= {} if nodes is None else {"nodes": nodes}

@@ -24,7 +24,7 @@ from outpace.real.coordinator.setting import Saving
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.checkpoint_messages import FilePiece
 from outpace.real.net.messages import JoinRun, Plan
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import Index
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.messages import server_name, worker_name
@@ -77,14 +77,14 @@ class SavedProcesses(SimpleNamespace):
         self.held: dict[str, list[torch.Tensor]] = {}
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] | None = None
         self.joined: dict[str, JoinRun] = {}
-        self.taken: list[Taken] = []
+        self.taken: list[Index] = []
         self.times: dict[int, Time] = {}
         self.states = ScriptStates(self.experiment, self, None, lambda: self.keeper.folder)
         is_served = self.experiment.peers is None
         content = ShardsAndScripts(self) if is_served else PeerModels(self, self)
         self.checkpoints = Checkpoints(self, content, self.beside, self.states)
 
-    def complete(self, taken: Taken, folder: Path, times: dict[int, Time]) -> None:
+    def complete(self, taken: Index, folder: Path, times: dict[int, Time]) -> None:
         self.keeper.commit(taken, METRICS)
         self.taken.append(taken)
         self.times = times

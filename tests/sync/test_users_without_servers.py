@@ -196,12 +196,3 @@ def test_the_summary_says_what_it_declares_and_explain_reads_it(
     summary = json.loads((tmp_path / name / files.SUMMARY).read_text())
     assert (summary["lockstep"], summary["exchanges"]) == (lockstep, exchanges)
     assert (read_tables(tmp_path / name).rounds is None) is exchanges
-
-
-def test_the_summary_of_an_older_run_is_completed_from_the_class(tmp_path):
-    for kind, is_barrier in (("ssgd", True), ("gossip", False)):
-        outpace.simulate({**CONFIG, "sync": {"kind": kind}}, tmp_path / kind)
-        path = tmp_path / kind / files.SUMMARY
-        summary = json.loads(path.read_text())
-        path.write_text(json.dumps({**summary, "lockstep": None, "exchanges": None}))
-        assert (read_tables(tmp_path / kind).rounds is not None) is is_barrier

@@ -14,7 +14,6 @@ from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.config.experiment import Experiment
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.engine.output import print_line
 from outpace.experiment.sources import as_experiment
@@ -29,9 +28,7 @@ from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
 from outpace.record.event_log import EventLog
-from outpace.record.sinks import MemorySink
-from outpace.record.totals import Recovery
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER
 from outpace.sync.programs.context import SendPart
@@ -146,7 +143,7 @@ def whole(
         }
     )
     rules = rules_about_losses(experiment, 120.0, can_start=False, can_begin_again=False)
-    trace = Trace(MemorySink())
+    trace = Trace(trace_table())
     coordinator = Coordinator(
         Setting(
             experiment=experiment,
@@ -155,7 +152,7 @@ def whole(
             lease_s=LEASE_S,
             insecure=not keys,
             on_output=print_line,
-            interruptions=Interruptions(trace, EventLog(), Recovery()),
+            events=EventLog(),
             trace=trace,
             evaluate=lambda *_: None,
             log=lambda text: print(text, file=sys.stderr),

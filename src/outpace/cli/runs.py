@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -28,38 +28,41 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_run, fork_server_of_simulation
-from outpace.cli.resuming import (
-    ConfigUnlessResumed,
-    ResumeRun,
-    ResumeServed,
-    changes_of,
-    folder_of_run,
-    require_config,
-)
 from outpace.cli.sources import script_data, source_data, with_cluster_file
 from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
-    from outpace.experiment.resuming.command import Began
 
-_Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
-_Insecure = Annotated[
+_Config: TypeAlias = Annotated[
+    Path | None,
+    typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script."),
+]
+_Insecure: TypeAlias = Annotated[
     bool, typer.Option("--insecure", help="Without encryption; on the loopback interface only.")
+]
+_Resume: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Resume the interrupted run in this folder, from its last checkpoint. CONFIG and "
+        "--out are left out. Workers that were started elsewhere are started again.",
+    ),
 ]
 
 
 @app.command()
 def simulate(
     context: typer.Context,
-    config: ConfigUnlessResumed = None,
+    config: _Config = None,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
     cluster: Cluster = None,
     out: Out = None,
-    resume: ResumeRun = None,
+    resume: _Resume = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -71,23 +74,21 @@ def simulate(
     given = with_options(overrides, workers, servers, seed)
     experiment: Experiment | None = None
     changes: dict[str, Any] = {}
-    if resume is None:
-        config = require_config(config, "simulate")
+    if resume is not None:
+        changes = _changes(config, given, context.obj, cluster=cluster, out=out)
+    else:
+        config = _required(config, "simulate")
         data, base = source_data("simulate", config, context.obj, given)
         experiment = _experiment(with_cluster_file(data, cluster), given, str(config), base)
-    else:
-        changes = changes_of(config, given, context.obj, cluster=cluster, out=out)
     from outpace.experiment.running import simulate as simulate_one  # after what can be refused
 
     output = Output(quiet, as_json)
-    with folder_of_run(resume, out, config or "") as folder:
-        new = folder if resume is None else None
+    with _folder(resume, out, config or "") as folder:
         with _said_on_failure(output, folder, "simulate"), output.of_run():
             fork_server_of_simulation(experiment)  # before progress bars, which have a thread
             with output.progress_bars() as bar:
-                result = simulate_one(
-                    experiment, new, resume=resume, progress=bar(folder.name), **changes
-                )
+                new, progress = folder if resume is None else None, bar(folder.name)
+                result = simulate_one(experiment, new, resume=resume, progress=progress, **changes)
         output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
         output.where(folder)
 
@@ -95,13 +96,13 @@ def simulate(
 @app.command()
 def run(
     context: typer.Context,
-    config: ConfigUnlessResumed = None,
+    config: _Config = None,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
     out: Out = None,
-    resume: ResumeRun = None,
+    resume: _Resume = None,
     launcher: Launcher = None,
     address: Address = None,
     insecure: _Insecure = False,
@@ -116,17 +117,19 @@ def run(
     output = Output(quiet, as_json)
     given = launcher_overrides(launcher, address)
     given += with_options(overrides, workers, servers, seed)
+    experiment: Experiment | None = None
+    changes: dict[str, Any] = {}
     if resume is not None:
-        changes = changes_of(config, given, context.obj, out=out)
-        _run(None, resume, insecure, output, resume=resume, **changes)
-        return
-    config = require_config(config, "run")
-    data, base = source_data("run", config, context.obj, given)
-    from outpace.experiment.sources import without_include  # here: errors of YAML come at once
+        changes = _changes(config, given, context.obj, out=out)
+    else:
+        config = _required(config, "run")
+        data, base = source_data("run", config, context.obj, given)
+        from outpace.experiment.sources import without_include  # here: errors of YAML come at once
 
-    experiment = _experiment(without_include(data, output.log), given, str(config), base)
-    with folder_for(out, config) as folder:
-        _run(experiment, folder, insecure, output)
+        data = without_include(data, output.log)
+        experiment = _experiment(data, given, str(config), base)
+    with _folder(resume, out, config or "") as folder:
+        _run(experiment, folder, output, insecure=insecure, resume=resume, **changes)
 
 
 @app.command()
@@ -145,7 +148,7 @@ def serve(
         str, typer.Option("--host", help="The address of this machine that the workers can reach.")
     ] = "127.0.0.1",
     out: Out = None,
-    resume: ResumeServed = None,
+    resume: _Resume = None,
     insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -159,16 +162,17 @@ def serve(
     from outpace.tasks import ELSEWHERE
 
     output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)
-    outside = Outside(host, connect)
+    experiment: Experiment | None = None
+    changes: dict[str, Any] = {}
     if resume is not None:
-        changes = changes_of(None, given, None, out=out)
-        _run(None, resume, insecure, output, resume=resume, outside=outside, **changes)
-        return
-    if workers is None:
+        changes = _changes(None, given, None, out=out)
+    elif workers is None:
         raise ConfigError("outpace serve: --workers is missing: the number of workers that join")
-    experiment = _experiment(script_data(ELSEWHERE, ()), given, "serve", Path.cwd())
-    with folder_for(out, "serve") as folder:
-        _run(experiment, folder, insecure, output, outside=outside)
+    else:
+        experiment = _experiment(script_data(ELSEWHERE, ()), given, "serve", Path.cwd())
+    options = {"insecure": insecure, "resume": resume, "outside": Outside(host, connect)}
+    with _folder(resume, out, "serve") as folder:
+        _run(experiment, folder, output, **options, **changes)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -192,23 +196,16 @@ def worker(
     os._exit(0 if problem is None else getattr(problem, "exit_code", 1))
 
 
-def _run(
-    experiment: Experiment | None, folder: Path, insecure: bool, output: Output, **options: Any
-) -> None:
+def _run(experiment: Experiment | None, folder: Path, output: Output, **options: Any) -> None:
     """Run an experiment, or resume the one in the folder; options: of `outpace.run`."""
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
 
+    new = None if experiment is None else folder
+    seen = None if output.quiet else watch
     with _said_on_failure(output, folder, "run"), output.of_run():
         fork_server_of_run(experiment)
-        result = run_for_real(
-            experiment,
-            None if experiment is None else folder,
-            insecure=insecure,
-            log=output.log,
-            watch=None if output.quiet else watch,
-            **options,
-        )
+        result = run_for_real(experiment, new, log=output.log, watch=seen, **options)
     output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
     abstained = result.summary["pushes_abstained"]
     if abstained > 0 and "cut_offs" not in result.summary:
@@ -217,9 +214,11 @@ def _run(
 
 
 @contextmanager
-def _said_on_failure(output: Output, folder: Path, command: Began) -> Iterator[None]:
+def _said_on_failure(
+    output: Output, folder: Path, command: Literal["run", "simulate"]
+) -> Iterator[None]:
     """If the run in this block fails or is interrupted, say where it is and how to resume it."""
-    from outpace.experiment.resuming.command import resume_command
+    from outpace.experiment.status import resume_command
     from outpace.record.checkpoints import Checkpoints
     from outpace.record.folder import SUMMARY, read_summary
 
@@ -243,3 +242,47 @@ def _experiment(
     from outpace.support.yaml_files import with_overrides
 
     return experiment_from(as_one_run(with_overrides(data, overrides), source), source, folder)
+
+
+def _required(config: Path | None, command: str) -> Path:
+    """Return the file. Raises ConfigError if it is missing."""
+    if config is None:
+        raise ConfigError(
+            f"outpace {command}: CONFIG is missing: name a YAML file or a script, or with --resume "
+            "the folder of a run that was interrupted"
+        )
+    return config
+
+
+def _changes(
+    config: Path | None, overrides: Sequence[str], arguments: Sequence[str] | None, **others: object
+) -> dict[str, Any]:
+    """Return the overrides of a run that is resumed, as keyword arguments of `simulate`.
+
+    Args:
+        config: the first argument, which is an override if it has a "=".
+        arguments: those after --.
+        others: options that only a new run can have, by name.
+
+    Raises:
+        ConfigError: if anything is given that only a new run can have.
+    """
+    from outpace.support.yaml_files import with_overrides
+
+    is_override = config is not None and "=" in str(config)
+    given: dict[str, object] = {"arguments after --": arguments or None}
+    given["CONFIG"] = None if is_override else config
+    given |= {f"--{name}": value for name, value in others.items()}
+    if known := [name for name, value in given.items() if value is not None]:
+        raise ConfigError(f"--resume continues the run as it is in DIR: leave out {known[0]}")
+    return with_overrides({}, [*([str(config)] if is_override else []), *overrides])
+
+
+@contextmanager
+def _folder(resume: Path | None, out: Path | None, source: str | Path) -> Iterator[Path]:
+    """Yield the folder of a run that is resumed, or the folder for a new run of `source`."""
+    if resume is not None:
+        yield resume
+    else:
+        with folder_for(out, source) as folder:
+            yield folder

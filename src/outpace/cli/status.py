@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from outpace.cli.base import app, echo, print_rows
+from outpace.support.words import plural
 
 if TYPE_CHECKING:
     from outpace.experiment.status import RunState
-    from outpace.record.status import CheckpointStatus, Status
+    from outpace.record.status import Status
 
 
-_MOST_ROWS: Final = 32  # processes
 _QUANTITIES: Final = {
     "accuracy": "accuracy",
     "train_loss": "training loss",
@@ -50,22 +51,30 @@ def status(
 
 
 def _lines(found: RunState) -> Iterator[str]:
+    status, summary = found.status, found.summary or {}
     yield f"{found.folder}: {_headline(found)}"
-    if found.status is not None:
-        yield from _progress(found.status, is_running=found.state == "running")
-    elif found.summary:
-        yield from _ended(found.summary)
+    if status is not None:
+        yield from _progress(status)
+        yield from _failures(msgspec.to_builtins(status))
+    elif summary:
+        yield _ended(summary)
+        yield from _failures(summary)
     if found.state == "running":
         return
-    if best := _best(found.summary or {}):
-        yield best
-    if found.checkpoint is not None and found.resume is not None:
+    parts = [
+        f"{words} {known['value']:.4g} at {known['time_s']:.1f} s"
+        for name, words in _QUANTITIES.items()
+        if (known := (summary.get("best") or {}).get(name)) is not None
+    ]
+    if parts:
+        yield f"best: {', '.join(parts)}"
+    if found.resume is not None:
         yield f"checkpoint: {found.checkpoint}, at {found.checkpoint_s:.1f} s of the run"
         yield f"resume: {found.resume}"
     elif found.state != "complete":
         why = "there is no checkpoint (see `checkpoint` in the configuration)"
         if found.has_checkpoints:
-            why = "all checkpoints are damaged, or of a newer version of Outpace"
+            why = "all checkpoints are damaged, or of another version of Outpace"
         yield f"resume: not possible, {why}"
 
 
@@ -73,9 +82,8 @@ def _headline(found: RunState) -> str:
     if found.state != "running":
         return f"{found.state}: {found.error}" if found.error else found.state
     known = found.status
-    phase = "starting" if known is None else known.phase
-    line = f"{phase}, {found.holder}"
-    if known is not None and known.since < known.at:
+    line = f"{'starting' if known is None else known.phase}, {found.holder}"
+    if known is not None:
         line += f" ({_span(time.time() - known.since)})"
     if found.stopped:
         line += "; this process is stopped by a signal (kill -CONT lets it continue)"
@@ -84,110 +92,67 @@ def _headline(found: RunState) -> str:
     return line
 
 
-def _progress(known: Status, *, is_running: bool) -> Iterator[str]:
+def _progress(known: Status) -> Iterator[str]:
     parts = [] if known.share is None else [f"{100 * known.share:.0f} %"]
     of = "" if known.most_iterations is None else f" of {known.most_iterations:,}"
     parts.append(f"iteration {known.iterations:,}{of} of the slowest worker")
     parts.append(f"{known.time_s:.1f} s{' of virtual time' if known.command == 'simulate' else ''}")
     rate = "" if known.gradients_per_s is None else f" ({known.gradients_per_s:,.1f}/s)"
-    parts.append(f"{known.gradients:,} gradients{rate}")
-    yield f"progress: {', '.join(parts)}"
+    yield f"progress: {', '.join(parts)}, {known.gradients:,} gradients{rate}"
     if known.waits_for:
         yield f"waits for: {known.waits_for}"
     if known.elastic:
         yield f"elastic: {known.elastic}"
-    if is_running:
-        yield f"checkpoints: {_checkpoints(known, known.checkpoints)}"
-    if known.checkpoints is not None and known.checkpoints.failure is not None:
-        yield f"not written: {known.checkpoints.failure}"
-    survived = _survived(known.restarts, known.updates_lost, known.resumed_from)
-    if survived:
-        yield survived
+    last = known.checkpoints
+    if last is not None and not last.number:
+        yield "checkpoints: none yet"
+    elif last is not None:
+        at = "" if last.time_s is None else f", at {last.time_s:.1f} s"
+        age = "from before the run was resumed"
+        if last.written is not None:
+            age = f"written {_span(time.time() - last.written)} ago"
+        yield f"checkpoints: number {last.number}{at}, {age}"
+    if last is not None and last.failure is not None:
+        yield f"not written: {last.failure}"
 
 
-def _ended(summary: dict[str, Any]) -> Iterator[str]:
-    iterations = summary.get("iterations") or [0]
+def _ended(summary: dict[str, Any]) -> str:
     time_s = summary.get("virtual_time_s", summary.get("wall_time_s")) or 0.0
     kind = " of virtual time" if "virtual_time_s" in summary else ""
-    yield (
-        f"progress: iteration {min(iterations):,} of the slowest worker, {time_s:.1f} s{kind}, "
-        f"{summary.get('gradients_applied', 0):,} gradients"
+    return (
+        f"progress: iteration {min(summary.get('iterations') or [0]):,} of the slowest worker, "
+        f"{time_s:.1f} s{kind}, {summary.get('gradients_applied', 0):,} gradients"
     )
-    survived = _survived(
-        summary.get("restarts", 0), summary.get("updates_lost", 0), summary.get("resumed_from")
-    )
-    if survived:
-        yield survived
 
 
-def _best(summary: dict[str, Any]) -> str:
-    """Return a line about the best values so far; empty if there are none."""
-    best = summary.get("best") or {}
-    parts = [
-        f"{words} {known['value']:.4g} at {known['time_s']:.1f} s"
-        for name, words in _QUANTITIES.items()
-        if (known := best.get(name)) is not None
-    ]
-    return f"best: {', '.join(parts)}" if parts else ""
-
-
-def _checkpoints(status: Status, known: CheckpointStatus | None) -> str:
-    if known is None:
-        return "none are taken"
-    every = f"every {known.every['every_s']:g} s" if "every_s" in known.every else ""
-    if "every_updates" in known.every:
-        every = f"every {known.every['every_updates']:,.0f} updates"
-    if not known.number:
-        return f"none yet ({every})"
-    parts = [f"number {known.number}"]
-    if known.time_s is not None:
-        parts.append(f"at {known.time_s:.1f} s")
-    if known.written is not None:
-        age_s = time.time() - known.written
-        if known.time_s is not None and status.command != "simulate":
-            # Since it was taken. What is done meanwhile is not in it.
-            age_s = time.time() - status.at + status.time_s - known.time_s
-        parts.append(f"{_span(age_s)} old")
-    else:
-        parts.append("from before the run was resumed")
-    return f"{', '.join(parts)} ({every})"
-
-
-def _survived(restarts: int, updates_lost: int, resumed_from: str | None) -> str:
-    """Return a line about failures that the run has survived; empty if there were none."""
-    if not (restarts or updates_lost or resumed_from):
-        return ""
-    resumed = "" if resumed_from is None else f", resumed from {resumed_from}"
-    words = "1 restart" if restarts == 1 else f"{restarts} restarts"
-    lost = "1 update" if updates_lost == 1 else f"{updates_lost} updates"
-    return f"failures: {words}, {lost} lost{resumed}"
+def _failures(counts: dict[str, Any]) -> Iterator[str]:
+    """Yield a line about failures that the run has survived, if there were any."""
+    restarts, lost = counts.get("restarts", 0), counts.get("updates_lost", 0)
+    resumed_from = counts.get("resumed_from")
+    if restarts or lost or resumed_from:
+        resumed = "" if resumed_from is None else f", resumed from {resumed_from}"
+        yield f"failures: {plural(restarts, 'restart')}, {plural(lost, 'update')} lost{resumed}"
 
 
 def _print_processes(known: Status) -> None:
-    shown = known.processes
-    if len(shown) > _MOST_ROWS:
-        shown = sorted(shown, key=lambda each: (each.iteration is None, each.iteration))
     has_nodes = any(each.node for each in known.processes)
     rows = [["", *(["node"] if has_nodes else []), "iteration", "nothing new for", "state"]]
-    for each in shown[:_MOST_ROWS]:
+    for each in known.processes:
         iteration = "-" if each.iteration is None else f"{each.iteration:,}"
         quiet = "-" if each.quiet_s is None else _span(each.quiet_s)
         again = f", generation {each.generation}" if each.generation else ""
         node = [each.node or "-"] if has_nodes else []
         rows.append([each.name, *node, iteration, quiet, f"{each.state}{again}"])
     print_rows(rows)
-    if (more := len(shown) - _MOST_ROWS) > 0:
-        echo(f"and {more} more processes; --json has all of them")
 
 
 def _span(span_s: float) -> str:
     """Return a duration in words, such as `3 min 20 s`."""
-    whole = max(0, round(span_s))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    minutes, seconds = divmod(max(0, round(span_s)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 @app.command()

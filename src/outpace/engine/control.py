@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, get_args
 from outpace.config.contradictions import refused
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
+from outpace.record.event_log import EventLog
 from outpace.support.checks import LARGEST
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
@@ -42,8 +43,8 @@ class Control(ABC):
     changes that the run does not allow.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
+    def __init__(self, experiment: Experiment, events: EventLog) -> None:
+        self._experiment, self._events = experiment, events
 
     @property
     def now_s(self) -> float:
@@ -93,6 +94,7 @@ class Control(ABC):
             raise ConfigError("\n".join(problems))
         for server in matching(keys, self._experiment.servers):
             self._set_policy(server, sync)
+            self._policy_set(server, sync.kind)
 
     def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
         """Make the servers that match `keys` answer a pull if condition(pull, view) is true.
@@ -123,6 +125,10 @@ class Control(ABC):
             raise ConfigError(f"no {which} condition can be set: {why}")
         for server in matching(keys, self._experiment.servers):
             self._set_condition(server, which, condition)
+
+    def _policy_set(self, server: int, kind: str) -> None:
+        """Note that a server follows another policy from now on."""
+        self._events.add("policy", role=server_name(server), kind=kind, time_ns=self._now())
 
     def _require_changeable(self) -> None:
         if self._experiment.peers is not None:

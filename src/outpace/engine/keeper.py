@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import structs
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError, in_words
-from outpace.record.checkpoints import Checkpoint, Checkpoints, Index, Taken
+from outpace.record.checkpoints import Checkpoint, Checkpoints, Index
 from outpace.record.event_log import EventLog
-from outpace.record.segments import SegmentedSink
-from outpace.record.trace import CHECKPOINT, NONE, Trace
+from outpace.record.tables import RunTable
+from outpace.record.trace import Trace
 from outpace.support.processes.signals import uninterrupted
-from outpace.support.units import seconds
 
 
 class CheckpointKeeper:
@@ -26,7 +26,8 @@ class CheckpointKeeper:
     Args:
         run: the folder of the run.
         experiment: has a `checkpoint`.
-        trace: the trace of the run, which is in one of `sinks`.
+        trace: the trace of the run, which has a table.
+        timing: the times of messages of a real run.
         warn: called if a checkpoint cannot be written, with a line for the user.
         events: is told of each checkpoint.
         last: number of the checkpoint from which the run is resumed; 0: a new run.
@@ -41,7 +42,7 @@ class CheckpointKeeper:
         run: Path,
         experiment: Experiment,
         trace: Trace,
-        sinks: Sequence[SegmentedSink],
+        timing: RunTable | None,
         warn: Callable[[str], None],
         events: EventLog,
         last: int = 0,
@@ -51,12 +52,12 @@ class CheckpointKeeper:
         assert experiment.checkpoint is not None
         self._checkpoints = Checkpoints(run, experiment.checkpoint.keep)
         self._experiment = experiment
-        self._trace, self._sinks, self._warn, self._events = trace, sinks, warn, events
+        self._trace, self._timing, self._warn, self._events = trace, timing, warn, events
         self.last = last
         self._knows_anew = knows_anew
         self._has_warned = False  # since the last checkpoint that was written
         # Called with each checkpoint once it is complete, and the metrics until then.
-        self.when_saved: Callable[[Taken, pa.Table], None] = lambda taken, metrics: None
+        self.when_saved: Callable[[Index, pa.Table], None] = lambda taken, metrics: None
 
     @property
     def folder(self) -> Path | None:
@@ -67,7 +68,7 @@ class CheckpointKeeper:
         """Make the folder for the parts of a checkpoint (`write_shard`). Raises OSError."""
         return self._checkpoints.begin(number)
 
-    def commit(self, taken: Taken, metrics: pa.Table) -> None:
+    def commit(self, taken: Index, metrics: pa.Table) -> None:
         """Complete a checkpoint whose parts are on the disk.
 
         The trace until then is made durable with it.
@@ -79,29 +80,18 @@ class CheckpointKeeper:
             OSError: if it cannot be written. Then it is to be abandoned.
         """
         with uninterrupted():  # else rows could be in no file
-            self._trace.flush()
-            segments = tuple(name for sink in self._sinks for name in sink.cut())
-            self._checkpoints.commit(Index.of(taken, segments), metrics)
+            segments = self._trace.cut()
+            if self._timing is not None:
+                segments += self._timing.cut()
+            self._checkpoints.commit(structs.replace(taken, segments=segments), metrics)
             self.last, self._has_warned = taken.number, False
-            self._tidy()
-        at = taken.now
-        nothing = NONE, NONE
-        row = (*nothing, NONE, at, at, *nothing, taken.number, *nothing, taken.updates)
-        self._trace.row(CHECKPOINT, *row)
-        self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
+        number, updates = taken.number, taken.updates
+        self._events.add("checkpoint", number=number, time_ns=taken.now, updates=updates)
         self.when_saved(taken, metrics)
         if taken.anew and not self._knows_anew:
             self._knows_anew = True
             told = begin_anew(taken.anew, "of the checkpoint")
             self._warn(f"if the run continues from a checkpoint, {told}: {REMEDY}")
-
-    def _tidy(self) -> None:
-        """Remove segments of the records that no checkpoint names any more."""
-        sinks = [sink for sink in self._sinks if sink.has_spare]
-        if sinks:
-            named = self._checkpoints.segments()
-            for sink in sinks:
-                sink.tidy(named)
 
     def end(self) -> None:
         """The processes of the run have ended: remove what they have written of an open one."""
@@ -115,7 +105,7 @@ class CheckpointKeeper:
         self._checkpoints.abandon(number)
         why = in_words(why)
         if why:
-            self._events.add_failure(number, why)
+            self._events.add("checkpoint-failed", "warning", number=number, why=why)
         if why and not self._has_warned:
             self._has_warned = True
             last = f"checkpoint {self.last} is kept" if self.last else "there is none yet"
@@ -133,11 +123,8 @@ class CheckpointKeeper:
             raise ConfigError("the run has no checkpoint any more from which it can continue")
         number, now = checkpoint.index.number, checkpoint.index.now
         self._checkpoints.clean(after=number)
-        self._trace.flush()
-        for sink in self._sinks:
-            sink.go_back(checkpoint.index.segments)
-            sink.drop_after(now)
-        for sink in self._sinks[:1]:
-            self._trace.take_up(sink.batches())
+        self._trace.go_back(checkpoint.index.segments, now)
+        if self._timing is not None:
+            self._timing.go_back(checkpoint.index.segments, now)
         self.last = number
         return checkpoint

@@ -10,7 +10,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 
 
 class Engine(Protocol):
@@ -37,9 +37,6 @@ class Engine(Protocol):
 
     def times(self, host_s: float) -> dict[str, Any]:
         """Return the times for the summary; host_s: duration of `run` on the host."""
-
-    def recovery(self) -> Recovery:
-        """Return what the run went through to survive failures."""
 
     def nodes(self) -> Mapping[str, str]:
         """Return the node of each server and worker; empty if the run started all of them here."""

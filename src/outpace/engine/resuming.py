@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.shards import without_tensors
-from outpace.record.totals import Recovery, Totals
+from outpace.record.event_log import Recovery
+from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.support.words import plural
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, scheduler_state
@@ -70,6 +71,11 @@ class ResumePoint:
         return self.checkpoint.index.number
 
     @property
+    def begins_anew(self) -> bool:
+        """True if some scripts begin anew."""
+        return bool(self.checkpoint.index.anew)
+
+    @property
     def path(self) -> Path:
         """The folder of the checkpoint."""
         return self.checkpoint.path
@@ -101,16 +107,6 @@ class ResumePoint:
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint, for `Metrics.take_up`. Raises OSError."""
         return self.checkpoint.metrics()
-
-    def unrepeated(self, done: Mapping[int, int]) -> int:
-        """Return the iterations since the checkpoint that scripts will not repeat as they were.
-
-        Args:
-            done: by worker, the iterations that it had completed.
-        """
-        index = self.checkpoint.index
-        before = index.totals.iterations
-        return sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in index.anew)
 
     def require_same_model(self, layers: Sequence[int]) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint.
@@ -189,32 +185,6 @@ def own_state_of(checkpoint: Checkpoint, experiment: Experiment, worker: int) ->
         return state
     has_its_own = state.shard == worker and experiment.workers >= checkpoint.index.workers
     return state if has_its_own else replace(state, parameters=Phantom(0))
-
-
-class LostSince:
-    """Counts the iterations since a checkpoint that scripts which begin anew have not done again.
-
-    Args:
-        resume: where the run is resumed; None: it begins.
-    """
-
-    def __init__(self, resume: ResumePoint | None) -> None:
-        self._number = self._lost = 0
-        if resume is not None:  # with those that a session before has lost since the checkpoint
-            known = ResumePoint.of(resume.checkpoint, resume.experiment).recovery.updates_lost
-            self._number, self._lost = resume.number, resume.recovery.updates_lost - known
-
-    def go_back(self, point: ResumePoint, done: Mapping[int, int]) -> int:
-        """Return all that is lost since a checkpoint when all go back to it once more.
-
-        Args:
-            done: by worker, the iterations that it has completed.
-        """
-        if not point.checkpoint.index.anew:
-            return 0
-        earlier = self._lost if point.number == self._number else 0
-        self._number, self._lost = point.number, point.unrepeated(done) + earlier
-        return self._lost
 
 
 def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState]:

@@ -13,14 +13,13 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.record.event_log import EventLog
 from outpace.record.status import (
-    CheckpointStatus,
     Command,
     Phase,
     ProcessStatus,
     Status,
     write_status,
 )
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 from outpace.support.notices import warn
 
 _WINDOW: Final = 10  # written statuses over which the rate is averaged
@@ -37,14 +36,13 @@ class StatusFile:
         events: knows the checkpoints of this session.
 
     Attributes:
-        elastic: as in `Status`; may be changed.
         latest: the status that was written last; None: there was none yet.
     """
 
     def __init__(
         self, folder: Path | None, command: Command, experiment: Experiment, events: EventLog
     ) -> None:
-        self.events, self.elastic = events, ""
+        self.events = events
         self.folder = folder
         self.latest: Status | None = None
         self._command, self._experiment = command, experiment
@@ -57,12 +55,11 @@ class StatusFile:
         phase: Phase,
         time_s: float,
         totals: Totals,
-        recovery: Recovery,
         processes: Sequence[ProcessStatus] = (),
         waits_for: str = "",
     ) -> None:
         """Write the status. time_s, totals: of the run until now."""
-        stop = self._experiment.stop
+        stop, recovery = self._experiment.stop, self.events.recovery
         iterations = [each.iteration for each in processes if each.iteration is not None]
         if not iterations:  # of a simulation
             iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
@@ -81,11 +78,11 @@ class StatusFile:
             gradients=totals.applied,
             gradients_per_s=self._rate(totals.applied),
             processes=list(processes),
-            checkpoints=self._checkpoints(recovery),
+            checkpoints=None if self._experiment.checkpoint is None else self.events.checkpoint,
             restarts=recovery.restarts,
             updates_lost=recovery.updates_lost,
             resumed_from=recovery.resumed_from,
-            elastic=self.elastic,
+            elastic=self.events.elastic,
         )
         if self.folder is None:
             return
@@ -114,19 +111,3 @@ class StatusFile:
         known.append((now, gradients))
         span_s = now - known[0][0]
         return (gradients - known[0][1]) / span_s if span_s > 0 else None
-
-    def _checkpoints(self, recovery: Recovery) -> CheckpointStatus | None:
-        settings, last = self._experiment.checkpoint, self.events.checkpoint
-        if settings is None:
-            return None
-        every: dict[str, float] = {}
-        if settings.every_s is not None:
-            every["every_s"] = settings.every_s
-        if settings.every_updates is not None:
-            every["every_updates"] = settings.every_updates
-        found = CheckpointStatus(every=every, failure=self.events.failure)
-        if last is not None:
-            found.number, found.time_s, found.written = last.number, last.time_s, last.written
-        elif recovery.resumed_from is not None:
-            found.number = int(recovery.resumed_from.rpartition("/")[2])
-        return found

@@ -12,8 +12,8 @@ from outpace.config.keys import faults_of_workers
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
+from outpace.experiment.complete_runs import complete_runs
 from outpace.experiment.end_warnings import overwritten
-from outpace.experiment.resuming.complete_runs import complete_runs
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
 from outpace.experiment.tracking import prepare

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
+from outpace.record.event_log import Recovery
 from outpace.sync.messages import worker_name
 
 _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
@@ -17,7 +18,7 @@ _ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share
 
 
 def warnings_at_end(
-    experiment: Experiment, engine: Engine, before: int | None = None
+    experiment: Experiment, engine: Engine, recovery: Recovery, before: int | None = None
 ) -> Iterator[str]:
     """Yield what the user of a script should know: a target without values, uneven workers.
 
@@ -32,9 +33,9 @@ def warnings_at_end(
                 f"{paths}; write them in worker 0 alone (if outpace.rank() == 0), or to "
                 "outpace.output_dir()"
             )
-        recovery, is_same = engine.recovery(), before in (None, experiment.workers)
+        is_same = before in (None, experiment.workers)
         if is_same and not recovery.restarts and not recovery.scalings:
-            yield from _uneven_steps(experiment, engine)
+            yield from _uneven_steps(experiment, engine, recovery.without)
 
 
 def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -62,7 +63,7 @@ def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[st
         yield f"target.loss: {_NO_LOG.format('loss')}"
 
 
-def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
+def _uneven_steps(experiment: Experiment, engine: Engine, lost: Sequence[int]) -> Iterator[str]:
     """Yield a warning if the scripts have ended after different numbers of steps, or without any.
 
     A run that ends at a time or an accuracy, and computations that are stopped, make them
@@ -78,7 +79,7 @@ def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
             "that was attached, after a forward and a backward pass of its model"
         )
         return
-    stayed = set(numbers) - set(engine.recovery().without)
+    stayed = set(numbers) - set(lost)
     fewest = min(stayed, key=numbers.__getitem__, default=0)
     longest = max(stayed, key=numbers.__getitem__, default=0)
     if numbers[fewest] < _ALIKE * numbers[longest]:

@@ -1,4 +1,4 @@
-"""Drives one engine to its end and keeps the results, in memory or in a run's folder."""
+"""Drives one engine to its end and keeps its records, in memory or in a run's folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +17,135 @@ import pyarrow as pa
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
+from outpace.engine.keeper import CheckpointKeeper
+from outpace.engine.momentum import stale_momentum
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import is_exact, scheduler_number
+from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.end_warnings import warnings_at_end
 from outpace.experiment.results import Result
-from outpace.experiment.resuming.command import began_with
-from outpace.experiment.resuming.point import Resumption
-from outpace.experiment.resuming.so_far import at_checkpoint, going_on
-from outpace.experiment.run_records import RunRecords
+from outpace.experiment.resuming import Resumption
+from outpace.experiment.status import began_with, resume_command
+from outpace.experiment.tracking import Tracking, trackers_of
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
-from outpace.record.checkpoints import RunLock, Taken
-from outpace.record.event_log import LAUNCHER, Level
-from outpace.record.segments import SegmentedSink
-from outpace.record.status import remove_status
-from outpace.record.trace import NONE, RESTART
+from outpace.record.checkpoints import Index, RunLock
+from outpace.record.checkpoints.committed import name_of
+from outpace.record.event_log import LAUNCHER, LOG, EventLog, Level
+from outpace.record.metrics import Metrics
+from outpace.record.status import Command, remove_status
+from outpace.record.tables import RunTable
+from outpace.record.timing import timing_table
+from outpace.record.totals import Totals
+from outpace.record.trace import SCHEMA, Trace, trace_table
+from outpace.record.trackers import Trackers
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
 from outpace.support.processes.signals import uninterrupted
 from outpace.support.units import seconds
 from outpace.support.version import __version__
+from outpace.tasks import Script, Timing
+
+
+class RunWarnings:
+    """The warnings of one run, in order; each is shown, and noted in the log of the run.
+
+    Args:
+        show: shows a warning to the user.
+    """
+
+    def __init__(self, events: EventLog, show: Callable[[str], None]) -> None:
+        self.texts: list[str] = []
+        self._events, self._show = events, show
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self._events.add_text("warning", text)
+        self._show(text)
+
+    def add_settings(self, experiment: Experiment) -> None:
+        """Warn of what is allowed in a configuration, but probably not meant."""
+        for text in experiment.policies.warnings():
+            self.add(text)
+        if not isinstance(experiment.task, Script | Timing):
+            for text in stale_momentum(experiment, [getattr(experiment.optimizer, "momentum", 0)]):
+                self.add(text)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecords:
+    """The records of one run, made before its engine, in the same way for both runtimes.
+
+    Attributes:
+        out: the run's folder, which need not exist yet; None: all is kept in memory.
+        resumed: the run that is resumed, in its folder; None: a new run.
+        timing: times of messages and computations of a real run; None: in virtual time.
+        keeper: keeps the checkpoints of the run; None: it takes none.
+    """
+
+    out: Path | None
+    resumed: Resumption | None
+    events: EventLog
+    warnings: RunWarnings
+    status: StatusFile
+    trace: Trace
+    timing: RunTable | None
+    keeper: CheckpointKeeper | None
+    trackers: Trackers
+
+    @property
+    def tables(self) -> list[RunTable]:
+        """The tables that are there: the trace, and the times of messages."""
+        return [table for table in (self.trace.table, self.timing) if table is not None]
+
+
+def records_of(
+    experiment: Experiment,
+    out: Path | None,
+    command: Command,
+    tracking: Tracking,
+    resumed: Resumption | None,
+    show: Callable[[str], None],
+    *,
+    keep_trace: bool = True,
+) -> RunRecords:
+    """Return the records of a run; nothing is written before its folder is made.
+
+    Args:
+        command: that runs the experiment; `simulate` has no times of messages.
+        show: shows a warning to the user.
+        keep_trace: False to drop the trace of a run without a folder.
+    """
+    point = None if resumed is None else resumed.point
+    recovery = None if point is None else point.recovery
+    events = EventLog(None if out is None else out / LOG, show, recovery)
+    warnings = RunWarnings(events, show)
+    in_segments = out is not None and (experiment.checkpoint is not None or resumed is not None)
+    trace = Trace()
+    if keep_trace:
+        path = None if out is None else out / files.TRACE
+        trace = Trace(trace_table(path, in_segments=in_segments))
+    timing, keeper = None, None
+    if command != "simulate":
+        path = None if out is None else out / files.TIMING
+        timing = timing_table(path, in_segments=in_segments)
+    if out is not None and experiment.checkpoint is not None:
+        last, anew = (0, False) if point is None else (point.number, point.begins_anew)
+        keeper = CheckpointKeeper(
+            out, experiment, trace, timing, warnings.add, events, last, knows_anew=anew
+        )
+    return RunRecords(
+        out,
+        resumed,
+        events,
+        warnings,
+        StatusFile(out, command, experiment, events),
+        trace,
+        timing,
+        keeper,
+        trackers_of(experiment, tracking, out, warnings.add),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,187 +165,135 @@ class RecordedRun:
     may_have: str = ""
     ended: Callable[[dict[str, Any]], object] = lambda _: None
 
-    @property
-    def _out(self) -> Path | None:
-        return self.records.out
-
-    @property
-    def _resumed(self) -> Resumption | None:
-        return self.records.resumed
-
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
+        records, engine = self.records, self.engine
         with ExitStack() as held:
-            return self._drive(held)
-
-    def _drive(self, held: ExitStack) -> Result:
-        """Run the engine once. held: gets the lock of the folder."""
-        status, reason = "complete", None
-        started, is_open = time.perf_counter(), False
-        if self.records.keeper is not None:
-            self.records.keeper.when_saved = lambda taken, metrics: self._write_so_far(
-                taken, metrics, time.perf_counter() - started
-            )
-        try:
-            with uninterrupted():  # else the folder could stay without records
-                self._open(held)
-                is_open = True
-            started = time.perf_counter()
-            self._begin_tracking()
-            self.engine.run()
-            before = None if self._resumed is None else self._resumed.point.checkpoint.index.workers
-            for warning in warnings_at_end(self.experiment, self.engine, before):
-                self.records.warnings.add(warning)
-        except KeyboardInterrupt as interrupt:
-            status, reason = "partial", str(interrupt) or "interrupted"
-            raise
-        except BaseException as error:
-            status, reason = (
-                "failed",
-                str(error) if isinstance(error, OutpaceError) else repr(error),
-            )
-            raise
-        finally:
-            if is_open:
-                if self.records.keeper is not None:
-                    self.records.keeper.end()
-                result = self._finish(status, time.perf_counter() - started, reason)
-        return result
+            try:
+                with uninterrupted():  # else the folder could stay without records
+                    self._open(held)
+            except BaseException as error:
+                engine.close()
+                if isinstance(error, OSError):
+                    raise RunError(
+                        f"cannot write to the folder {records.out}: {error.strerror or error}; "
+                        "nothing was run: make room there, or choose another folder"
+                    ) from error
+                raise
+            began_s, status, reason = time.perf_counter(), "complete", None
+            if records.keeper is not None:
+                records.keeper.when_saved = lambda taken, metrics: self._write_partial(
+                    time.perf_counter() - began_s, taken, metrics
+                )
+            try:
+                config = to_plain(self.experiment)
+                config.pop("trackers")
+                records.trackers.config(config)
+                engine.metrics.observers.append(records.trackers.point)
+                engine.run()
+                before = None if records.resumed is None else records.resumed.workers
+                recovery = records.events.recovery
+                for warning in warnings_at_end(self.experiment, engine, recovery, before):
+                    records.warnings.add(warning)
+            except KeyboardInterrupt as interrupt:
+                status, reason = "partial", str(interrupt) or "interrupted"
+                raise
+            except BaseException as error:
+                status = "failed"
+                reason = str(error) if isinstance(error, OutpaceError) else repr(error)
+                raise
+            finally:
+                result = self._finish(status, time.perf_counter() - began_s, reason)
+            return result
 
     def _open(self, held: ExitStack) -> None:
-        """Open the folder, or close the engine and say why not."""
-        try:
-            self._open_folder(held)
-        except BaseException as error:
-            self.engine.close()
-            if isinstance(error, OSError):
-                raise RunError(
-                    f"cannot write to the folder {self._out}: {error.strerror or error}; nothing "
-                    "was run: make room there, or choose another folder"
-                ) from error
-            raise
-
-    def _begin_tracking(self) -> None:
-        config = to_plain(self.experiment)
-        config.pop("trackers")
-        self.records.trackers.config(config)
-        self.engine.metrics.observers.append(self.records.trackers.point)
-
-    def _open_folder(self, held: ExitStack) -> None:
-        if self._resumed is not None:
-            held.callback(self._resumed.lock.release)
-            try:
-                self._resumed.take_up(self.records.trace, self.records.sink, self.records.timing)
-            except OSError as error:
-                raise ConfigError(f"the records in {self._out} cannot be used: {error}") from error
-        elif self._out is not None:
-            files.new_folder(self._out, self.may_have)
-            held.enter_context(RunLock(self._out, remove=self.experiment.checkpoint is None))
-        if self._out is not None:
-            files.write_config(self._out, to_plain(self.experiment))
-            files.write_summary(self._out, self._summary("partial", 0.0, files.KILLED))
-            if self._resumed is not None:
-                point = self._resumed.point
-                self._write_so_far(point.checkpoint.index, point.metrics(), 0.0)
-            self.records.events.open()
-        self._log_begin()
-
-    def _write_so_far(self, taken: Taken, metrics: pa.Table, host_s: float) -> None:
-        """Write the summary until a checkpoint, which stays if this process is killed."""
-        assert self._out is not None
-        summary = self._summary("partial", host_s, files.KILLED, digests=False)
-        with contextlib.suppress(OSError):  # the one before stays, and the checkpoint is complete
-            files.write_summary(
-                self._out,
-                at_checkpoint(summary, taken, metrics, self.experiment, self._out),
-            )
-
-    def _log_begin(self) -> None:
+        """Make the folder, or go back to its checkpoint. held: gets the lock of the folder."""
+        resumed, out, experiment = self.records.resumed, self.records.out, self.experiment
         known: dict[str, Any] = {
             "process": os.getpid(),
             "host": socket.gethostname(),
             "outpace": __version__,
-            "workers": self.experiment.workers,
-            "servers": self.experiment.servers_in_run,
+            "workers": experiment.workers,
+            "servers": experiment.servers_in_run,
         }
-        if self._resumed is None:
-            self.records.events.add("start", role=LAUNCHER, **known)
-        else:
-            point = self._resumed.point
-            at: dict[str, Any] = {
-                "number": point.number,
-                "time_s": seconds(point.now),
-                "first": point.first,
-            }
-            self.records.events.add("resume", role=LAUNCHER, **known, **at)
-            now, begin = point.now, min(point.first)
-            rest = NONE, NONE, point.number, NONE, NONE, len(point.checkpoint.index.anew) or NONE
-            self.records.trace.row(RESTART, NONE, NONE, begin, now, now, *rest)
+        if resumed is not None:
+            held.callback(resumed.lock.release)
+            try:
+                resumed.go_back(self.records.trace, self.records.timing)
+            except OSError as error:
+                raise ConfigError(f"the records in {out} cannot be used: {error}") from error
+            point = resumed.point
+            known |= {"number": point.number, "time_ns": point.now, "first": point.first}
+            known["anew"] = len(point.checkpoint.index.anew)
+        elif out is not None:
+            files.new_folder(out, self.may_have)
+            held.enter_context(RunLock(out, remove=experiment.checkpoint is None))
+        if out is not None:
+            files.write_config(out, to_plain(experiment))
+            if resumed is None:
+                files.write_summary(out, self._summary("partial", 0.0, files.KILLED))
+            else:
+                self._write_partial(0.0, resumed.point.checkpoint.index, resumed.point.metrics())
+            self.records.events.open()
+        self.records.events.add("start" if resumed is None else "resume", role=LAUNCHER, **known)
+
+    def _write_partial(self, host_s: float, taken: Index, metrics: pa.Table) -> None:
+        """Write the summary until a checkpoint, which stays if this process is killed."""
+        assert self.records.out is not None
+        known = Metrics()
+        known.take_up(metrics)
+        with contextlib.suppress(OSError):  # the one before stays, and the checkpoint is complete
+            summary = self._summary("partial", host_s, files.KILLED, taken, known)
+            files.write_summary(self.records.out, summary)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
-        """Complete the folder, and then the trackers, which may take long."""
+        """Complete the records, however the run ended. Raises RunError if that cannot be."""
+        records, fault = self.records, None
+        if records.keeper is not None:
+            records.keeper.end()
+        with contextlib.suppress(KeyboardInterrupt):  # they may take long
+            records.trackers.finish(status)
         try:
-            result = self._written(status, host_s, error)
-        except RunError:
-            self.records.trackers.finish("failed")
-            self._log_end("failed", error)
-            raise
-        self._log_end(status, error)
-        known = len(self.records.warnings.texts)
-        self.records.trackers.finish(status)
-        if len(self.records.warnings.texts) > known:
-            result.summary["warnings"] = list(self.records.warnings.texts)
-            if self._out is not None:
-                with contextlib.suppress(OSError):  # the disk is full: the summary stays as it is
-                    files.write_summary(self._out, result.summary)
+            with uninterrupted():
+                result = self._complete(status, host_s, error)
+        except (OSError, ConfigError, RunError) as found:
+            fault, status = found, "failed"
+            error = f"{error}; " if error else ""  # the run had failed before
+            error += f"cannot complete the folder {records.out}: {found}"
+            if records.out is not None:
+                with contextlib.suppress(OSError):
+                    files.correct_summary(records.out, self._summary(status, host_s, error))
+        level: Level = "error" if status == "failed" else "info"
+        known = {"status": status, "error": error, **records.events.recovery.summary()}
+        records.events.add("end", level, role=LAUNCHER, **known)
+        if fault is not None:
+            raise RunError(str(error)) from fault
         self.ended(result.summary)
         return result
 
-    def _log_end(self, status: str, error: str | None) -> None:
-        recovery = self.engine.recovery().summary()
-        level: Level = "error" if status == "failed" else "info"
-        self.records.events.add("end", level, role=LAUNCHER, status=status, error=error, **recovery)
-
-    def _written(self, status: str, host_s: float, error: str | None) -> Result:
-        """Return the result, and complete the folder. Raises RunError if it cannot be completed."""
-        with uninterrupted():
-            try:
-                return self._complete(status, host_s, error)
-            except (OSError, ConfigError, RunError) as fault:
-                reason = f"cannot complete the folder {self._out}: {fault}"
-                if error is not None:  # the run had failed before
-                    reason = f"{error}; {reason}"
-                if self._out is not None:
-                    with contextlib.suppress(OSError):
-                        files.correct_summary(self._out, self._summary("failed", host_s, reason))
-                raise RunError(reason) from fault
-
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
-        self.engine.close()
-        for sink in (self.records.sink, self.records.timing):
-            if sink is not None:
-                sink.close()
+        records, engine, out = self.records, self.engine, self.records.out
+        engine.close()
+        for table in records.tables:
+            table.close()
         summary = self._summary(status, host_s, error)
-        metrics = self.engine.metrics.table()
-        parameters = self.engine.state_dict()
-        if self._out is not None:
-            files.write_table(self._out / files.METRICS, metrics)
-            files.write_model(self._out, parameters)
-            if (run_time_model := self.engine.run_time_model()) is not None:
-                save_run_time_model(run_time_model, self._out / files.RUN_TIME_MODEL)
+        metrics, parameters = engine.metrics.table(), engine.state_dict()
+        if out is not None:
+            files.write_table(out / files.METRICS, metrics)
+            files.write_model(out, parameters)
+            if (run_time_model := engine.run_time_model()) is not None:
+                save_run_time_model(run_time_model, out / files.RUN_TIME_MODEL)
             if self.log is not None:
-                files.write_table(self._out / files.MESSAGES, self.log.table())
-            if (used := self.engine.used_by_script()) is not None:
-                files.write_config(self._out, to_plain(self.experiment), in_words(used))
-            files.write_summary(self._out, summary)
-            for sink in (self.records.sink, self.records.timing):
-                if isinstance(sink, SegmentedSink) and status == "complete":
-                    sink.remove_segments()
-            remove_status(self._out)
-            self._report(self._out)
-        times = None if self.records.timing is None else self.records.timing.table
-        trace = self.records.sink.table
-        return Result(self.experiment, summary, metrics, parameters, trace, self._out, times)
+                files.write_table(out / files.MESSAGES, self.log.table())
+            files.write_summary(out, summary)
+            for table in records.tables if status == "complete" else ():
+                table.remove_segments()
+            remove_status(out)
+            self._report(out)
+        kept = records.trace.table
+        trace = SCHEMA.empty_table if kept is None else kept.table
+        times = None if records.timing is None else records.timing.table
+        return Result(self.experiment, summary, metrics, parameters, trace, out, times)
 
     def _report(self, folder: Path) -> None:
         """Write the report; a run whose report is missing is complete: it can be made again."""
@@ -249,52 +305,57 @@ class RecordedRun:
             warn(f"{fault}; the run is complete: `outpace report {folder}` makes its report")
 
     def _summary(
-        self, status: str, host_s: float, error: str | None, *, digests: bool = True
+        self,
+        status: str,
+        host_s: float,
+        error: str | None,
+        taken: Index | None = None,
+        metrics: Metrics | None = None,
     ) -> dict[str, Any]:
-        engine, peers = self.engine, self.experiment.peers
-        times = engine.times(host_s)
-        last = 0 if self.records.keeper is None else self.records.keeper.last
+        """Return the summary of the run as it is, or as it was at a checkpoint.
+
+        Args:
+            taken, metrics: of the checkpoint, which has no digests.
+        """
+        engine, experiment, out = self.engine, self.experiment, self.records.out
+        times, recovery = engine.times(host_s), self.records.events.recovery
+        totals, places = engine.totals, engine.places
+        number = 0 if self.records.keeper is None else self.records.keeper.last
+        command = began_with(times)
+        if taken is not None:
+            totals, places, recovery = taken.totals, experiment.workers, taken.recovery
+            number = taken.number
+            times["virtual_time_s" if command == "simulate" else "wall_time_s"] = seconds(taken.now)
+        peers, has_digests = experiment.peers, taken is None
+        can_resume = out is not None and number > 0 and status != "complete"
         return {
             "status": status,
             "error": error,
             "warnings": list(self.records.warnings.texts),
             **times,
-            **engine.totals.summary(engine.places),
-            **({} if peers is None else engine.totals.summary_of_peers()),
+            **totals.summary(places),
+            **({} if peers is None else totals.summary_of_peers()),
             **({} if peers is None else {"exchanges": peers.exchanges}),
-            "servers": self._servers() if peers is None else [],
-            "scheduler_shard": scheduler_number(self.experiment) if peers is None else None,
-            "lockstep": is_exact(self.experiment),
-            **engine.recovery().summary(),
+            "servers": [] if peers is not None else self._servers(totals),
+            "scheduler_shard": scheduler_number(experiment) if peers is None else None,
+            "lockstep": is_exact(experiment),
+            **recovery.summary(),
             **({} if not (nodes := engine.nodes()) else {"nodes": dict(sorted(nodes.items()))}),
-            **engine.metrics.summary(self.experiment.goal),
+            **(metrics or engine.metrics).summary(experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
-            "parameters_digest": parameters_digest(engine.parameters()) if digests else None,
-            "trace_digest": self.records.trace.digest() if digests else None,
-            **going_on(began_with(times), self._out, 0 if status == "complete" else last),
+            "parameters_digest": parameters_digest(engine.parameters()) if has_digests else None,
+            "trace_digest": self.records.trace.digest() if has_digests else None,
+            "checkpoint": name_of(number) if can_resume else None,
+            "resume": resume_command(command, out.absolute()) if out and can_resume else None,
         }
 
-    def _servers(self) -> list[dict[str, Any]]:
+    def _servers(self, totals: Totals) -> list[dict[str, Any]]:
         """Return each server's initial policy and its sums."""
         policies = to_plain(self.experiment)["sync"]
         return [
             {
                 "policy": policies[server] if isinstance(policies, list) else policies,
-                **self.engine.totals.summary_of(server),
+                **totals.summary_of(server),
             }
             for server in range(self.experiment.servers)
         ]
-
-
-def in_words(used: Mapping[str, Any]) -> list[str]:
-    """Return lines that say what a script trained with; used: see `ScriptModel.used`."""
-    groups = used.get("groups")
-    size = used.get("batch_size")
-    batches = "" if size is None else f" in batches of {size} per worker"
-    lines = [f"The script trained with {used.get('optimizer')}{batches}. Settings at the start:"]
-    for group in groups if isinstance(groups, list) else ():
-        known = {} if not isinstance(group, Mapping) else dict(group)
-        tensors = known.pop("tensors", "?")
-        said = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
-        lines.append(f"  {tensors} tensors: {said}")
-    return ["".join(c if c.isprintable() else " " for c in line) for line in lines]

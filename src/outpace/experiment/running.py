@@ -16,11 +16,9 @@ from outpace.config.launchers import Local
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.launching import launch_of
-from outpace.experiment.recorded_run import RecordedRun
+from outpace.experiment.recorded_run import RecordedRun, records_of
 from outpace.experiment.results import Result
-from outpace.experiment.resuming.command import resume_command
-from outpace.experiment.resuming.point import Resumption, resumption
-from outpace.experiment.run_records import records_of
+from outpace.experiment.resuming import Resumption, resumption
 from outpace.experiment.simulating import recorded_run
 from outpace.experiment.sources import (
     ExperimentLike,
@@ -30,6 +28,7 @@ from outpace.experiment.sources import (
     path_of,
     require_function,
 )
+from outpace.experiment.status import resume_command
 from outpace.experiment.tracking import Tracking, require_usable
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
@@ -77,9 +76,8 @@ def simulate(
             plain data. A function is called with the generators seeded, so the seed decides the
             initial weights; a Task is copied, and keeps its weights whatever the seed.
         tracker: an experiment tracker for this run, or a list of them, beside the experiment's
-            `trackers`: a SummaryWriter, a run of wandb or mlflow, a tracker of accelerate, a
-            logger of Lightning, or an object with the methods config(values), log(values, step)
-            and finish(status). It is called in this thread.
+            `trackers`: a SummaryWriter, a run of wandb or mlflow, or an object with the methods
+            config(values), log(values, step) and finish(status). It is called in this thread.
         changes: values of other keys, as in the YAML file or as objects. A mapping replaces one if
             it has a `kind`, and is merged with it otherwise.
 
@@ -237,7 +235,7 @@ def _run(
             tell,
             warn=records.warnings.add,
             files=files,
-            timing=Timing(records.timing),
+            timing=Timing(records.timing.add),
             resume=None if resumed is None else resumed.point,
             keeper=records.keeper,
             status=records.status,

@@ -11,9 +11,8 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
-from outpace.experiment.recorded_run import RecordedRun
-from outpace.experiment.resuming.point import Resumption
-from outpace.experiment.run_records import records_of
+from outpace.experiment.recorded_run import RecordedRun, records_of
+from outpace.experiment.resuming import Resumption
 from outpace.experiment.tracking import Tracking, require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.simulation.composition import (

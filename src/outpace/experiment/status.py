@@ -6,23 +6,25 @@ Nothing here imports torch or pyarrow, so that the answer is there at once.
 from __future__ import annotations
 
 import re
+import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from outpace.errors import ConfigError
-from outpace.experiment.resuming.command import resume_command
 from outpace.record import folder as files
-from outpace.record.checkpoints.committed import Damaged, committed, name_of, read_plain_index
+from outpace.record.checkpoints.committed import Damaged, Head, committed, name_of, read_index
 from outpace.record.checkpoints.lock import holder
 from outpace.record.status import Status, read_status
+from outpace.support.place import ELSEWHERE
 from outpace.support.processes.standing import is_stopped
 
+Began: TypeAlias = Literal["run", "simulate"]
 State: TypeAlias = Literal["running", "complete", "failed", "interrupted", "killed"]
 _LATE_S: Final = 5.0  # a status is written every second
-_SEVERAL: Final = (files.COMPARISON, files.SWEEP, files.ADVICE)
 
 
 class RunState(NamedTuple):
@@ -60,10 +62,8 @@ class RunState(NamedTuple):
 
     def to_plain(self) -> dict[str, Any]:
         """Return all of it as plain data, for JSON."""
-        data = self._asdict()
-        data["folder"] = str(self.folder)
-        data["status"] = None if self.status is None else msgspec.to_builtins(self.status)
-        return data
+        plain: dict[str, Any] = msgspec.to_builtins(self._asdict() | {"folder": str(self.folder)})
+        return plain
 
 
 def run_state(folder: Path) -> RunState:
@@ -72,100 +72,77 @@ def run_state(folder: Path) -> RunState:
     Raises:
         ConfigError: if it is not the folder of a run, or cannot be read.
     """
-    _require_run(folder)
+    if not (folder / files.CONFIG).exists():
+        raise ConfigError(
+            f"{folder} is not the folder of a run: it has no {files.CONFIG}; of a comparison or "
+            "sweep, name the folder of one run"
+        )
     try:
         held = holder(folder)
     except OSError as error:
         raise ConfigError(f"cannot read the lock of {folder}: {error.strerror}") from error
     is_there = (folder / files.SUMMARY).exists()  # else the run was killed when it began
     summary = files.read_summary(folder) if is_there else {}
-    state = _state(held, summary)
+    state, is_running = _state(held, summary), held is not None
     status = read_status(folder) if state in ("running", "killed") else None
-    if held is not None and status is not None and not _is_of(status, held):
+    process = re.match(r"process (\d+) on (\S+) ", held or "")
+    if status is not None and process and process[1] != str(status.process):
         status = None  # of a process that was killed, and from which this one is resumed
-    checkpoint = _newest(folder)
+    late_s = time.time() - status.at if is_running and status is not None else 0.0
+    name, at_s = _newest_checkpoint(folder)
+    resume = None
+    if name is not None and state not in ("running", "complete"):
+        is_simulated = status is not None and status.command == "simulate"
+        resume = resume_command("simulate" if is_simulated else began_with(summary), folder)
     return RunState(
         folder=folder,
         state=state,
         holder=held,
-        error=None if state == "running" else summary.get("error"),
+        error=None if is_running else summary.get("error"),
         status=status,
-        late_s=_late_s(status) if state == "running" else None,
-        stopped=held is not None and _is_stopped(held),
+        late_s=late_s if late_s > _LATE_S else None,
+        stopped=process is not None and is_stopped(int(process[1])),
         has_checkpoints=bool(committed(folder)),
-        checkpoint=None if checkpoint is None else checkpoint.name,
-        checkpoint_s=None if checkpoint is None else checkpoint.time_s,
-        resume=_resume(folder, state, summary, checkpoint, status),
-        summary=summary if state != "running" else None,
+        checkpoint=name,
+        checkpoint_s=at_s,
+        resume=resume,
+        summary=None if is_running else summary,
     )
-
-
-def _require_run(folder: Path) -> None:
-    if (folder / files.CONFIG).exists():
-        return
-    if any((folder / name).exists() for name in _SEVERAL):
-        raise ConfigError(f"{folder} holds several runs: name the folder of one of them")
-    raise ConfigError(f"{folder} is not the folder of a run: it has no {files.CONFIG}")
 
 
 def _state(held: str | None, summary: dict[str, Any]) -> State:
     if held is not None:
         return "running"
-    status = summary.get("status")
-    if status == "complete":
-        return "complete"
-    if status == "failed":
-        return "failed"
+    if (status := summary.get("status")) in ("complete", "failed"):
+        return "complete" if status == "complete" else "failed"
     return "killed" if summary.get("error") in (None, files.KILLED) else "interrupted"
 
 
-def _is_of(status: Status, held: str) -> bool:
-    """True unless the process that holds the lock is known to be another one."""
-    is_known = held.startswith("process ")
-    return not is_known or held.startswith(f"process {status.process} on {status.host} ")
-
-
-def _late_s(status: Status | None) -> float | None:
-    if status is None:
-        return None
-    age_s = time.time() - status.at
-    return age_s if age_s > _LATE_S else None
-
-
-def _is_stopped(held: str) -> bool:
-    """True if the process that holds the lock is known to be stopped by a signal."""
-    found = re.match(r"process (\d+) on ", held)
-    return found is not None and is_stopped(int(found[1]))
-
-
-class _Newest(NamedTuple):
-    """The newest checkpoint that can be read."""
-
-    name: str
-    time_s: float  # of the run
-
-
-def _newest(folder: Path) -> _Newest | None:
-    """Return the newest checkpoint whose index can be read; its files are not looked at."""
+def _newest_checkpoint(folder: Path) -> tuple[str, float] | tuple[None, None]:
+    """Return the newest checkpoint whose index can be read, and the time of the run there (s)."""
     for number in reversed(committed(folder)):
-        name = name_of(number)
         try:
-            return _Newest(name, read_plain_index(folder / name)["now"] / 1e9)
-        except (ConfigError, Damaged, OSError, LookupError, TypeError):
+            return name_of(number), read_index(folder / name_of(number), Head).now / 1e9
+        except (ConfigError, Damaged):
             continue  # damaged, or removed meanwhile because it is old
-    return None
+    return None, None
 
 
-def _resume(
-    folder: Path,
-    state: State,
-    summary: dict[str, Any],
-    checkpoint: _Newest | None,
-    status: Status | None,
-) -> str | None:
-    if checkpoint is None or state in ("running", "complete"):
-        return None
-    is_simulated = "virtual_time_s" in summary or (
-        status is not None and status.command == "simulate"
-    )
-    return resume_command("simulate" if is_simulated else "run", folder)
+def resume_command(command: Began, folder: Path) -> str:
+    """Return the command that resumes a run, which a shell takes as it is; folder: of the run.
+
+    The command for `outpace serve` has FILE in place of the file for the workers.
+    """
+    where = shlex.quote(str(folder))
+    try:
+        task = files.read_config(folder).get("task")
+    except ConfigError:
+        task = None
+    if command == "run" and isinstance(task, dict) and task.get("path") == ELSEWHERE:
+        return f"outpace serve --resume {where} --connect FILE"
+    return f"outpace {command} --resume {where}"
+
+
+def began_with(summary: Mapping[str, Any]) -> Began:
+    """Return the command that began the run with this summary."""
+    return "simulate" if "virtual_time_s" in summary else "run"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from outpace.config.experiment import Experiment
 from outpace.config.trackers import Mlflow, TensorBoard, TrackerKind, Wandb
 from outpace.errors import ConfigError
-from outpace.record.trackers import mlflow, tensorboard, wandb
-from outpace.record.trackers.feeding import Beside, Trackers
-from outpace.record.trackers.tracker import Tracker, as_tracker
-
-_PACKAGES: Final = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+from outpace.record import tracker_adapters as adapters
+from outpace.record.trackers import ThreadedTracker, Tracker, Trackers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +41,40 @@ class Tracking:
         if isinstance(tracker, Tracking):
             return tracker
         several = tracker if isinstance(tracker, list | tuple) else [tracker]
-        given = [(type(each).__name__, as_tracker(each)) for each in several if each is not None]
+        given = [
+            (type(each).__name__, adapters.as_tracker(each)) for each in several if each is not None
+        ]
         return Tracking("run" if out is None else out.absolute().name, tuple(given))
 
 
 def require_usable(experiment: Experiment) -> None:
     """Raise ConfigError if a tracker of the configuration lacks its package or an account."""
     for place, tracker in enumerate(experiment.trackers):
-        package = _PACKAGES[tracker.kind]
-        if find_spec(package) is None:
+        if find_spec(tracker.kind) is None:
             raise ConfigError(
-                f"trackers[{place}]: the kind {tracker.kind} needs the package {package}, which is "
-                f"not installed: pip install {package}"
+                f"trackers[{place}]: the package {tracker.kind} is not installed: pip install "
+                f"{tracker.kind}"
             )
-        if isinstance(tracker, Wandb) and not wandb.is_logged_in(tracker.mode):
-            raise ConfigError(
-                f"trackers[{place}]: Weights & Biases knows no account here: run `wandb login`, "
-                "set WANDB_API_KEY, or set mode: offline"
-            )
+        if isinstance(tracker, Wandb):
+            import wandb
+
+            is_online = (tracker.mode or os.environ.get("WANDB_MODE", "online")) == "online"
+            if is_online and not wandb.login(prompt=False, verify=False):
+                raise ConfigError(
+                    f"trackers[{place}]: Weights & Biases knows no account here: run "
+                    "`wandb login`, set WANDB_API_KEY, or set mode: offline"
+                )
 
 
 def prepare(experiments: Iterable[Experiment]) -> None:
-    """Do what the trackers of runs must not do in several processes at the same time."""
+    """Make the experiments of MLflow, before several processes begin runs.
+
+    If two make the tables of a database at once, MLflow leaves one that cannot be used.
+    """
     trackers = [tracker for experiment in experiments for tracker in experiment.trackers]
-    wanted = {(t.tracking_uri, t.experiment) for t in trackers if isinstance(t, Mlflow)}
-    for uri, name in wanted:
+    for each in {(t.tracking_uri, t.experiment) for t in trackers if isinstance(t, Mlflow)}:
         with contextlib.suppress(Exception):  # the trackers of the runs fail too, and say why
-            mlflow.prepare(uri, name)
+            _mlflow_experiment(*each)
 
 
 def trackers_of(
@@ -79,27 +87,46 @@ def trackers_of(
         warn: called with a warning for each tracker that fails.
     """
     made = [
-        (tracker.kind, Beside(tracker.kind, _begins(tracker, tracking.name, out)))
-        for tracker in experiment.trackers
+        (each.kind, ThreadedTracker(each.kind, partial(_begin, each, tracking.name, out)))
+        for each in experiment.trackers
     ]
     return Trackers([*made, *tracking.given], warn)
 
 
-def _begins(tracker: TrackerKind, name: str, out: Path | None) -> Callable[[], Tracker]:
-    def begin() -> Tracker:
-        if isinstance(tracker, TensorBoard):
-            own = Path("runs") / name if out is None else out / "tensorboard"
-            return tensorboard.begin(own if tracker.folder is None else Path(tracker.folder) / name)
-        if isinstance(tracker, Mlflow):
-            return mlflow.begin(tracker.tracking_uri, tracker.experiment, name, tracker.tags)
-        return wandb.begin(
-            tracker.project,
-            tracker.entity,
-            tracker.group,
-            tracker.mode,
-            tracker.tags,
-            name,
-            out if tracker.folder is None else Path(tracker.folder),
-        )
+def _begin(tracker: TrackerKind, name: str, out: Path | None) -> Tracker:
+    """Begin a run of this name in a tracker."""
+    if isinstance(tracker, TensorBoard):
+        from torch.utils.tensorboard import SummaryWriter  # slow, and it needs a package
 
-    return begin
+        own = Path("runs") / name if out is None else out / "tensorboard"
+        folder = own if tracker.folder is None else Path(tracker.folder) / name
+        return adapters.TensorBoard(SummaryWriter(str(folder)))
+    if isinstance(tracker, Mlflow):
+        client, number = _mlflow_experiment(tracker.tracking_uri, tracker.experiment)
+        began_ms = round(1000 * time.time())
+        run = client.create_run(number, began_ms, dict(tracker.tags), run_name=name)
+        return adapters.Mlflow(client, run.info.run_id)
+    import wandb
+
+    made = wandb.init(
+        project=tracker.project,
+        entity=tracker.entity,
+        group=tracker.group,
+        mode=tracker.mode,
+        tags=tuple(tracker.tags),
+        name=name,
+        id=secrets.token_hex(4),  # not from the random numbers of the training
+        dir=tracker.folder or out,
+        reinit="create_new",  # several runs in a process
+        settings=wandb.Settings(silent=True, console="off"),
+    )
+    return adapters.WandB(made)
+
+
+def _mlflow_experiment(uri: str | None, name: str) -> tuple[Any, str]:
+    """Return MLflow's client and the id of an experiment, which is made if it does not exist."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(name)
+    return client, str(client.create_experiment(name) if found is None else found.experiment_id)

@@ -17,6 +17,7 @@ from outpace.config.reading import plain, sync_from
 from outpace.engine.control import ConditionLike, Control, ControlFunction
 from outpace.errors import ConfigError
 from outpace.real.net.messages import ChangePolicy
+from outpace.record.event_log import EventLog
 from outpace.support.paths import absolute_target, with_paths
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.assignment import Sync, policy_of
@@ -39,9 +40,13 @@ class RealControl(Control):
     """
 
     def __init__(
-        self, experiment: Experiment, coordinator: Coordinator, acted_until: Time = -1
+        self,
+        experiment: Experiment,
+        events: EventLog,
+        coordinator: Coordinator,
+        acted_until: Time = -1,
     ) -> None:
-        super().__init__(experiment)
+        super().__init__(experiment, events)
         self._coordinator, self._acted_until = coordinator, acted_until
         self._is_repeated = False  # what is called has been called in an earlier attempt
 

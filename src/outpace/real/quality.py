@@ -19,7 +19,7 @@ from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import Index
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
@@ -117,7 +117,7 @@ class Quality:
         if self._experiment.stop.ends_at(evaluation.accuracy):
             self._coordinator.end("the target accuracy is reached")
 
-    def metrics_until(self, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:
+    def metrics_until(self, taken: Index, saved: Mapping[int, Time]) -> pa.Table:
         """Return what was measured until a checkpoint.
 
         saved: for each worker whose script is saved, when. What it has logged after that comes

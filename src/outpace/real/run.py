@@ -16,11 +16,10 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import cost_of_a_loss, rules_about_losses
 from outpace.engine.output import OneTraceback, print_line
-from outpace.engine.resuming import LostSince, ResumePoint
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.status import StatusFile
@@ -42,10 +41,10 @@ from outpace.real.process.local import LocalLauncher
 from outpace.real.process.rendezvous import Outside
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import Index
 from outpace.record.event_log import LAUNCHER, EventLog
 from outpace.record.timing import Timing
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
@@ -121,20 +120,17 @@ class RealRun:
         self._resume = resume
         self._present = experiment  # with the numbers of workers and servers that there are now
         self._most_workers = experiment.workers  # at any time
-        self._recovery = Recovery() if resume is None else resume.recovery
         self.status = status or StatusFile(None, "run", experiment, EventLog())
         self.events = self.status.events
-        self._interruptions = Interruptions(trace, self.events, self._recovery)
-        generations = self._interruptions.generations
-        self._status = StatusOfRun(self.status, self._recovery, generations, self.nodes)
-        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.status)
+        self.events.write_rows(trace, trace)
+        self._status = StatusOfRun(self.status, self.nodes)
+        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events)
         folder = self.status.folder
-        self._requests = None if folder is None else ScaleRequests(folder)
+        self._requests = None if folder is None else ScaleRequests(folder, self._answer)
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
         self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
-        self._lost_since = LostSince(resume)
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
@@ -158,7 +154,7 @@ class RealRun:
             lease_s=lease_s,
             insecure=insecure,
             on_output=self._output,
-            interruptions=self._interruptions,
+            events=self.events,
             on_start=self._has_begun,
             on_log=self._quality.log,
             on_answer=self._answer,
@@ -170,7 +166,7 @@ class RealRun:
         )
         self._attempt = self._new_attempt()
 
-    def _complete(self, taken: Taken, folder: Path, saved: Mapping[int, Time]) -> None:
+    def _complete(self, taken: Index, folder: Path, saved: Mapping[int, Time]) -> None:
         """Complete a checkpoint with what the processes that saved its parts do not know."""
         assert self._keeper is not None
         self._trace.flush()
@@ -181,7 +177,7 @@ class RealRun:
             taken,
             parts=(*taken.parts, *observed),
             layout=self._training.layout or self._quality.layout,
-            recovery=self._recovery,
+            recovery=self.events.recovery,
         )
         self._keeper.commit(taken, self._quality.metrics_until(taken, saved))
         self.coordinator.survival.tell(CheckpointComplete(taken.number))
@@ -220,9 +216,6 @@ class RealRun:
         first = self.coordinator.state.joined.get(self._attempt.workers[0])
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
-
-    def recovery(self) -> Recovery:
-        return self._recovery
 
     def nodes(self) -> Mapping[str, str]:
         if self._outside is None:
@@ -273,7 +266,8 @@ class RealRun:
                 return
             except AttemptOver as over:
                 for loss in over.order.lost:
-                    self._interruptions.note("lost", loss.name, "warning", why=str(over))
+                    known = {"why": str(over), "lost_ns": max(0, loss.since)}
+                    self.events.add("lost", "warning", role=loss.name, **known)
                 if isinstance(over.order, EndRun):
                     raise
                 order, then = over.order, over.then
@@ -292,9 +286,8 @@ class RealRun:
         if order.lost and not order.checkpoint:
             self._status.restarting(coordinator, f"all processes to begin again: {order.why}")
             self._end_attempt(before)
-            self._recovery.restarts += 1
-            restarts = self._recovery.restarts
-            self.events.add("begin-anew", "warning", cause=order.why, restarts=restarts)
+            lost = self.events.recovery.updates_lost
+            self.events.add("begin-anew", "warning", cause=order.why, updates_lost=lost)
             self._log(f"{order.why}; nothing was trained yet, so all processes are started again")
             self._attempt = self._new_attempt()
             return
@@ -306,22 +299,23 @@ class RealRun:
         if not order.lost:
             self._log(order.why)
             why = "all processes to begin again with other numbers"
-            point, unrepeated = self._go_back(present, why, order.elsewhere)
-            self._recovery.updates_lost = point.recovery.updates_lost + unrepeated
         else:
-            point, unrepeated = self._go_back(present, f"all processes to begin again: {order.why}")
-            names, scripts = [loss.name for loss in order.lost], point.checkpoint.index.anew
-            self._interruptions.group_lost(
-                order.why,
-                [n for n, name in enumerate(coordinator.servers) if name in names],
-                [n for n, name in enumerate(coordinator.workers) if name in names],
-                lost_at,
-                number=point.number,
-                now=point.now,
-                first=min(point.first),
-                updates_lost=point.recovery.updates_lost + unrepeated,
-                anew=len(scripts),
-            )
+            why = f"all processes to begin again: {order.why}"
+        point = self._go_back(present, why, order.elsewhere)
+        names, scripts = {loss.name for loss in order.lost}, point.checkpoint.index.anew
+        self.events.add(
+            "group-restart" if names else "scaling",
+            "warning" if names else "info",
+            cause=order.why,
+            lost=[n for n in (*coordinator.servers, *coordinator.workers) if n in names],
+            lost_ns=lost_at,
+            number=point.number,
+            time_ns=point.now,
+            first=min(point.first),
+            updates_lost=point.recovery.updates_lost,
+            anew=len(scripts),
+        )
+        if names:
             has = with_numbers((before.workers, before.servers_in_run), present)
             where = f"{point.checkpoint.name} ({_iterations(point)})"
             self._log(f"{order.why}; the run continues from {where}{has}")
@@ -347,22 +341,17 @@ class RealRun:
 
     def _go_back(
         self, present: Experiment, why: str, elsewhere: Collection[str] = ()
-    ) -> tuple[ResumePoint, int]:
-        """End all processes, and go back to the last checkpoint with these numbers.
+    ) -> ResumePoint:
+        """End all processes; return the last checkpoint, to begin again with these numbers.
 
         Args:
             why: what the run waits for, for its status.
             elsewhere: see `_end_attempt`.
-
-        Returns:
-            The checkpoint, and the iterations since then that scripts will not repeat.
         """
         coordinator, keeper, before = self.coordinator, self._keeper, self._resume
-        done = self.totals.iterations
         if coordinator.started:
             self._origin = coordinator.clock.origin
         self._status.restarting(coordinator, why)
-        self._interruptions.generations.clear()
         self._end_attempt(present, elsewhere)
         self._timing.forget()
         if coordinator.started or before is None:
@@ -373,21 +362,29 @@ class RealRun:
         point = ResumePoint.of(checkpoint, present)
         self._present, self._resume = present, point
         self._quality.goes_back(point)
-        return point, self._lost_since.go_back(point, done)
+        return point
 
     def _has_begun(self) -> None:
         """The time of the run has begun, and the processes are told to train."""
         coordinator, now = self.coordinator, self.coordinator.clock.now
         self._most_workers = max(self._most_workers, self._present.workers)
-        self.events.add("training", time_s=seconds(now))
-        self._interruptions.began_again(now)
+        self.events.add("training", time_ns=now)
+        for at, server, policy in self._present.policies.later():
+            told = partial(self._tell_policy, server_name(server), policy.kind)
+            self.coordinator.kernel.call_at(max(at, now), told)
         if self._control is not None:
-            RealControl(self._present, coordinator, self._acted_until).begin(self._control)
+            RealControl(self._present, self.events, coordinator, self._acted_until).begin(
+                self._control
+            )
+
+    def _tell_policy(self, name: str, kind: str, _: object) -> None:
+        """Note that a server, which knows the configuration, changes its policy now."""
+        now = self.coordinator.clock.now
+        self.events.add("policy", role=name, kind=kind, time_ns=now)
 
     def _answer(self, asker: str, text: str, is_done: bool) -> None:
-        """Answer a request for other numbers of processes, whoever has asked."""
-        if self._requests is not None:
-            self._requests.answer(asker, text, is_done=is_done)
+        """Answer a request for other numbers of processes."""
+        self.events.add("answer", asker=asker, text=text, is_done=is_done)
         if self._watcher is not None:
             self._watcher.answer(asker, text, is_done=is_done)
 

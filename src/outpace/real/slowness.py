@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import is_exact
 from outpace.predict.slow import SlowPeriod, slow_units
-from outpace.record import timing, trace
+from outpace.record import tables, timing, trace
 from outpace.report.explaining.charging import shared
 from outpace.report.explaining.servers import slow_servers
 from outpace.report.explaining.tables import Requests
@@ -111,14 +110,14 @@ class SlowWorkers:
         self._window = _Window((self._workers,))
         self._line = ""
 
-    def take(self, name: str, table: trace.Table) -> None:
+    def take(self, name: str, table: tables.Table) -> None:
         """Take rows of the table of this name, if it is the trace."""
         if name != "trace":
             return
         # A worker may have written anything into its rows.
         fits = (table[:, _WORKER] < self._workers) & (table[:, _ITERATION] >= 0)
         mine = table[(table[:, _EVENT] == trace.ITERATION) & (table[:, _WORKER] >= 0) & fits]
-        is_known = mine[:, _WOULD_END] != trace.NONE
+        is_known = mine[:, _WOULD_END] != tables.NONE
         ends = np.where(is_known, mine[:, _WOULD_END], mine[:, _COMPUTED])
         seconds = (ends - mine[:, _STARTED]) * 1e-9
         for worker, iteration, time_s in zip(
@@ -155,7 +154,7 @@ class SlowServers:
         self._timing = timing.Timing(self._put)
         self._line = ""
 
-    def take(self, name: str, rows: trace.Table) -> None:
+    def take(self, name: str, rows: tables.Table) -> None:
         """Take rows of the table of this name, if it is that of the times of messages."""
         if name == "trace":
             return
@@ -184,17 +183,16 @@ class SlowServers:
             self._line = "  ·  ".join(list(self._window.words(named))[:_MOST_SERVERS])
         return self._line
 
-    def _put(self, batch: pa.RecordBatch) -> None:
+    def _put(self, rows: tables.Table) -> None:
         """Take rows of `outpace.record.timing`; those without both halves are passed over."""
+        columns = dict(zip(timing.SCHEMA.names, rows.T, strict=True))
 
         def ns(name: str) -> Floats:
-            column = batch.column(f"{name}_ns").cast(pa.float64())
-            return np.asarray(column.to_numpy(zero_copy_only=False))
+            column = columns[f"{name}_ns"]
+            return np.where(column == tables.NONE, np.nan, column)
 
-        what = batch.column("what").indices.to_numpy()
-        server, worker, iteration = (
-            batch.column(name).fill_null(-1).to_numpy()
-            for name in ("server", "worker", "iteration")
+        what, server, worker, iteration = (
+            columns[name] for name in ("what", "server", "worker", "iteration")
         )
         sent, answering = ns("sent"), np.nan_to_num(ns("answered") - ns("answer_begun"))
         under_way = ns("arrived") - sent - (ns("answered") - ns("received"))

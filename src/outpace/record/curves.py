@@ -8,38 +8,22 @@ only, as most do, shows what it logs, and a curve never jumps to and fro between
 
 Rows without a worker are evaluations of a task. They always count.
 
-`on_curve` is this rule. Whatever asks when a run reaches its target (`stop`, `target`, comparisons,
+Whatever asks when a run reaches its target (`stop`, `target`, comparisons,
 advice, sweeps) looks at the values that it picks, and compares them with `Target.is_reached`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from outpace.support.targets import Target
 
 QUANTITIES: Final = ("train_loss", "test_loss", "accuracy")
-NO_WORKER: Final = np.iinfo(np.int64).max
-
-
-def on_curve(
-    workers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_], leader: int = NO_WORKER
-) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which values of a quantity are on the curve of the run, and its worker after them.
-
-    Args:
-        workers: that logged the values, in the order of the rows; -1: an evaluation of a task.
-        known: whether there is a finite value.
-        leader: the worker of the curve before these rows.
-    """
-    leaders = np.minimum.accumulate(np.minimum(np.where(known, workers, NO_WORKER), leader))
-    return known & (workers == leaders), int(leaders[-1])
+_NO_WORKER: Final = np.iinfo(np.int64).max
 
 
 def curve_of(metrics: pa.Table) -> pa.Table:
@@ -59,8 +43,9 @@ def curve_of(metrics: pa.Table) -> pa.Table:
             continue
         column = metrics[name]
         known = np.asarray(pc.is_finite(column).fill_null(False), dtype=bool)
-        counts, _ = on_curve(workers, known)
-        values = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
+        leaders = np.minimum.accumulate(np.where(known, workers, _NO_WORKER))
+        counts = pa.array(known & (workers == leaders))
+        values = pc.if_else(counts, column, pa.scalar(None, column.type))
         metrics = metrics.set_column(place, name, values)
     return metrics
 
@@ -73,16 +58,14 @@ def best_of(curve: pa.Table) -> dict[str, dict[str, float] | None]:
     Args:
         curve: as returned by `curve_of`.
     """
-    times = curve["time_s"].to_pylist()
     found: dict[str, dict[str, float] | None] = {}
     for name in QUANTITIES:
-        known = [
-            (value if name == "accuracy" else -value, -at, value)
-            for at, value in zip(times, curve[name].to_pylist(), strict=True)
-            if value is not None and math.isfinite(value)
-        ]
-        best = max(known, default=None)
-        found[name] = None if best is None else {"value": best[2], "time_s": -best[1]}
+        known = curve.filter(pc.fill_null(pc.is_finite(curve[name]), False))
+        found[name] = None
+        if len(known):
+            best = (pc.max if name == "accuracy" else pc.min)(known[name])
+            first = known["time_s"][pc.index(known[name], best).as_py()]
+            found[name] = {"value": best.as_py(), "time_s": first.as_py()}
     return found
 
 

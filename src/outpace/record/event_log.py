@@ -1,4 +1,7 @@
-"""The log of what happens to a run: log.jsonl in its folder, one JSON object per line.
+"""The record of what happens to a run: log.jsonl in its folder, one JSON object per line.
+
+Each event is told once, by what decides it. The counts of the summary, the last checkpoint in the
+status, and the rows of the trace about checkpoints and losses are computed from the events.
 
 Every object has these keys:
 
@@ -8,9 +11,9 @@ Every object has these keys:
     role        the process that it concerns: launcher, coordinator, worker-N or server-N
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
-    event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, not-restarted, scaled, elastic, group-restart, begin-anew, failed,
-                finished, notice, warning or end
+    event       start, resume, launched, joined, training, policy, checkpoint, checkpoint-failed,
+                lost, restarted, began, not-restarted, without, scaling, scaled, answer, elastic,
+                group-restart, begin-anew, failed, finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -24,12 +27,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
+from outpace.record.status import CheckpointStatus
+from outpace.record.tables import NONE
+from outpace.record.trace import CHECKPOINT, LOSS, RESTART, TraceRows
 from outpace.support.regular_files import inside
+from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 
 LOG: Final = "log.jsonl"
@@ -44,12 +53,17 @@ _MESSAGES: Final = {
     "launched": "{processes:process is|processes are} started",
     "joined": "{role} has joined, process {process}",
     "training": "the training begins at {time_s:.3f} s of the run",
+    "policy": "{role} follows {kind} from {time_s:.3f} s of the run",
     "checkpoint": "checkpoint {number}, of {time_s:.3f} s of the run, is complete",
     "checkpoint-failed": "checkpoint {number} is missing: {why}",
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
+    "began": "{role} has begun again at {time_s:.3f} s of the run",
     "not-restarted": "{role} is not started again: there was no room for its process",
+    "without": "the run continues without {role}",
+    "scaling": "{cause}; all processes begin again from checkpoint {number}",
     "scaled": "the run continues with {workers:worker} and {servers:server}, after {took_s:.2f} s",
+    "answer": "{text}",
     "elastic": "{why}",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "begin-anew": "{cause}; nothing was trained yet: all processes are started again",
@@ -70,29 +84,153 @@ class _Count(int):
         return plural(int(self), noun, several) if noun else str(int(self))
 
 
-class LastCheckpoint(NamedTuple):
-    """number: of the checkpoint. time_s: of the run. written: seconds since the epoch."""
+class Recovery(msgspec.Struct, kw_only=True):
+    """The counts of a run over all its sessions.
 
-    number: int
-    time_s: float
-    written: float
+    Attributes:
+        restarts: processes that were brought back; all of them at once count as one.
+        updates_lost: iterations of workers whose gradient is not in the result of all servers,
+            although the worker had sent it, or could not send it any more.
+        resumed_from: the checkpoint of the last resume, below the folder of the run.
+        without: workers that were lost, and without which the run continued.
+        scalings: the numbers of workers and servers that the run continued with.
+    """
+
+    restarts: int = 0
+    updates_lost: int = 0
+    resumed_from: str | None = None
+    without: list[int] = []
+    scalings: list[tuple[int, int]] = []
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of summary.json about failures."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        del found["without"]
+        return found
+
+    def take(self, event: str, worker: int | None, fields: Mapping[str, Any]) -> None:
+        """Count an event. worker: the number of the worker that it concerns."""
+        match event:
+            case "restarted":
+                self.restarts += 1
+                self.updates_lost += fields["updates_lost"]
+            case "not-restarted":
+                self.restarts -= 1
+            case "without" if worker is not None:
+                self.without.append(worker)
+                self.updates_lost += fields["updates_lost"]
+            case "group-restart" | "begin-anew":
+                self.restarts += 1
+                self.updates_lost = fields["updates_lost"]
+            case "scaling":
+                self.updates_lost = fields["updates_lost"]
+            case "scaled":
+                self.scalings.append((fields["workers"], fields["servers"]))
+
+
+class EventRows:
+    """The rows of the trace about checkpoints, losses and restarts.
+
+    If all processes begin again, the trace goes back to a checkpoint, but for these rows.
+
+    Args:
+        trace: takes the rows of checkpoints and resumes.
+        rows: takes the others. They may be held until the next checkpoint.
+    """
+
+    def __init__(self, trace: TraceRows, rows: TraceRows) -> None:
+        self._trace, self._rows = trace, rows
+        self._began: Time = 0  # when all processes began the last time
+        self._known: list[tuple[int, dict[str, int]]] = []
+        self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
+        self._first: dict[int, int] = {}  # by worker: the iteration of its new process
+        # Of a loss for which all processes begin again, without the ends.
+        self._begins_again: list[dict[str, int]] = []
+
+    def take(self, event: str, worker: int | None, fields: Mapping[str, Any]) -> None:
+        """Write the rows that follow from an event. worker: the one that it concerns."""
+        time_ns: Time = fields.get("time_ns", 0)
+        match event:
+            case "checkpoint":
+                known = {"version": fields["number"], "clock": fields["updates"]}
+                self._trace.row(CHECKPOINT, start_ns=time_ns, end_ns=time_ns, **known)
+            case "resume":
+                known = {"version": fields["number"], "clock": fields["anew"] or NONE}
+                known["iteration"] = min(fields["first"])
+                self._trace.row(RESTART, start_ns=time_ns, end_ns=time_ns, **known)
+            case "group-restart" | "scaling":
+                self._go_back(time_ns, fields)
+            case "training":
+                self._began = time_ns
+                for row in self._begins_again:
+                    self._add(RESTART, **row, end_ns=max(time_ns, row["start_ns"]))
+                self._begins_again.clear()
+        if worker is None:
+            return
+        match event:
+            case "lost":
+                self._lost[worker] = fields["lost_ns"]
+            case "without":
+                at = self._lost.pop(worker, time_ns)
+                self._add(LOSS, worker=worker, start_ns=at, end_ns=at)
+            case "restarted":
+                self._first[worker] = fields["first"]
+            case "began":
+                at, first = self._lost.pop(worker, time_ns), self._first.pop(worker, 0)
+                self._add(RESTART, worker=worker, iteration=first, start_ns=at, end_ns=time_ns)
+
+    def _go_back(self, time_ns: Time, fields: Mapping[str, Any]) -> None:
+        self._lost.clear()
+        self._first.clear()
+        for event, row in self._known:
+            if row["end_ns"] > time_ns:
+                self._rows.row(event, **row)
+        for name in fields["lost"]:
+            kind, _, number = name.rpartition("-")
+            since = max(time_ns, self._began)  # nothing was done between the two
+            row = {
+                "shard" if kind == "server" else "worker": int(number),
+                "iteration": fields["first"],
+                "start_ns": fields["lost_ns"],
+                "held_ns": max(0, fields["lost_ns"] - since),
+                "version": fields["number"],
+                "clock": fields["anew"] or NONE,
+            }
+            self._begins_again.append(row)
+
+    def _add(self, event: int, **row: int) -> None:
+        self._known.append((event, row))
+        self._rows.row(event, **row)
 
 
 class EventLog:
-    """Appends to the log of one run, and knows the last checkpoint.
+    """The events of one run, and what follows from them.
 
     Nothing is written before `open`, because the folder may not exist yet.
 
     Args:
         path: of the file; None: nothing is written.
         warn: called once, with a line for the user, if the file cannot be written.
+        recovery: the counts of the run until now.
+
+    Attributes:
+        recovery: these counts with the events of this session.
+        checkpoint: the last one.
+        elastic: the last change because nodes came or went, in words; empty: there was none.
+        generations: of processes that were started again, by name.
     """
 
     def __init__(
-        self, path: Path | None = None, warn: Callable[[str], object] = lambda _: None
+        self,
+        path: Path | None = None,
+        warn: Callable[[str], object] = lambda _: None,
+        recovery: Recovery | None = None,
     ) -> None:
-        self.checkpoint: LastCheckpoint | None = None  # the last one of this session
-        self.failure: str | None = None  # why the last checkpoint is missing, if it is
+        self.recovery = recovery or Recovery()
+        self.checkpoint = CheckpointStatus()
+        self.elastic = ""
+        self.generations: dict[str, int] = {}
+        self._rows: EventRows | None = None
         self._path, self._warn = path, warn
         self._early: list[str] | None = []  # lines from before the folder was there
 
@@ -101,29 +239,46 @@ class EventLog:
         early, self._early = self._early, None
         self._write("".join(early or []))
 
+    def write_rows(self, trace: TraceRows, rows: TraceRows) -> None:
+        """Write the rows of later events; see `EventRows`."""
+        self._rows = EventRows(trace, rows)
+
     def add(
-        self,
-        event: str,
-        level: Level = "info",
-        *,
-        role: str = COORDINATOR,
-        generation: int = 0,
-        **fields: Any,
+        self, event: str, level: Level = "info", *, role: str = COORDINATOR, **fields: Any
     ) -> None:
-        """Append an event. event: one of those above. fields: what plain JSON can hold."""
+        """Append an event.
+
+        Args:
+            event: one of those above.
+            fields: what plain JSON can hold. A time `x_ns` of the run is written as `x_s`.
+        """
+        found = _NAME.fullmatch(role)
+        number = None if found is None else int(found[1])
+        worker = number if role.startswith("worker") else None
+        self._take(event, role, fields)
+        self.recovery.take(event, worker, fields)
+        if self._rows is not None:
+            self._rows.take(event, worker, fields)
         if self._path is None:
             return
-        words = {key: _Count(v) if type(v) is int else v for key, v in fields.items()}
+        written = {
+            f"{key[:-3]}_s" if key.endswith("_ns") else key: seconds(value)
+            if key.endswith("_ns")
+            else value
+            for key, value in fields.items()
+        }
+        words = {key: _Count(v) if type(v) is int else v for key, v in written.items()}
+        generation = self.generations.get(role, 0)
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "level": level,
             "run": self._path.absolute().parent.name,
             "role": role,
-            "number": None if (found := _NAME.fullmatch(role)) is None else int(found[1]),
+            "number": number,
             "generation": generation,
             "event": event,
-            "message": _MESSAGES[event].format(role=role, generation=generation, **words),
-            "fields": fields,
+            "message": _MESSAGES[event].format(role=role, **{"generation": generation} | words),
+            "fields": written,
         }
         text = json.dumps(line, allow_nan=False) + "\n"
         if self._early is None:
@@ -137,15 +292,21 @@ class EventLog:
         role = COORDINATOR if found is None else found[0]
         self.add(event, "warning" if event == "warning" else "info", role=role, text=text)
 
-    def add_checkpoint(self, number: int, time_s: float, updates: int) -> None:
-        """A checkpoint is complete. time_s: of the run, when it was taken."""
-        self.checkpoint, self.failure = LastCheckpoint(number, time_s, time.time()), None
-        self.add("checkpoint", number=number, time_s=time_s, updates=updates)
-
-    def add_failure(self, number: int, why: str) -> None:
-        """A checkpoint could not be written."""
-        self.failure = f"checkpoint {number}: {why}"
-        self.add("checkpoint-failed", "warning", number=number, why=why)
+    def _take(self, event: str, role: str, fields: Mapping[str, Any]) -> None:
+        match event:
+            case "checkpoint":
+                known = {"number": fields["number"], "time_s": seconds(fields["time_ns"])}
+                self.checkpoint = CheckpointStatus(**known, written=time.time())
+            case "checkpoint-failed":
+                self.checkpoint.failure = f"checkpoint {fields['number']}: {fields['why']}"
+            case "resume":
+                self.checkpoint = CheckpointStatus(number=fields["number"])
+            case "elastic":
+                self.elastic = fields["why"]
+            case "restarted":
+                self.generations[role] = fields["generation"]
+            case "group-restart" | "scaling" | "begin-anew":
+                self.generations.clear()
 
     def _write(self, text: str) -> None:
         if self._path is None or not text:

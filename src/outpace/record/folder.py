@@ -34,7 +34,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -148,10 +148,8 @@ def write_text(path: Path, text: str) -> None:
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def write_config(folder: Path, config: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
-    """Write the configuration. notes: lines for the reader, written as comments above it."""
-    comments = "".join(f"# {line}\n" for line in notes)
-    write_text(folder / CONFIG, comments + write_yaml(dict(config)))
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    write_text(folder / CONFIG, write_yaml(dict(config)))
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
@@ -245,6 +243,17 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
     if not lenient and (problem := problem_in(summary)):
         raise ConfigError(f"{folder / SUMMARY} is damaged: {problem}")
     return summary
+
+
+def trait(summary: Mapping[str, Any], name: str) -> bool:
+    """Return what a summary says of the strategy: whether it is in `lockstep`, has `exchanges`.
+
+    Raises ConfigError if it says nothing, because an earlier version wrote it.
+    """
+    found = summary.get(name)
+    if not isinstance(found, bool):
+        raise ConfigError(f"{SUMMARY} has no `{name}`: an earlier version wrote it; run it again")
+    return found
 
 
 def read_config(folder: Path) -> dict[str, Any]:

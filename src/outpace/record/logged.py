@@ -7,20 +7,14 @@ Both runtimes check the values in the worker's process with `checked`, and give 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from outpace.errors import ConfigError
-from outpace.record.curves import NO_WORKER, QUANTITIES, on_curve
 
 LONGEST_NAME: Final = 100  # characters
 MOST_NAMES: Final = 500  # in a run: each is a column
-_ROWS: Final = 8192  # kept as Python objects before they become a table
 _ROUNDING: Final = 1e-6  # by which a mean of accuracies may be above 1
 _COLUMN_OF: Final = {"loss": "train_loss"}
 _TAKEN: Final = {  # columns of metrics.parquet that a script cannot set
@@ -88,73 +82,3 @@ def _number(name: str, value: Any, who: str) -> float:
             f"not {type(value).__name__}"
         )
     return float(number)
-
-
-class Points:
-    """The points that scripts have logged, in the order in which they came.
-
-    Memory: about 100 bytes a point.
-    """
-
-    def __init__(self) -> None:
-        self._rows: list[Mapping[str, Any]] = []
-        self._chunks: list[pa.Table] = []
-        self._names: dict[str, None] = {}
-        self._leader: dict[str, int] = {}  # by quantity: the worker of its curve
-
-    def __len__(self) -> int:
-        return len(self._rows) + sum(map(len, self._chunks))
-
-    def add(self, row: Mapping[str, Any], values: Mapping[str, float], known: pa.Schema) -> None:
-        """Add a point.
-
-        Args:
-            row: columns that every row has.
-            values: what was logged, by column.
-            known: the columns that are no names of scalars.
-
-        Raises:
-            ConfigError: if there are too many different names.
-        """
-        for name in values:
-            if name not in self._names and name not in known.names:
-                self._names[name] = None
-        if len(self._names) > MOST_NAMES:
-            raise ConfigError(
-                f"outpace.log: more than {MOST_NAMES} different names were logged, among them "
-                f"{', '.join(list(self._names)[-2:])}; use the same names in every call"
-            )
-        self._rows.append({**values, **row})
-        if len(self._rows) >= _ROWS:
-            self._chunks.append(self._table(known))
-            self._rows.clear()
-
-    def take_up(self, points: pa.Table, known: pa.Schema) -> None:
-        """Begin with the points of an earlier session of the run; known: as for `add`."""
-        self._names = {name: None for name in points.column_names if name not in known.names}
-        self._rows.clear()
-        self._leader.clear()
-        for name in QUANTITIES:
-            finite = points.filter(pc.fill_null(pc.is_finite(points[name]), False))
-            if len(finite):
-                self._leader[name] = pc.min(finite["worker"]).as_py()
-        self._chunks = [points] if len(points) else []
-
-    def on_curve(self, worker: int, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        """Yield the values that are on the curve of the run; see `outpace.record.curves`."""
-        for name, value in values.items():
-            known = np.array([math.isfinite(value)])
-            leader = self._leader.get(name, NO_WORKER)
-            counts, self._leader[name] = on_curve(np.array([worker]), known, leader)
-            if counts[0]:
-                yield name, value
-
-    def tables(self, known: pa.Schema) -> list[pa.Table]:
-        """Return the points; a table has a column for each scalar that was logged by then."""
-        return [*self._chunks, *([self._table(known)] if self._rows else [])]
-
-    def _table(self, known: pa.Schema) -> pa.Table:
-        schema = known
-        for name in self._names:
-            schema = schema.append(pa.field(name, pa.float64()))
-        return pa.Table.from_pylist(self._rows, schema=schema)

@@ -16,8 +16,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from outpace.errors import ConfigError
 from outpace.record.curves import QUANTITIES, best_of, curve_of, time_to_target_s
-from outpace.record.logged import Points
+from outpace.record.logged import MOST_NAMES
 from outpace.record.totals import Totals
 from outpace.support.targets import Target
 from outpace.support.units import Time, seconds
@@ -36,26 +37,37 @@ METRICS: Final = pa.schema(
         ("iteration", pa.int64()),  # that the worker was in; null for an evaluation of a task
     ]
 )
-
 _LOSSES: Final = b"outpace.batch-losses"  # metadata: sum and number at the last evaluation
+_CHUNK: Final = 8192  # points that stay Python objects before they become a table
 
 
 class Metrics:
-    """The evaluations of a run, and the points that its script logs, in order."""
+    """The evaluations of a run, and the points that its script logs, in order.
+
+    Attributes:
+        last: the last finite value of each of QUANTITIES.
+        observers: called with each row, as soon as its values are known; None: the row has no such
+            value.
+        curve_observers: called with the values of a row that are on the curve of the run, if there
+            are any.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[dict[str, Any]] = []
-        self._points = Points()
-        self.last: dict[str, float] = {}  # the last finite value of each of QUANTITIES
-        # Called with each row, as soon as its values are known; None: the row has no such value.
+        self.last: dict[str, float] = {}
         self.observers: list[Callable[[Mapping[str, Any]], None]] = []
-        # Called with the values of a row that are on the curve of the run, if there are any.
         self.curve_observers: list[Callable[[Mapping[str, Any]], None]] = []
+        self._rows: list[dict[str, Any]] = []  # evaluations
+        self._points: list[dict[str, Any]] = []  # of scripts, that are in no table yet
+        self._tables: list[pa.Table] = []  # of earlier points
+        self._schema = METRICS  # with a column for each name that was logged
+        self._leader: dict[str, int] = {}  # by quantity: the worker of its curve
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self._rows) + len(self._points)
+        return len(self._rows) + len(self._points) + sum(map(len, self._tables))
+
+    # -- tasks -------------------------------------------------------------------------
 
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
         """Add a row and return its index, for `fill` if the values are not known yet.
@@ -65,26 +77,25 @@ class Metrics:
         losses = totals.losses - self._losses
         batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
         self._loss_sum, self._losses = totals.loss_sum, totals.losses
-        self._rows.append(
-            {
-                "time_s": seconds(now),
-                "updates": updates,
-                "gradients": totals.applied,
-                "batch_loss": batch_loss,
-                **asdict(evaluation),
-            }
-        )
-        self._evaluated(evaluation, self._rows[-1])
+        known = {"time_s": seconds(now), "updates": updates, "gradients": totals.applied}
+        self._rows.append({**known, "batch_loss": batch_loss})
+        self.fill(len(self._rows) - 1, evaluation)
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
         """Set the values of a row."""
-        self._rows[place] |= asdict(evaluation)
-        self._evaluated(evaluation, self._rows[place])
+        row = self._rows[place]
+        row |= asdict(evaluation)
+        if evaluation != Evaluation():
+            for observer in self.observers:
+                observer(row)
+        self._take(evaluation, row)
 
     def drop(self, place: int) -> None:
         """Remove a row; the rows before it keep their indices."""
         del self._rows[place]
+
+    # -- scripts -----------------------------------------------------------------------
 
     def log(
         self,
@@ -110,33 +121,39 @@ class Metrics:
         Raises:
             ConfigError: if there are too many different names.
         """
-        row = {
-            "time_s": seconds(now),
-            "updates": updates,
-            "gradients": gradients,
-            "worker": worker,
-            "iteration": iteration,
-        }
-        self._points.add(row, values, METRICS)
-        known = {name: value for name, value in values.items() if name in QUANTITIES}
-        evaluation = Evaluation(**dict(self._points.on_curve(worker, known)))
+        for name in values:
+            if name not in self._schema.names:
+                self._schema = self._schema.append(pa.field(name, pa.float64()))
+        if len(self._schema) > len(METRICS) + MOST_NAMES:
+            raise ConfigError(
+                f"outpace.log: more than {MOST_NAMES} different names were logged, among them "
+                f"{', '.join(self._schema.names[-2:])}; use the same names in every call"
+            )
+        known = {"time_s": seconds(now), "updates": updates, "gradients": gradients}
+        row = {**values, **known, "worker": worker, "iteration": iteration}
+        self._points.append(row)
+        if len(self._points) >= _CHUNK:
+            self._tables.append(pa.Table.from_pylist(self._points, schema=self._schema))
+            self._points = []
+        on_curve = {}
+        for name in QUANTITIES:
+            if math.isfinite(value := values.get(name, math.nan)):
+                leader = self._leader[name] = min(self._leader.get(name, worker), worker)
+                if worker == leader:
+                    on_curve[name] = value
         for observer in self.observers:
-            observer({**values, **row})
-        self._know(evaluation, row)
+            observer(row)
+        evaluation = Evaluation(**on_curve)
+        self._take(evaluation, row)
         return evaluation
 
-    def _evaluated(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
-        """Tell the observers of an evaluation of a task."""
-        if evaluation != Evaluation():
-            for observer in self.observers:
-                observer(row)
-        self._know(evaluation, row)
+    # ----------------------------------------------------------------------------------
 
-    def _know(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
+    def _take(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
         """Note the values of a row that are on the curve, and tell its observers."""
         for name, value in asdict(evaluation).items():
-            if (number := _finite(value)) is not None:
-                self.last[name] = number
+            if value is not None and math.isfinite(value):
+                self.last[name] = value
         if evaluation != Evaluation():
             for observer in self.curve_observers:
                 observer({**row, **asdict(evaluation)})
@@ -147,9 +164,8 @@ class Metrics:
         The scalars that a script has logged are further columns of type float64.
         """
         evaluated = pa.Table.from_pylist(self._rows, schema=METRICS)
-        return pa.concat_tables(
-            [evaluated, *self._points.tables(METRICS)], promote_options="default"
-        )
+        points = pa.Table.from_pylist(self._points, schema=self._schema)
+        return pa.concat_tables([evaluated, *self._tables, points], promote_options="default")
 
     def kept(self) -> pa.Table:
         """Return `table()` for a checkpoint; `take_up` is the inverse."""
@@ -161,7 +177,13 @@ class Metrics:
         self._loss_sum, self._losses = json.loads(kept.schema.metadata[_LOSSES])
         is_point = pc.is_valid(kept["worker"])
         self._rows = kept.filter(pc.invert(is_point)).select(METRICS.names).to_pylist()
-        self._points.take_up(kept.filter(is_point), METRICS)
+        points = kept.filter(is_point)
+        self._points, self._tables = [], [points]
+        self._schema, self._leader = points.schema.remove_metadata(), {}
+        for name in QUANTITIES:
+            finite = points.filter(pc.fill_null(pc.is_finite(points[name]), False))
+            if len(finite):
+                self._leader[name] = pc.min(finite["worker"]).as_py()
         for name in QUANTITIES:
             known = curve_of(kept)[name].drop_null()
             finite = known.filter(pc.is_finite(known))
@@ -178,16 +200,12 @@ class Metrics:
             target: the time at which the curve reaches it is part of the summary.
         """
         curve = curve_of(self.table())
-        last = {name: curve[name].to_pylist()[-1:] for name in QUANTITIES}
-        if len(self._points):
-            last = {name: curve[name].drop_null()[-1:].to_pylist() for name in QUANTITIES}
-        return {
-            **{name: _finite(values[0] if values else None) for name, values in last.items()},
-            "time_to_target_s": time_to_target_s(curve, target),
-            "best": best_of(curve),
-        }
-
-
-def _finite(value: float | None) -> float | None:
-    """Return None for NaN and infinity, which JSON does not have."""
-    return value if value is not None and math.isfinite(value) else None
+        is_script = len(self) > len(self._rows)
+        last: dict[str, float | None] = {}
+        for name in QUANTITIES:
+            values = curve[name].drop_null() if is_script else curve[name]
+            value = values[-1].as_py() if len(values) else None
+            # JSON has neither NaN nor infinity.
+            last[name] = value if value is not None and math.isfinite(value) else None
+        found = {"time_to_target_s": time_to_target_s(curve, target), "best": best_of(curve)}
+        return last | found

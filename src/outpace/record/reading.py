@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.record.folder import table_file
-from outpace.record.trace import NONE, SCHEMA
+from outpace.record.tables import NONE
+from outpace.record.trace import SCHEMA
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]

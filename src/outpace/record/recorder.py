@@ -10,17 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
+from outpace.record.tables import NONE
 from outpace.record.totals import Totals
 from outpace.record.trace import (
     ALL_REDUCE,
     COLLECTIVE,
     CUT_OFF,
     ITERATION,
-    NONE,
     PULL,
     PUSH,
     TraceRows,
-    pack_row,
+    pack_iteration,
+    pack_pull,
+    pack_push,
 )
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
@@ -61,7 +63,7 @@ class Recorder:
 
     def __init__(self, rows: TraceRows) -> None:
         self.totals = Totals()
-        self._row, self._append = rows.row, rows.append
+        self._rows, self._row, self._append = rows, rows.row, rows.append
 
     # -- workers ---------------------------------------------------------------
 
@@ -92,7 +94,9 @@ class Recorder:
         if last_shard == NO_SERVER:
             self.totals.skipped_pulls += 1
             last_shard = NONE
-        self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+        span = iteration, started, finished
+        row = pack_iteration(ITERATION, worker, last_shard, *span, computed, held)
+        self._rows.extend([row])
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.
@@ -110,10 +114,15 @@ class Recorder:
         totals.closed += 1
         totals.counted += count
         totals.open += closed - opened
-        due = opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE
-        bound = int(wait.count) if math.isfinite(wait.count) else NONE
-        span = iteration, opened, closed, due
-        self._row(CUT_OFF, NONE, NONE, *span, NONE, NONE, NONE, NONE, count, NONE, NONE, bound)
+        self._row(
+            CUT_OFF,
+            iteration=iteration,
+            start_ns=opened,
+            end_ns=closed,
+            computed_ns=opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE,
+            clock=count,
+            bound=int(wait.count) if math.isfinite(wait.count) else NONE,
+        )
 
     def gradients_applied(self, count: int, staleness: Iterable[int] = ()) -> None:
         """Count gradients that were applied without servers.
@@ -140,9 +149,16 @@ class Recorder:
         totals.windows += average.weight
         totals.reducing += ended - joined
         totals.overlapped += computing
-        span = iteration, joined, ended, began
-        number = average.number
-        self._row(ALL_REDUCE, worker, NONE, *span, NONE, number, NONE, NONE, len(members))
+        self._row(
+            ALL_REDUCE,
+            worker=worker,
+            iteration=iteration,
+            start_ns=joined,
+            end_ns=ended,
+            computed_ns=began,
+            version=average.number,
+            clock=len(members),
+        )
 
     def collective(
         self, worker: int, iteration: int, number: int, joined: Time, began: Time, ended: Time
@@ -158,7 +174,15 @@ class Recorder:
         """
         self.totals.collectives += worker == 0
         self.totals.collecting += ended - joined
-        self._row(COLLECTIVE, worker, NONE, iteration, joined, ended, began, NONE, number)
+        self._row(
+            COLLECTIVE,
+            worker=worker,
+            iteration=iteration,
+            start_ns=joined,
+            end_ns=ended,
+            computed_ns=began,
+            version=number,
+        )
 
     # -- shards ----------------------------------------------------------------
 
@@ -174,26 +198,8 @@ class Recorder:
         if shard == 0:
             self._count(outcome)
         stale = staleness if staleness >= 0 else NONE
-        self._append(
-            pack_row(
-                PUSH,
-                push.worker,
-                shard,
-                push.iteration,
-                arrived,
-                settled,
-                NONE,
-                NONE,
-                push.version,
-                stale,
-                outcome,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-            )
-        )
+        span = push.iteration, arrived, settled
+        self._append(pack_push(PUSH, push.worker, shard, *span, push.version, stale, outcome))
 
     def _count(self, outcome: Outcome) -> None:
         """Count a push to shard 0, which stands for its whole gradient."""
@@ -214,32 +220,23 @@ class Recorder:
         if released_by != NO_WORKER:
             self._delay(shard)
         by = NONE if released_by == NO_WORKER else released_by
-        self._append(
-            pack_row(
-                PULL,
-                reply.worker,
-                shard,
-                reply.iteration,
-                arrived,
-                arrived + reply.held,
-                NONE,
-                NONE,
-                reply.version,
-                NONE,
-                NONE,
-                reply.clock,
-                decision.reason,
-                decision.lead,
-                decision.bound,
-                by,
-            )
-        )
+        span = reply.iteration, arrived, arrived + reply.held
+        judged = decision.reason, decision.lead, decision.bound
+        parameters = reply.version, reply.clock
+        self._append(pack_pull(PULL, reply.worker, shard, *span, *parameters, *judged, by))
 
     def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         self._delay(shard)
-        judged = decision.reason, decision.lead, decision.bound
-        span = pull.iteration, arrived, NONE, NONE
-        self._row(PULL, pull.worker, shard, *span, NONE, NONE, NONE, NONE, NONE, *judged)
+        self._row(
+            PULL,
+            worker=pull.worker,
+            shard=shard,
+            iteration=pull.iteration,
+            start_ns=arrived,
+            reason=decision.reason,
+            lead=decision.lead,
+            bound=decision.bound,
+        )
 
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed

@@ -46,7 +46,6 @@ class CheckpointStatus(msgspec.Struct, kw_only=True):
     """The checkpoints of a run.
 
     Attributes:
-        every: when they are taken, as in the configuration.
         number: of the last one; 0: there is none yet.
         time_s: of the run, when it was taken.
         written: when it was complete, in seconds since the epoch; None if an earlier session of
@@ -54,7 +53,6 @@ class CheckpointStatus(msgspec.Struct, kw_only=True):
         failure: why the last one that was due is missing.
     """
 
-    every: dict[str, float]
     number: int = 0
     time_s: float | None = None
     written: float | None = None

@@ -55,25 +55,22 @@ partner), begun_ns (the communication thread sends), done_ns (the partner's para
 arrived), arrived_ns (they have been averaged) and the bytes of both ways.
 
 A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
-are left out, and so are some if they are short (but no `probe` and no `untimed`), see `Sampling`;
-the metadata of the file (key `outpace.timing`, JSON) say how many.
+are left out, and so are some if they are short (but no `probe` and no `untimed`), see `Sampling`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from outpace.record.folder import TIMING, table_file
+from outpace.record.folder import TIMING, read_table
 from outpace.record.reading import Unreadable, reading
-from outpace.record.trace import NONE, Table, batch_of
+from outpace.record.tables import NONE, RunTable, Table
 
 WHATS: Final = ("probe", "push", "pull", "compute", "stopped", "untimed", "all-reduce", "exchange")
 PROBE, PUSH, PULL, COMPUTE, STOPPED, UNTIMED, ALL_REDUCE, EXCHANGE = range(8)
@@ -109,7 +106,6 @@ _KEY: Final = [SCHEMA.names.index(name) for name in ("what", "worker", "server",
 _SENT, _RECEIVED = SCHEMA.names.index("sent_ns"), SCHEMA.names.index("received_ns")
 _OF_SERVERS: Final = list(range(_SENT + 2, SCHEMA.names.index("arrived_after_ns")))
 _OF_WORKERS: Final = [_SENT, _SENT + 1, *range(_OF_SERVERS[-1] + 1, WIDTH)]
-_METADATA: Final = b"outpace.timing"
 _BLOCK: Final = 64  # consecutive iterations that are recorded together
 _ROWS_IN_FULL: Final = 1 << 15  # of requests, all processes together
 # Iterations per second that a worker records, and all workers together. Recording one takes a
@@ -143,16 +139,13 @@ class Sampling:
 
     def recorded(self, iteration: int) -> bool:
         """True if this iteration is recorded, unless iterations are short."""
-        if iteration < self.all_until:
-            return True
-        return iteration // _BLOCK % self.one_of(iteration) == 0
+        one_of = 1 << (iteration // self.all_until).bit_length()
+        return iteration < self.all_until or iteration // _BLOCK % one_of == 0
 
-    def one_of(self, iteration: int) -> int:
-        """Return how many iterations near this one there are for each that `recorded` is true of.
 
-        Where iterations are short there are more: see which numbers are missing.
-        """
-        return 1 << (iteration // self.all_until).bit_length()
+def timing_table(path: Path | None = None, *, in_segments: bool = False) -> RunTable:
+    """Return the table for the times of a run; see `RunTable`."""
+    return RunTable(SCHEMA, {"what": WHATS}, path, in_segments=in_segments)
 
 
 class Timing:
@@ -161,11 +154,11 @@ class Timing:
     Memory is bounded: rows are handed on in batches, and a half that waits too long alone.
 
     Args:
-        sink: takes batches of SCHEMA.
+        take: takes rows of SCHEMA as integers, NONE for null.
     """
 
-    def __init__(self, sink: Callable[[pa.RecordBatch], None]) -> None:
-        self._sink = sink
+    def __init__(self, take: Callable[[Table], None]) -> None:
+        self._take = take
         self._waiting: list[Table] = []
         self._count = self._joined = 0  # rows that wait; those of them that were joined before
 
@@ -224,7 +217,7 @@ class Timing:
         self._joined = self._count
         rows = np.concatenate(whole)
         if len(rows):
-            self._sink(batch_of(rows, SCHEMA, {"what": WHATS}))
+            self._take(rows)
 
 
 def require_own(table: Table, name: str) -> None:
@@ -249,23 +242,6 @@ def _of_servers(table: Table) -> Any:
     return (table[:, 0] <= PULL) & (table[:, SCHEMA.names.index("server")] >= 0)
 
 
-def schema_of(sampling: Sampling, probe: Mapping[str, Any] | None = None) -> pa.Schema:
-    """Return SCHEMA with the metadata of a run.
-
-    Args:
-        probe: what the run begins with; None: no probe.
-    """
-    known = {
-        "version": 1,
-        "all_iterations_until": sampling.all_until,
-        "most_per_s": sampling.most_per_s,
-        "then": "blocks of 64 iterations: of n * all_iterations_until to 2 n * "
-        "all_iterations_until the blocks whose number is a multiple of 2 n (n = 1, 2, 4, ...)",
-        "probe": None if probe is None else dict(probe),
-    }
-    return SCHEMA.with_metadata({_METADATA: json.dumps(known).encode()})
-
-
 def read_timing(folder: Path) -> pa.Table:
     """Return the times of a real run from its folder; columns: SCHEMA.
 
@@ -279,6 +255,4 @@ def read_timing(folder: Path) -> pa.Table:
             "and those of early versions have none"
         )
     with reading(path):
-        table = pq.read_table(table_file(path), partitioning=None)
-        metadata = table.schema.metadata
-        return table.select(SCHEMA.names).cast(SCHEMA).replace_schema_metadata(metadata)
+        return read_table(path).select(SCHEMA.names).cast(SCHEMA)

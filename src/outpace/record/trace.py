@@ -24,51 +24,52 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `restart`: `worker` or `shard` was lost at start_ns, and its successor began at end_ns with this
   iteration. If all processes began again, they did so from the checkpoint with the number
   `version`, and what had taken held_ns was repeated, but for the work of `clock` scripts that began
-  anew (null: none). A server that came back alone has that `version` without held_ns: its workers
-  had continued. Without worker and shard: the run was ended, and resumed from that checkpoint.
+  anew (null: none). Without worker and shard: the run was ended, and resumed from that checkpoint.
 - `loss`: `worker` was lost at start_ns, which is also end_ns, and the run continued without it.
-- `gap`: it was known at start_ns, which is also end_ns, that `shard`, which had come back alone,
-  lacks what `worker` had pushed from this iteration on: the gradients of `clock` iterations,
-  without those of earlier gaps.
 
 A scheduler that lets workers through (`Policy.scheduler`) is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
 iteration's `shard` and held_ns refer to it.
 
-Records are kept as rows of integers and handed on in chunks, so memory does not grow with the
-run. The digest is over these integers: it depends on the events and not on how they are stored.
+Rows are packed integers that are handed on in chunks, so memory does not grow with the run. The
+digest is over the integers of all columns: it depends on the events and not on how they are stored.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from outpace.record.tables import CHUNK, NONE, RunTable, Table, integers_of
+from outpace.support.units import Time
 from outpace.sync.decision import Reason
 from outpace.sync.observer import Outcome
 
-NONE: Final = -(2**63)  # a null among the integers
-CHUNK: Final = 1 << 15
-# Their numbers are in files and in messages: new ones come at the end.
-EVENTS: Final = (
-    "iteration",
-    "push",
-    "pull",
-    "cut-off",
-    "all-reduce",
-    "collective",
-    "checkpoint",
-    "restart",
-    "loss",
-    "gap",
-)
-ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS, GAP = range(10)
+_SPAN: Final = ("iteration", "start_ns", "end_ns")
+# The columns of the row of each event. The index of an event is in files and in messages: new ones
+# come at the end.
+_COLUMNS: Final = {
+    "iteration": ("worker", "shard", *_SPAN, "computed_ns", "held_ns"),
+    "push": ("worker", "shard", *_SPAN, "version", "staleness", "outcome"),
+    "pull": (
+        *("worker", "shard", *_SPAN, "version", "clock"),
+        *("reason", "lead", "bound", "released_by"),
+    ),
+    "cut-off": (*_SPAN, "computed_ns", "clock", "bound"),
+    "all-reduce": ("worker", *_SPAN, "computed_ns", "version", "clock"),
+    "collective": ("worker", *_SPAN, "computed_ns", "version"),
+    "checkpoint": ("start_ns", "end_ns", "version", "clock"),
+    "restart": ("worker", "shard", *_SPAN, "held_ns", "version", "clock"),
+    "loss": ("worker", "start_ns", "end_ns"),
+}
+EVENTS: Final = tuple(_COLUMNS)
+ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS = range(9)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())
@@ -93,30 +94,42 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _WORDS: Final = {
-    "event": list(EVENTS),
+    "event": EVENTS,
     "outcome": [outcome.name.lower() for outcome in Outcome],
     "reason": [reason.name.lower().replace("_", "-") for reason in Reason],
 }
-
-_WIDTH: Final = len(SCHEMA)
-# Returns a row of all its columns as bytes: half the time of extending an array.
-pack_row: Final = Struct(f"{_WIDTH}q").pack
 # Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
     for place, entry in enumerate(SCHEMA)
     if entry.type != _INT
 ]
+_PLACES: Final = [  # by event: the indices of its columns in the table
+    np.array([0, *map(SCHEMA.names.index, columns)]) for columns in _COLUMNS.values()
+]
+_PACKED: Final = [Struct(f"{len(places)}q") for places in _PLACES]
+# Each takes the event and its columns in order, and returns the packed row: half the time of `row`.
+pack_iteration: Final = _PACKED[ITERATION].pack
+pack_push: Final = _PACKED[PUSH].pack
+pack_pull: Final = _PACKED[PULL].pack
 
-Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Sink: TypeAlias = Callable[[pa.RecordBatch], None]
+
+def trace_table(path: Path | None = None, *, in_segments: bool = False) -> RunTable:
+    """Return the table for the trace of a run; see `RunTable`."""
+    return RunTable(SCHEMA, _WORDS, path, in_segments=in_segments)
+
+
+def unpacked(row: bytes) -> dict[str, int]:
+    """Return the columns of a packed row by their names, without the event."""
+    event, *values = np.frombuffer(row, dtype=np.int64).tolist()
+    return dict(zip(_COLUMNS[EVENTS[event]], values, strict=True))
 
 
 class TraceRows:
-    """Takes records and hands them on in chunks, each a table of integers.
+    """Takes records as packed rows and hands them on in chunks, each a table of integers.
 
     Attributes:
-        append: appends a row that was made by `pack_row`, to be handed on with later ones of `row`.
+        append: appends a packed row, to be handed on with later ones of `row` and `extend`.
     """
 
     def __init__(self, take: Callable[[Table], None]) -> None:
@@ -124,15 +137,22 @@ class TraceRows:
         self._rows: list[bytes] = []
         self.append: Callable[[bytes], None] = self._rows.append
 
-    def row(self, *values: int) -> None:
-        """Append a row, the event first; columns left out at the end are null."""
-        self.append(pack_row(*values, *[NONE] * (_WIDTH - len(values))))
+    def row(self, event: int, **columns: int) -> None:
+        """Append the row of an event; columns that are left out are null."""
+        names = _COLUMNS[EVENTS[event]]
+        self.append(_PACKED[event].pack(event, *[columns.pop(name, NONE) for name in names]))
+        assert not columns, f"a row of {EVENTS[event]} has no {', '.join(columns)}"
+        self._hand_on_chunks()
+
+    def extend(self, rows: Sequence[bytes]) -> None:
+        """Append packed rows."""
+        self._rows.extend(rows)
         self._hand_on_chunks()
 
     def flush(self) -> None:
         """Hand on the rows that are still buffered."""
         if self._rows:
-            table = self._table()
+            table = _table(self._rows)
             self._rows.clear()
             self._take(table)
 
@@ -140,65 +160,66 @@ class TraceRows:
         if len(self._rows) >= CHUNK:
             self.flush()
 
-    def _table(self) -> Table:
-        return np.frombuffer(bytearray().join(self._rows), dtype=np.int64).reshape(-1, _WIDTH)
+
+def _table(rows: Sequence[bytes]) -> Table:
+    """Return packed rows as a table with all columns."""
+    sizes = np.fromiter(map(len, rows), np.int64, len(rows)) // 8
+    begins = np.cumsum(sizes) - sizes
+    numbers = np.frombuffer(b"".join(rows), dtype=np.int64)
+    table = np.full((len(rows), len(SCHEMA)), NONE)
+    events = numbers[begins]
+    for event in np.unique(events):
+        (chosen,) = np.nonzero(events == event)
+        places = _PLACES[event]
+        table[chosen[:, None], places] = numbers[begins[chosen, None] + np.arange(len(places))]
+    return table
 
 
 class Trace(TraceRows):
-    """The rows of a run, hashed and stored."""
+    """The rows of a run, hashed and stored.
 
-    def __init__(self, sink: Sink) -> None:
-        super().__init__(self.add)
-        self._sink = sink
+    Args:
+        table: takes the rows; None: they are dropped.
+    """
+
+    def __init__(self, table: RunTable | None = None) -> None:
+        super().__init__(self._store)
+        self.table = table
         self._hash = hashlib.sha256()
 
-    def add(self, table: Table) -> None:
+    def add(self, rows: Table) -> None:
         """Take rows that another process recorded. Raises ValueError if they cannot be rows."""
-        if table.ndim != 2 or table.shape[1] != _WIDTH:
-            raise ValueError(f"rows must have {_WIDTH} numbers, not the shape {table.shape}")
+        if rows.ndim != 2 or rows.shape[1] != len(SCHEMA):
+            raise ValueError(f"rows must have {len(SCHEMA)} numbers, not the shape {rows.shape}")
         for place, most in _LIMITS:
-            numbers = table[:, place]
+            numbers = rows[:, place]
             if not ((numbers == NONE) | ((numbers >= 0) & (numbers < most))).all():
                 raise ValueError(f"{SCHEMA.names[place]} is out of range")
-        self._hash.update(np.ascontiguousarray(table).data)
-        self._sink(batch_of(table, SCHEMA, _WORDS))
-        self._hand_on_chunks()
+        self._store(rows.copy())
+
+    def _store(self, rows: Table) -> None:
+        self._hash.update(np.ascontiguousarray(rows).data)
+        if self.table is not None:
+            self.table.add(rows)
+
+    def cut(self) -> tuple[str, ...]:
+        """Complete the present segment; see `RunTable.cut`."""
+        self.flush()
+        return () if self.table is None else self.table.cut()
+
+    def go_back(self, segments: Sequence[str], last: Time) -> None:
+        """Go back to a checkpoint; see `RunTable.go_back`. Raises OSError."""
+        self._rows.clear()
+        assert self.table is not None
+        self.table.go_back(segments, last)
+        self.take_up(self.table.batches())
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Begin the digest anew, with the rows that an earlier session of the run has stored."""
         self._hash = hashlib.sha256()
         for batch in batches:
-            self._hash.update(_table(batch).tobytes())
+            self._hash.update(integers_of(batch, _WORDS).tobytes())
 
     def digest(self) -> str:
         """Return the SHA-256 of all records; call `flush` before."""
         return self._hash.hexdigest()
-
-
-def batch_of(table: Table, schema: pa.Schema, words: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return a batch of rows of integers, in which NONE stands for null.
-
-    Args:
-        words: of the columns whose numbers stand for words.
-    """
-    columns = table.T.copy()  # each column in one piece of memory
-    nulls = columns == NONE
-    columns[nulls] = 0
-    found = []
-    for entry, numbers, null in zip(schema, columns, nulls, strict=True):
-        known = words.get(entry.name)
-        column = pa.array(numbers, mask=null).cast(entry.type if known is None else pa.int8())
-        if known is not None:
-            column = pa.DictionaryArray.from_arrays(column, pa.array(known))
-        found.append(column)
-    return pa.RecordBatch.from_arrays(found, schema=schema)
-
-
-def _table(batch: pa.RecordBatch) -> Table:
-    """Return the table of integers from which `batch_of` made this batch."""
-    columns = []
-    for entry, column in zip(SCHEMA, batch.columns, strict=True):
-        if entry.name in _WORDS:
-            column = pc.index_in(column.cast(pa.string()), value_set=pa.array(_WORDS[entry.name]))
-        columns.append(pc.fill_null(column.cast(_INT), NONE).to_numpy(zero_copy_only=False))
-    return np.stack(columns, axis=1)

@@ -18,7 +18,7 @@ from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
+from outpace.record.checkpoints import Index, Part, ShardRecord, write_shard
 from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
@@ -93,7 +93,7 @@ class OpenCheckpoint:
         self.ended: set[int] = set()
         self.is_held = False
         self._number: int | None = None
-        self._rest: tuple[Taken, pa.Table] | None = None  # all but the scripts; the metrics
+        self._rest: tuple[Index, pa.Table] | None = None  # all but the scripts; the metrics
         self._awaited: set[int] = set()  # workers whose scripts have not written
         self._parts: dict[int, Part] = {}  # by worker
         # By worker: the number of rows in the metrics when its script was saved.
@@ -159,7 +159,7 @@ class OpenCheckpoint:
         totals = run.totals.copy()
         if run.experiment.peers is not None:
             count_until(written[0][0].watermarks, totals.iterations)
-        taken = Taken(
+        taken = Index(
             number=number,
             now=run.kernel.now,
             updates=run.updates,
@@ -170,7 +170,7 @@ class OpenCheckpoint:
             bounds=(0, *(each.stop for each in run.slices)),
             layers=tuple(self._workload.layers),
             layout=self._workload.layout,
-            recovery=run.recovery(),
+            recovery=structs.replace(run.events.recovery),
             costs=run.life.costs(),
             of_script=run.experiment.has_script,
         )

@@ -19,7 +19,6 @@ from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.requirements import require_followable, require_script
 from outpace.optim import Optimizer
-from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.computing import Body
 from outpace.simulation.executors.gradients import Gradients
@@ -49,15 +48,12 @@ def simulation_of(
     experiment: Experiment,
     workload: Workload,
     trace: Trace,
-    *,
-    events: EventLog | None = None,
     **options: Any,
 ) -> VirtualRun:
     """Return a run that has not begun.
 
     Args:
         workload: of the task; or what the scripts have attached.
-        events: is told of simulated failures.
         options: of `VirtualRun`.
 
     Raises:
@@ -73,7 +69,7 @@ def simulation_of(
     def life(exchange: Servers | Peers) -> Life:
         if not fails:
             return Life(run)
-        return Failures(run, exchange, held, events or EventLog(), simulation_of)
+        return Failures(run, exchange, held, simulation_of)
 
     if strategy is None:
         body, servers = _with_servers(run, workload, optimizer)

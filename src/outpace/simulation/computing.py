@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from outpace.blocks.block import Block
-from outpace.record.trace import NONE
+from outpace.record.tables import NONE
 from outpace.simulation.executors.job import Job
 from outpace.simulation.life import Process, Send
 from outpace.support.units import Time, nanoseconds

@@ -24,7 +24,7 @@ class SimulationControl(Control):
     """
 
     def __init__(self, run: VirtualRun, mailboxes: Sequence[Mailbox[Message]]) -> None:
-        super().__init__(run.experiment)
+        super().__init__(run.experiment, run.events)
         self._run, self._kernel, self._mailboxes = run, run.kernel, mailboxes
         policies = run.experiment.policies
         self._followed = policies.initial() if mailboxes else []
@@ -49,10 +49,14 @@ class SimulationControl(Control):
 
     def _take(self, change: tuple[int, Policy]) -> None:
         server, policy = change
-        self._follow(server, replace(self._followed[server], base=policy))
+        self._policy_set(server, policy.kind)
+        self._set_base(server, policy)
 
     def _set_policy(self, server: int, sync: Sync) -> None:
-        self._take((server, policy_of(sync)))
+        self._set_base(server, policy_of(sync))
+
+    def _set_base(self, server: int, policy: Policy) -> None:
+        self._follow(server, replace(self._followed[server], base=policy))
 
     def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None:
         found = None if condition is None else Condition.of(condition)

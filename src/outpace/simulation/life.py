@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from msgspec import structs
-
 from outpace.kernel import Kernel
-from outpace.record.totals import Recovery
 from outpace.support.units import Time, seconds
 
 if TYPE_CHECKING:
@@ -75,7 +72,7 @@ class Life:
 
     def __init__(self, run: VirtualRun) -> None:
         self.kernel = run.kernel
-        self._recovery = Recovery() if run.resume is None else run.resume.recovery
+        self.events = run.events
 
     def process(self, name: str) -> Process:
         """Return another process of this name."""
@@ -133,10 +130,6 @@ class Life:
         """
 
     # ------------------------------------------------------------------------------
-
-    def recovery(self) -> Recovery:
-        """Return what the run went through to survive failures."""
-        return structs.replace(self._recovery)
 
     def costs(self) -> dict[str, Any]:
         """Return the costs of failures so far, for a checkpoint; {} if there are none."""

@@ -28,10 +28,11 @@ from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
+from outpace.record.event_log import EventLog
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.status import EVERY_S
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.computing import Body
@@ -133,6 +134,7 @@ class VirtualRun:
         keeper: Where checkpoints are kept; None: in memory alone, if anywhere.
         status: Is written about once a second of real time; None: the run has no folder.
         warn: Takes warnings about the training.
+        events: Is told of what happens to the run.
 
     Attributes:
         body: computes the gradients.
@@ -166,6 +168,7 @@ class VirtualRun:
         keeper: CheckpointKeeper | None = None,
         status: StatusFile | None = None,
         warn: Callable[[str], None] = notices.warn,
+        events: EventLog | None = None,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
         if resume is not None:
@@ -173,6 +176,8 @@ class VirtualRun:
         self.experiment, self.resume = experiment, resume
         self._workload, self._keeper = workload, keeper
         self._trace, self.rows = trace, rows
+        self.events = events or EventLog(recovery=None if resume is None else resume.recovery)
+        self.events.write_rows(trace, rows)
         self._progress, self._status, self.warn = progress, status, warn
         self._status_due_s = time.monotonic() + EVERY_S  # a shorter run writes none
         self._user_control = control
@@ -297,9 +302,6 @@ class VirtualRun:
     def files_written(self) -> Mapping[int, Collection[str]]:
         return self.body.files_written()
 
-    def recovery(self) -> Recovery:
-        return self.life.recovery()
-
     def nodes(self) -> Mapping[str, str]:
         return {}
 
@@ -340,6 +342,7 @@ class VirtualRun:
     def _drive(self) -> None:
         evaluate, stop = self.experiment.evaluate, self.experiment.stop
         until = _END_OF_TIME if stop.virtual_time_s is None else nanoseconds(stop.virtual_time_s)
+        self.events.add("training", time_ns=self.kernel.now)
         self.body.start()
         if self._user_control is not None:
             self._user_control(self.exchange.control)
@@ -422,9 +425,7 @@ class VirtualRun:
             self._progress(self.share())
         if self._status is not None and (now_s := time.monotonic()) >= self._status_due_s:
             self._status_due_s = now_s + EVERY_S
-            self._status.write(
-                "training", seconds(self.kernel.now), self.totals, self.life.recovery()
-            )
+            self._status.write("training", seconds(self.kernel.now), self.totals)
 
     def share(self) -> float:
         """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""

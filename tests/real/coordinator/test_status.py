@@ -18,7 +18,7 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.run_state import Announcements
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.record.event_log import EventLog
-from outpace.record.totals import Recovery, Totals
+from outpace.record.totals import Totals
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -78,8 +78,8 @@ def waits(pids: dict[str, int], *lost: str) -> list[str]:
             awaited=lambda names: names,
         ),
     )
-    file: Any = SimpleNamespace(write=lambda *what: written.append(what[-1]))
-    status = StatusOfRun(file, Recovery(), {})
+    file: Any = SimpleNamespace(write=lambda *what: written.append(what[-1]), events=EventLog())
+    status = StatusOfRun(file)
     status.attach(coordinator)
 
     async def for_a_while() -> None:
@@ -112,6 +112,6 @@ def test_the_share_done_is_known_if_iterations_or_time_have_a_limit(stop, share)
         "the test",
     )
     file = StatusFile(None, "run", experiment, EventLog())
-    file.write("training", 5.0, Totals(iterations={0: 30, 1: 20}), Recovery())
+    file.write("training", 5.0, Totals(iterations={0: 30, 1: 20}))
     assert file.latest is not None
     assert file.latest.share == share

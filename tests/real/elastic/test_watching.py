@@ -50,10 +50,10 @@ class Watched:
         self.clock = self.kernel
         self._events = EventLog(folder / LOG)
         self._events.open()
-        self.status: Any = SimpleNamespace(elastic="", events=self._events)
+        self.log = self._events
         self._file = folder / LOG
         rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0, gives_up)
-        self.watcher = NodeWatcher(Elastic(rules, Future), self.lines.append, self.status)
+        self.watcher = NodeWatcher(Elastic(rules, Future), self.lines.append, self._events)
         self.watcher.attach(self)  # type: ignore[arg-type]
 
     def wait(self, duration_s: float) -> None:
@@ -87,7 +87,7 @@ def test_a_change_that_is_accepted_is_said_with_its_reason(monkeypatch, tmp_path
     run = Watched(monkeypatch, tmp_path)
     run.wait(5.5)
     assert run.lines == [f"elastic: {MORE}"]
-    assert run.status.elastic == MORE
+    assert run.log.elastic == MORE
     (event,) = run.events
     assert (event["event"], event["message"], event["fields"]["workers"]) == ("elastic", MORE, 3)
 
@@ -97,8 +97,8 @@ def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
     run = Watched(monkeypatch, tmp_path, refused=why)
     run.wait(5.5)
     assert run.lines == [f"elastic: {MORE}; not done: {why}"]
-    assert run.status.elastic == f"{MORE}; not done: {why}"
-    assert run.events == []
+    assert run.log.elastic == f"{MORE}; not done: {why}"
+    assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
 
 
 def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tmp_path):
@@ -106,12 +106,12 @@ def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tm
     run.wait(5.5)
     text = "the number of workers stays 2: worker-2 found no room"
     run.watcher.answer("another", text, is_done=False)
-    assert run.status.elastic == MORE
+    assert run.log.elastic == MORE
     run.watcher.answer(run.asker, text, is_done=False)
     said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
-    assert run.status.elastic == said
+    assert run.log.elastic == said
     run.watcher.answer(run.asker, "the run continues with 3 workers", is_done=True)
-    assert run.status.elastic == said
+    assert run.log.elastic == said
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_run_of_a_script_says_that_there_is_no_room_for_a_lost_worker(monkeypa
     run.wait(60)
     (line,) = run.lines
     assert line.startswith("elastic: there is no room for worker-1, without which the run")
-    assert run.events == []
+    assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
 
 
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.support.checkpoints import METRICS, same, save, shard_state
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoints
-from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints import Checkpoints, Damaged
 
 NUMBERS = (1, 2, 3)
 FILES = ("index.json", "metrics.parquet", "server-0.safetensors", "server-1.safetensors")

@@ -1,5 +1,7 @@
 """The state of a shard is read from its file as it was written."""
 
+from threading import Event
+
 import pytest
 import torch
 from tests.support.checkpoints import same, save, shard_state
@@ -51,8 +53,8 @@ def test_pending_pieces_come_back_cut_alike(tmp_path):
 
 
 def test_a_state_that_cannot_be_kept_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="the optimizer's state 'history' is a list"):
-        write_shard(tmp_path, shard_state(optimizer={0: {"history": [1, 2]}}))
+    with pytest.raises(ConfigError, match=r"the optimizer's state.*'history'\] is a .*Event"):
+        write_shard(tmp_path, shard_state(optimizer={0: {"history": Event()}}))
     assert list(tmp_path.iterdir()) == []
 
 

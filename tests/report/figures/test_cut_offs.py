@@ -13,8 +13,7 @@ from tests.support.reports.timelines import by_name, drawn
 from outpace.predict.interface import Wait
 from outpace.record import folder as files
 from outpace.record.recorder import Recorder
-from outpace.record.sinks import ParquetSink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.page import write_report
 from outpace.report.read.runs import read_runs
@@ -45,7 +44,7 @@ def test_the_line_has_every_iteration_with_the_gradients_that_counted(simulated)
 
 def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     folder = make_run(tmp_path / "a")
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
     recorder = Recorder(trace)
     recorder.iteration_finished(0, 0, 0, MS, MS, 0, 0)

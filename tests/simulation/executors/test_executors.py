@@ -20,8 +20,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.running import simulate
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.simulation.composition import simulation_of
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
@@ -167,7 +166,7 @@ def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_dive
         experiment = plain(executor={"kind": executor}, **changes)
         with one_thread_own_randomness():
             workload = experiment.task.workload(6, 8, 0)
-            simulation = simulation_of(experiment, workload, Trace(MemorySink()))
+            simulation = simulation_of(experiment, workload, Trace(trace_table()))
             try:
                 with pytest.raises(DivergenceError):
                     simulation.run()

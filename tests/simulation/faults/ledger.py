@@ -18,8 +18,7 @@ import outpace
 from outpace.cluster.faults import KINDS
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.simulation.composition import simulation_of
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import Evaluation
@@ -134,7 +133,7 @@ class Ran:
         self, given: Experiment, tie_seed: int | None = None, copies: int = 1, **options: Any
     ) -> None:
         assert given.stop.iterations is not None
-        shape, sink = (given.workers, given.stop.iterations), MemorySink()
+        shape, sink = (given.workers, given.stop.iterations), trace_table()
         workload = Ledger(*shape, copies)
         with one_thread_own_randomness():
             self.run = simulation_of(given, workload, Trace(sink), tie_seed=tie_seed, **options)
@@ -147,7 +146,7 @@ class Ran:
         self.counts: Tensor = counts if copies > 1 else counts[0]
         if given.peers is not None:
             self.counts = (self.counts * given.workers).round(decimals=3)
-        self.recovery, self.totals = self.run.recovery(), self.run.totals
+        self.recovery, self.totals = self.run.events.recovery, self.run.totals
         self.time_s = outpace.support.units.seconds(self.run.kernel.now)
         self.costs = self.run.times(0.0).get("faults", {})
         self.trace: pa.Table = sink.table()

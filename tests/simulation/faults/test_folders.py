@@ -60,9 +60,12 @@ def test_the_log_says_which_process_was_lost_and_how_the_run_went_on(tmp_path):
     outpace.simulate({**CONFIG, **WITH_SERVERS, "faults": faults}, tmp_path / "run")
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
-    said = {each["event"]: each for each in found}
+    said = {each["event"]: each for each in found}  # the last of each event
     events = [each["event"] for each in found if each["event"] != "checkpoint"]
-    assert events == ["start", "group-restart", "lost", "restarted", "end"]
+    assert events == [
+        *("start", "training", "lost", "group-restart", "training"),
+        *("lost", "restarted", "began", "end"),
+    ]
     assert said["group-restart"]["fields"]["cause"] == "server-1 was killed by SIGKILL"
     assert said["lost"]["role"] == said["restarted"]["role"] == "worker-0"
     assert (said["lost"]["generation"], said["restarted"]["generation"]) == (0, 1)

@@ -11,8 +11,7 @@ from outpace.cluster.network import NetworkLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
-from outpace.record.sinks import MemorySink
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, trace_table
 from outpace.simulation.composition import simulation_of
 from outpace.simulation.network import network_of
 from outpace.support.units import SECOND
@@ -45,7 +44,7 @@ def run(delays, sync, contention="serialised", seed=3):
     )
     log = []
     workload = experiment.task.workload(6, 32, seed)
-    simulation = simulation_of(experiment, workload, Trace(MemorySink()), message_log=log.append)
+    simulation = simulation_of(experiment, workload, Trace(trace_table()), message_log=log.append)
     simulation.run()
     simulation.close()
     return log

@@ -15,7 +15,7 @@ from tests.support.shared_out import require_shared_out
 import outpace
 from outpace.engine.resuming import LostSince
 from outpace.errors import OutpaceWarning, RunError
-from outpace.experiment.resuming.point import resumption
+from outpace.experiment.resuming import resumption
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.status import ProcessStatus, Status, write_status
 

@@ -15,8 +15,7 @@ import pyarrow as pa
 from outpace.record import folder as files
 from outpace.record.metrics import METRICS
 from outpace.record.recorder import Recorder
-from outpace.record.sinks import ParquetSink
-from outpace.record.trace import CHECKPOINT, LOSS, NONE, RESTART, Trace
+from outpace.record.trace import CHECKPOINT, LOSS, RESTART, Trace, trace_table
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Push, Reply
 from outpace.sync.observer import NO_WORKER, Outcome
@@ -37,6 +36,8 @@ def make_run(
     whole = {
         "status": "complete",
         "error": None,
+        "lockstep": False,
+        "exchanges": False,
         "virtual_time_s": 10.0,
         "iterations": [10, 10],
         "gradients_applied": 20,
@@ -61,7 +62,7 @@ def make_run(
 
 def write_waiting_trace(folder: Path) -> None:
     """Worker 1 waits at server 0 from 110 to 300 ms for worker 0; both compute alone before."""
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
     recorder = Recorder(trace)
     held = Decision(4, Reason.BEYOND_BOUND, lead=3, bound=3)
@@ -77,13 +78,17 @@ def write_waiting_trace(folder: Path) -> None:
 
 def write_interrupted_trace(folder: Path) -> None:
     """All begin again after the loss of a server; resumed; worker 1 comes back, 0 does not."""
-    sink = ParquetSink(folder / files.TRACE)
+    sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
-    trace.row(CHECKPOINT, NONE, NONE, NONE, 750 * MS, 750 * MS, NONE, NONE, 2, NONE, NONE, 9)
-    trace.row(RESTART, NONE, 0, 7, 1000 * MS, 1500 * MS, NONE, 250 * MS, 2)
-    trace.row(RESTART, NONE, NONE, 9, 2000 * MS, 2000 * MS, NONE, NONE, 4)
-    trace.row(RESTART, 1, NONE, 12, 3000 * MS, 3750 * MS)
-    trace.row(LOSS, 0, NONE, NONE, 4000 * MS, 4000 * MS)
+    rows = [
+        (CHECKPOINT, 750, 750, {"version": 2, "clock": 9}),
+        (RESTART, 1000, 1500, {"shard": 0, "iteration": 7, "held_ns": 250 * MS, "version": 2}),
+        (RESTART, 2000, 2000, {"iteration": 9, "version": 4}),
+        (RESTART, 3000, 3750, {"worker": 1, "iteration": 12}),
+        (LOSS, 4000, 4000, {"worker": 0}),
+    ]
+    for event, start, end, known in rows:
+        trace.row(event, start_ns=start * MS, end_ns=end * MS, **known)
     trace.flush()
     sink.close()
 

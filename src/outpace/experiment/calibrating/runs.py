@@ -23,9 +23,8 @@ from outpace.experiment.calibrating.measured import Measured, measured_in, reque
 from outpace.experiment.calibrating.without_servers import all_reduces_in
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, read_event, reading
+from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
-from outpace.record.trace import NONE
-from outpace.record.traits import has_cut_offs
 from outpace.sync.messages import server_name, worker_name
 
 LEAST: Final = 20  # iterations
@@ -126,7 +125,7 @@ def _read(folder: Path) -> Run:
             f"{folder}: the run is {status}, so {SUMMARY} has no wall_time_s; choose a real run "
             "that ended"
         )
-    if has_cut_offs(config, summary):
+    if "cut_offs" in summary:
         raise ConfigError(
             f"{folder}: its workers were cut off, so their run times are not known; calibrate on a "
             "run of another strategy, such as bsp"

@@ -13,7 +13,7 @@ from outpace.cluster.calibration.requests import Requests
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE
 from outpace.record.reading import read_event
-from outpace.record.trace import NONE
+from outpace.record.tables import NONE
 
 
 def all_reduces_in(

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.launching import files_of
-from outpace.experiment.resuming.command import resume_command
+from outpace.experiment.status import resume_command
 from outpace.experiment.trials.one import Ended, Order, Point, Told, carry_out
 from outpace.experiment.trials.pool import KILLED, RUNS_EACH, needs_all_cores
 from outpace.real.process.ray.left_behind import PassingFolder

@@ -41,8 +41,9 @@ from outpace.real.net.report_messages import (
     ScriptLog,
 )
 from outpace.record.event_log import Level
+from outpace.record.tables import Table
 from outpace.record.timing import WIDTH, require_own
-from outpace.record.trace import SCHEMA, Table
+from outpace.record.trace import SCHEMA
 from outpace.support.version import __version__
 from outpace.sync.membership.events import WorkerTrained
 from outpace.sync.messages import WireMessage, server_name, worker_name
@@ -84,7 +85,7 @@ class Reports:
         self._survival, self._first_gradients = survival, first_gradients
         self._checkpoints, self._announce = checkpoints, announce
         self._trace, self._timing = run.setting.trace, run.setting.timing
-        self._notes = run.setting.interruptions
+        self._events = run.setting.events
         self._warned: set[str] = set()
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
@@ -160,7 +161,7 @@ class Reports:
             self._run.log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
             level: Level = "warning" if message.lost else "error"
-            self._notes.note("failed", name, level, text=message.text, kind=message.kind)
+            self._events.add("failed", level, role=name, text=message.text, kind=message.kind)
             self._losses.process_failed(name, message)
         elif isinstance(message, Compared) and message.what == "gradient":
             self._first_gradients.add(name, message.iteration, message.text)
@@ -202,7 +203,7 @@ class Reports:
                 self._checkpoints.left(name, ended=message.ended, pushed=message.pushed)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
-            self._notes.note("finished", name)
+            self._events.add("finished", role=name)
             self._losses.process_finished(name)
             self._listener.send(name, message)
         elif isinstance(message, Snapshot):
@@ -224,7 +225,7 @@ class Reports:
             raise ConfigError(text)
         else:
             self._run.joined[name] = message
-            self._notes.note("joined", name, process=message.pid)
+            self._events.add("joined", role=name, process=message.pid)
 
     def _add_rows(self, name: str, message: RowsReport) -> None:
         is_trace = message.table == "trace"

@@ -14,7 +14,7 @@ What was done after the checkpoint is done again, so no gradient is lost, and no
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ from outpace.errors import ConfigError
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.record.requests import Answer, Requests
+from outpace.record.requests import taken
 from outpace.support.words import plural
 from outpace.sync.membership.decide import in_words
 from outpace.sync.membership.events import AskedToScale
@@ -124,10 +124,14 @@ class Scaling:
 
 
 class ScaleRequests:
-    """Has the kernel of the coordinator look for requests in the folder of its run."""
+    """Has the kernel of the coordinator look for requests in the folder of its run.
 
-    def __init__(self, folder: Path) -> None:
-        self._requests = Requests(folder)
+    Args:
+        answer: takes the name of a request, the answer, and whether the request was done.
+    """
+
+    def __init__(self, folder: Path, answer: Callable[[str, str, bool], None]) -> None:
+        self._folder, self._answer = folder, answer
 
     def attach(self, coordinator: Coordinator) -> None:
         """Take requests for this attempt, until its kernel is closed."""
@@ -135,14 +139,11 @@ class ScaleRequests:
 
     async def _keep(self, coordinator: Coordinator) -> None:
         while True:
-            for name, request in self._requests.take():
-                asked = AskedToScale(request.workers, request.servers, name)
+            for name, request in taken(self._folder):
                 try:
-                    coordinator.scaling.scale(asked)
+                    if request is None:
+                        raise ConfigError("the request cannot be read")
+                    coordinator.scaling.scale(AskedToScale(request.workers, request.servers, name))
                 except ConfigError as error:
-                    self.answer(name, str(error), is_done=False)
+                    self._answer(name, str(error), False)
             await coordinator.kernel.sleep(_EVERY_S)
-
-    def answer(self, asker: str, text: str, *, is_done: bool) -> None:
-        """Write the answer to a request; no effect if the asker has written none."""
-        self._requests.answer(asker, Answer(is_done, text))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
@@ -18,7 +17,8 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.net.sparse_log import Log
 from outpace.real.process.launcher import MakeLauncher
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import Index
+from outpace.record.event_log import EventLog
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.support.units import Time
@@ -37,7 +37,7 @@ class Saving:
     """
 
     keeper: CheckpointKeeper
-    complete: Callable[[Taken, Path, Mapping[int, Time]], None]
+    complete: Callable[[Index, Path, Mapping[int, Time]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Setting:
             `Coordinator.end`.
         lease_s: seconds of silence after which a connection counts as lost.
         on_output: takes what processes print.
-        interruptions: notes what happens to the processes.
+        events: is told of what happens to the processes.
         on_start: called when the time of the run has begun, and the processes are told to train.
         on_log: called with the number of a worker and the values that its script has logged.
         on_answer: called when a request for other numbers of processes is answered, with the asker,
@@ -78,7 +78,7 @@ class Setting:
     log: Log
     lease_s: float
     on_output: OnOutput
-    interruptions: Interruptions
+    events: EventLog
     on_start: Callable[[], object] = lambda: None
     on_log: Callable[[int, ScriptLog], object] = lambda *_: None
     on_answer: Callable[[str, str, bool], object] = lambda *_: None

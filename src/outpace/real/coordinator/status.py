@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from outpace.engine.status import StatusFile
 from outpace.real.net.messages import TrainingDone
 from outpace.record.status import EVERY_S, Phase, ProcessStatus
-from outpace.record.totals import Recovery
 from outpace.support.processes.standing import is_stopped
 from outpace.support.units import seconds
 
@@ -24,20 +23,15 @@ class StatusOfRun:
     """Has the kernel of the coordinator write the status of its run.
 
     Args:
-        recovery: the counts of the run, which change while it is running.
-        generations: of processes that were started again, by name; changes, too.
         nodes: returns the nodes of the processes by name, as far as they are known.
     """
 
     def __init__(
         self,
         file: StatusFile,
-        recovery: Recovery,
-        generations: Mapping[str, int],
         nodes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._file, self._recovery, self._generations = file, recovery, generations
-        self._nodes = nodes
+        self._file, self._nodes = file, nodes
 
     def attach(self, coordinator: Coordinator) -> None:
         """Write the status of this attempt, until its kernel is closed."""
@@ -66,7 +60,7 @@ class StatusOfRun:
             phase = _phase(coordinator, processes)
             waits_for = _waits_for(coordinator, phase, processes)
         totals = coordinator.state.totals
-        self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
+        self._file.write(phase, time_s, totals, processes, waits_for)
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
         run = coordinator.state
@@ -94,7 +88,7 @@ class StatusOfRun:
                 ProcessStatus(
                     name=name,
                     state=state,
-                    generation=self._generations.get(name, 0),
+                    generation=self._file.events.generations.get(name, 0),
                     iteration=None
                     if worker is None
                     else iterations.get(worker, 0) + before.get(worker, 0),

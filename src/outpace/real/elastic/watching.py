@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import (
     GoWithout,
@@ -27,6 +26,7 @@ from outpace.real.elastic.deciding import (
 )
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
+from outpace.record.event_log import EventLog
 from outpace.support.units import seconds
 from outpace.sync.membership.events import AskedToScale
 
@@ -107,11 +107,11 @@ class NodeWatcher:
     Args:
         log: called with a line for each change that the run accepts or refuses, with its reason,
             and if the cluster cannot be looked at.
-        status: gets the last change, and why it was not done if so.
+        events: is told of each change, and why it was not done if so.
     """
 
-    def __init__(self, elastic: Elastic, log: Log, status: StatusFile) -> None:
-        self._rules, self._log, self._status = elastic.rules, log, status
+    def __init__(self, elastic: Elastic, log: Log, events: EventLog) -> None:
+        self._rules, self._log, self._events = elastic.rules, log, events
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look)
         self._memory, self._waiting = Memory(), Waiting()
@@ -193,9 +193,8 @@ class NodeWatcher:
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
     ) -> None:
         """Say what changes, and why. workers, servers: None: as they are."""
-        self._status.elastic = why
         asked: dict[str, Any] = {"workers": workers, "servers": servers}
-        self._status.events.add("elastic", why=why, without=list(without), **asked)
+        self._events.add("elastic", why=why, without=list(without), **asked)
         self._log(f"elastic: {why}")
 
     def _do(self, coordinator: Coordinator, order: Order) -> None:
@@ -221,7 +220,7 @@ class NodeWatcher:
         if asker == _ASKER and self._asked is not None and not is_done:
             now_s = seconds(self._coordinator.clock.now)
             self._memory = self._memory.has_failed(self._asked, now_s)
-            self._status.elastic = _not_done(self._asked, text)
+            self._events.add("elastic", "warning", why=_not_done(self._asked, text))
 
     def _go_without(self, coordinator: Coordinator, order: GoWithout) -> None:
         given_up = []

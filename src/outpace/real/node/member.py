@@ -32,7 +32,8 @@ from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.timing import TimingRows
 from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder
-from outpace.record.trace import Table, TraceRows
+from outpace.record.tables import Table
+from outpace.record.trace import TraceRows
 from outpace.support.machine import boot_id, host_name, machine_id
 from outpace.support.units import Time, nanoseconds
 from outpace.support.version import __version__

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from outpace.real.net.clock import RealClock
+from outpace.record.tables import NONE, Table
 from outpace.record.timing import SCHEMA, WIDTH, Sampling
-from outpace.record.trace import NONE, Table
 from outpace.support.units import Time
 
 PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}  # of a column in a row

@@ -28,8 +28,8 @@ from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.timing import Recorded
+from outpace.record.tables import NONE
 from outpace.record.timing import COMPUTE, PROBE, STOPPED, UNTIMED, Sampling
-from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
 from outpace.sync.checkpoint.workers import Restored
 from outpace.sync.messages import WireMessage

@@ -1,4 +1,4 @@
-"""The checkpoints that a run has committed, and their indexes as plain data.
+"""The checkpoints that a run has committed, and the begin of their indexes.
 
 `outpace status` needs no more of them, and importing torch for it would take two seconds.
 """
@@ -9,19 +9,41 @@ import json
 import re
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
 
 from outpace.errors import ConfigError
 from outpace.record.folder import CHECKPOINTS
 from outpace.support.regular_files import read_text, require_no_link
+from outpace.support.units import Time
 from outpace.support.version import __version__
 
 INDEX: Final = "index.json"
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class Damaged(Exception):
     """A file of a checkpoint is missing, or not as it was written. The message names it."""
+
+
+class Head(msgspec.Struct, kw_only=True):
+    """What every index says.
+
+    Attributes:
+        number: of the checkpoint.
+        now: time of the run.
+        version: of the format.
+        outpace: the version that wrote it.
+    """
+
+    number: int
+    now: Annotated[Time, msgspec.Meta(ge=0, le=2**62)]
+    version: int = VERSION
+    outpace: str = __version__
+
+
+IndexT = TypeVar("IndexT", bound=Head)
 
 
 def committed(run: Path) -> list[int]:
@@ -44,46 +66,39 @@ def name_of(number: int) -> str:
     return f"{CHECKPOINTS}/{number:06d}"
 
 
-def index_text(plain: dict[str, Any]) -> str:
+def index_json(index: Head) -> bytes:
     """Return the content of index.json."""
-    return json.dumps({"crc32": _checksum(plain), "index": plain}, indent=1)
+    plain = msgspec.to_builtins(index, str_keys=True)
+    return json.dumps({"crc32": _checksum(plain), "index": plain}).encode()
 
 
-def read_plain_index(folder: Path) -> dict[str, Any]:
-    """Return what index.json in the folder of a checkpoint says, as plain data.
+def _checksum(plain: Any) -> int:
+    # The module of the standard library keeps numbers that are not finite, such as a loss.
+    return zlib.crc32(json.dumps(plain).encode())
+
+
+def read_index(folder: Path, kind: type[IndexT]) -> IndexT:
+    """Return the index in the folder of a checkpoint, or its head alone.
 
     Raises:
         Damaged: if it is missing, not as it was written, or of another checkpoint.
-        ConfigError: if a newer or an earlier version of Outpace wrote it.
+        ConfigError: if another version of Outpace wrote it, with another format.
     """
     path = folder / INDEX
     try:
         found = json.loads(read_text(path))
-        plain: dict[str, Any] = found["index"]
+        plain = found["index"]
+        head = msgspec.convert(plain, Head)
+        if head.version != VERSION:
+            raise ConfigError(
+                f"{path} has format {head.version} of Outpace {head.outpace}, and this one, "
+                f"{__version__}, reads format {VERSION}: use that version, or begin the run again"
+            )
         if found["crc32"] != _checksum(plain):
             raise ValueError("its CRC-32 is wrong")
-        if plain["version"] > VERSION:
-            raise ConfigError(
-                f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
-                "that version, or a newer one"
-            )
-        if plain["version"] < VERSION:
-            raise ConfigError(
-                f"{path} has format {plain['version']} of an earlier Outpace, and this one reads "
-                f"format {VERSION}: begin the run again"
-            )
-        number = plain["number"]
-        if type(plain["now"]) is not int or not 0 <= plain["now"] < 2**63:
-            raise ValueError(f"now: {plain['now']!r} is no time of a run")
-    except KeyError as error:
-        raise Damaged(f"{path} is damaged: its entry {error} is missing") from error
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        index = msgspec.convert(plain, kind, str_keys=True)
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: {error}") from error
-    if folder.name.isdecimal() and int(folder.name) != number:
-        raise Damaged(f"{folder} is damaged: it has the files of checkpoint {number}")
-    return plain
-
-
-def _checksum(plain: Any) -> int:
-    """Return the CRC-32 of data as JSON without spaces."""
-    return zlib.crc32(json.dumps(plain, separators=(",", ":")).encode())
+    if folder.name.isdecimal() and int(folder.name) != index.number:
+        raise Damaged(f"{folder} is damaged: it has the files of checkpoint {index.number}")
+    return index

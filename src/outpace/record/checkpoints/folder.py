@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.committed import Damaged, committed
-from outpace.record.checkpoints.index import Index, write_index
+from outpace.record.checkpoints.committed import INDEX, Damaged, committed, index_json
+from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.reading import Checkpoint
-from outpace.record.checkpoints.tensors import written
+from outpace.record.checkpoints.tensors import write_bytes, written
 from outpace.record.folder import CHECKPOINTS, CONFIG, METRICS
 from outpace.support.notices import warn
 from outpace.support.replacing import sync
@@ -66,7 +66,8 @@ class Checkpoints:
         partial, path = self._partial(index.number), self.path(index.number)
         pq.write_table(metrics, partial / METRICS)
         parts = (*index.parts, written(partial / METRICS))
-        write_index(partial, msgspec.structs.replace(index, parts=parts))
+        index = msgspec.structs.replace(index, parts=parts)
+        write_bytes(partial / INDEX, index_json(index))
         sync(partial)
         partial.rename(path)
         sync(self._folder)
@@ -132,14 +133,6 @@ class Checkpoints:
             ConfigError: if a newer version of Outpace wrote it.
         """
         return Checkpoint(self.path(number))
-
-    def segments(self) -> set[str]:
-        """Return the segments of records that the checkpoints name, but for damaged ones."""
-        named = set[str]()
-        for number in self.numbers():
-            with contextlib.suppress(Damaged):
-                named.update(Checkpoint(self.path(number)).index.segments)
-        return named
 
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged; None if there are no checkpoints.

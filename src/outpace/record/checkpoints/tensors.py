@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
+import mmap
 import os
 import zlib
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from tempfile import TemporaryDirectory
+from typing import Annotated, Final
 
 import msgspec
 import torch
-from safetensors import SafetensorError, deserialize, safe_open
-from safetensors.torch import load, load_file, save, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, load_file, save_file
 
 from outpace.support.regular_files import inside, regular
 from outpace.support.replacing import sync
 
 _READ_BYTES: Final = 1 << 20
-_ALIGNED: Final = 8  # bytes, of the header and its length
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -39,11 +37,15 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> Part:
     Raises:
         OSError: if the file cannot be written.
     """
+    _save(path, tensors)
+    return written(path)
+
+
+def _save(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
     except SafetensorError as error:  # of a full disk, among others
         raise OSError(f"{path.name}: {error}") from error
-    return written(path)
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -61,15 +63,6 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
         with safe_open(str(regular(path)), "pt") as file:
             tensor: torch.Tensor = file.get_tensor(name).clone()
             return tensor
-    except SafetensorError as error:
-        raise OSError(f"{path}: {error}") from error
-
-
-def size_of(path: Path, name: str) -> int:
-    """Return the number of elements of a tensor in a file. Raises OSError."""
-    try:
-        with safe_open(str(regular(path)), "pt") as file:
-            return math.prod(file.get_slice(name).get_shape())
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -94,37 +87,14 @@ def checked(path: Path) -> Part:
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the content of a file as `write_tensors` writes it; shape (bytes,), uint8.
 
-    As `safetensors.torch.save`, which holds the interpreter's lock for three copies; here it is
-    free while the tensors are copied.
+    It is written to a file that has no name: `safetensors.torch.save` would hold the interpreter's
+    lock for three copies.
     """
-    header: dict[str, Any] = {}
-    size = 0
-    ordered = sorted(tensors.items(), key=lambda item: -item[1].itemsize)  # so each is aligned
-    for name, tensor in ordered:
-        end = size + tensor.nbytes
-        shape, places = list(tensor.shape), [size, end]
-        header[name] = {"dtype": _name_of(tensor.dtype), "shape": shape, "data_offsets": places}
-        size = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % _ALIGNED)
-    head = bytearray(len(text).to_bytes(_ALIGNED, "little") + text)
-    data = torch.empty(len(head) + size, dtype=torch.uint8, device="cpu")
-    data[: len(head)].copy_(torch.frombuffer(head, dtype=torch.uint8))
-    rest = data[len(head) :]
-    for name, tensor in ordered:
-        low, high = header[name]["data_offsets"]
-        if high > low:
-            rest[low:high].copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
-    return data
-
-
-@cache
-def _name_of(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in a file."""
-    found: Any = deserialize(save({"x": torch.empty(0, dtype=dtype, device="cpu")}))  # type: ignore[no-untyped-call]
-    ((_, entry),) = found
-    name: str = entry["dtype"]
-    return name
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tensors"
+        _save(path, tensors)
+        with path.open("r+b") as file:
+            return torch.frombuffer(mmap.mmap(file.fileno(), 0), dtype=torch.uint8)
 
 
 def from_bytes(data: torch.Tensor) -> dict[str, torch.Tensor]:

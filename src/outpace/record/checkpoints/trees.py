@@ -65,10 +65,15 @@ def read_branch(path: Path, *keys: str) -> Any:
     return _value(plain, {})
 
 
-def packed_tree(tree: Any, where: str = "it") -> dict[str, torch.Tensor]:
-    """Return a tree as tensors, which are copies. Raises Unfit."""
+def packed_tree(tree: Any, where: str = "it", *, copies: bool = True) -> dict[str, torch.Tensor]:
+    """Return a tree as tensors. Raises Unfit.
+
+    copies: False if the tensors of the tree do not change until they are written.
+    """
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_plain(tree, where, tensors)).encode()
+    if copies:
+        tensors = {name: tensor.cpu().clone() for name, tensor in tensors.items()}
     tensors[_TREE] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     return tensors
 
@@ -88,7 +93,7 @@ def _plain(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
             raise Unfit(_unfit(where, f"a {value.layout} tensor"))
-        return {"tensor": _put(value.detach().cpu().clone().contiguous(), tensors)}
+        return {"tensor": _put(value.detach(), tensors)}
     if kind is np.ndarray and value.dtype.kind in "biufc":
         data = torch.frombuffer(bytearray(value.tobytes() or b"\0"), dtype=torch.uint8)
         return {"array": [_put(data, tensors), value.dtype.str, list(value.shape)]}

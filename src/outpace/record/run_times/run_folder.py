@@ -25,10 +25,9 @@ from outpace.predict.recorded.table import (
     consecutive_nodes,
     require_valid,
 )
-from outpace.record.folder import SUMMARY, TRACE, read_config, read_summary
+from outpace.record.folder import TRACE, read_config, read_summary, trait
 from outpace.record.reading import Columns, Ints, read_event
-from outpace.record.trace import NONE
-from outpace.record.traits import has_cut_offs, in_lockstep, is_lockstep
+from outpace.record.tables import NONE
 
 _TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
 
@@ -50,13 +49,13 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     Raises:
         ConfigError: if the run times cannot be read.
     """
-    config, summary = read_config(folder), _summary(folder)
-    lockstep = is_lockstep(config, summary)
+    config, summary = read_config(folder), read_summary(folder, lenient=True)
+    lockstep = trait(summary, "lockstep")
     of = of or (Of.SERVER if lockstep else Of.COMPUTE)
     if of is Of.SERVER and not lockstep:
         raise ConfigError(
             f"{folder}: its workers do not start iterations together, so servers cannot say how "
-            f"long one took; record a run of {', '.join(in_lockstep())}, or use --of compute"
+            f"long one took; record a run in lockstep, such as bsp, or use --of compute"
         )
     pushes = _events(folder, "push", ("worker", "shard", "iteration", *_TIMES, "outcome"))
     workers, said = _count(pushes["worker"]), config.get("workers")
@@ -66,7 +65,7 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     iterations = read_event(folder / TRACE, "iteration", names)
     # Of workers that were cut off; their times are censored. Without cut-offs, a push without a
     # gradient stands for one that was refused, whose time is exact.
-    is_stopped: Mask = (pushes["outcome"] == "abstained") & has_cut_offs(config, summary)
+    is_stopped: Mask = (pushes["outcome"] == "abstained") & ("cut_offs" in summary)
     if of is Of.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
@@ -74,11 +73,6 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
         seconds, censored = _computing(iterations, pushes, is_stopped, workers)
     node = _nodes(config, seconds.shape[1], workers_per_node)
     return require_valid(RunTimes(seconds, censored, node), folder), of
-
-
-def _summary(folder: Path) -> Mapping[str, Any]:
-    """Return the summary; an empty one of a run that was killed."""
-    return read_summary(folder, lenient=True) if (folder / SUMMARY).is_file() else {}
 
 
 def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nodes:

@@ -22,11 +22,11 @@ from outpace.record.folder import (
     read_config,
     read_summary,
     read_table,
+    trait,
 )
 from outpace.record.reading import Columns, Unreadable, read_event, reading
+from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
-from outpace.record.trace import NONE
-from outpace.record.traits import has_cut_offs, has_exchanges, is_lockstep
 from outpace.report.explaining.charging import Holds
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,7 @@ class Tables:
 
     @property
     def has_cut_offs(self) -> bool:
-        return has_cut_offs(self.config, self.summary)
+        return "cut_offs" in self.summary
 
     def by_server(self, event: str, column: str) -> Floats:
         """Return a column of an event by server, iteration and worker, shape (M, T, N).
@@ -172,8 +172,8 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
     servers = servers if type(servers) is int else 1
     own, rounds = computed - started, None
     if servers:
-        rounds = np.arange(len(started)) if is_lockstep(config, summary) else None
-    elif _wait_for_all(config, summary):
+        rounds = np.arange(len(started)) if trait(summary, "lockstep") else None
+    elif _wait_for_all(summary):
         own, rounds = _between_joinings(path, started, computed, ended)
     return Tables(
         folder,
@@ -217,11 +217,11 @@ def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
     return found
 
 
-def _wait_for_all(config: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+def _wait_for_all(summary: Mapping[str, Any]) -> bool:
     """Return whether workers without servers wait for each other in all-reduces."""
     overlap = summary.get("overlap_fraction")
     blocking = isinstance(overlap, int | float) and overlap < _BLOCKING
-    return (blocking or is_lockstep(config, summary)) and not has_exchanges(config, summary)
+    return (blocking or trait(summary, "lockstep")) and not trait(summary, "exchanges")
 
 
 def _between_joinings(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from outpace.cluster.faults import FaultKind
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
-from outpace.record.sinks import NoSink
 from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
 from outpace.tasks import Timing, Workload
@@ -100,7 +99,7 @@ def undisturbed_rate(
         ),
     )
     sizes = task.workload(experiment.workers, experiment.batch_size, experiment.seed)
-    twin = plain(undisturbed, sizes, Trace(NoSink()))
+    twin = plain(undisturbed, sizes, Trace())
     try:
         twin.run()
         return twin.totals.applied / seconds(twin.kernel.now) if twin.kernel.now else 0.0

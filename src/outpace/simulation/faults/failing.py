@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from outpace.config.experiment import Experiment
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.losses import rules_about_losses
 from outpace.engine.servers import has_scheduler
 from outpace.errors import OutpaceError, RunError
 from outpace.kernel import Alarm, Future
-from outpace.record.event_log import EventLog
 from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import count_until
 from outpace.simulation.faults.costs import Costs, undisturbed_rate
@@ -66,7 +66,6 @@ class Failures(Life):
 
     Args:
         held: keeps the rows of the trace since the last checkpoint, if there are checkpoints.
-        events: is told of losses and restarts.
         plain: makes a run of a task without failures.
     """
 
@@ -77,7 +76,6 @@ class Failures(Life):
         run: VirtualRun,
         exchange: Servers | Peers,
         held: HeldRows,
-        events: EventLog,
         plain: Callable[[Experiment, Workload, Trace], VirtualRun],
     ) -> None:
         super().__init__(run)
@@ -89,7 +87,6 @@ class Failures(Life):
         self._costs = Costs(experiment.workers)
         if run.resume is not None:
             self._costs.restore(run.resume.checkpoint.index.costs)
-        self._interruptions = Interruptions(run.rows, events, self._recovery)
         self._processes: dict[str, MortalProcess] = {}
         self._programs: list[Coroutine[Any, Any, None]] = []  # of workers, also of those lost
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
@@ -111,7 +108,6 @@ class Failures(Life):
         faults, seed = self.experiment.faults, self.experiment.seed
         assert faults is not None
         self.kernel.spawn(self._wait_for_end(), "the coordinator")
-        self._interruptions.began_again(self.kernel.now)
         self._tell(TrainingBegan())
         workers, servers = len(self._numbers), len(self._servers)
         inject(faults, self.kernel, seed, workers, servers, self._strike)
@@ -217,7 +213,7 @@ class Failures(Life):
         if self._has_servers and name in self._numbers:  # else all begin again
             self._costs.worker_losses += 1
             self._costs.add("detection", self.kernel.now - failed)
-            self._interruptions.lost(loss, self._numbers[name], failed)
+        self.events.add("lost", "warning", role=name, why=str(loss), lost_ns=failed)
         try:
             self._tell(ProcessesLost([loss]))
         except OutpaceError as error:
@@ -238,8 +234,9 @@ class Failures(Life):
                 case Start():
                     self._replace(attempt, order)
                 case Removed(worker):  # the others continue without it
-                    del self._failed_at[worker_name(worker)]
-                    self._interruptions.removed(order, self.kernel.now)
+                    name, now = worker_name(worker), self.kernel.now
+                    del self._failed_at[name]
+                    self.events.add("without", role=name, time_ns=now, updates_lost=order.lost)
                     self._end_if_over()
                 case BeginAgain():
                     self._begin_all_again(order)
@@ -269,8 +266,14 @@ class Failures(Life):
 
     def _replace(self, attempt: int, start: Start) -> None:
         """Start another process for a worker."""
-        self._interruptions.restarted(start)
         name = worker_name(start.worker)
+        self.events.add(
+            "restarted",
+            role=name,
+            first=start.first,
+            generation=start.generation,
+            updates_lost=start.lost,
+        )
         computing, failed = self._processes[name].computing, self._failed_at[name]
         if computing is not None and computing[0] >= start.first:  # its push has not arrived
             self._costs.add("repeated", failed - computing[1])
@@ -290,7 +293,7 @@ class Failures(Life):
         self._costs.add(
             "restart", now - self._failed_at.pop(name) - nanoseconds(self._repairs.detected_s)
         )
-        self._interruptions.began(start.worker, now)
+        self.events.add("began", role=name, time_ns=now)
         self._exchange.start_worker(start.worker, start.first)
 
     # -- all processes begin again ---------------------------------------------------
@@ -316,19 +319,20 @@ class Failures(Life):
                 self._end(each)
             self._run.network.cut(each.name)
         self._failed_at.clear()
-        self._interruptions.generations.clear()
         self._take_back(kept)
         self._exchange.go_back(kept)
         lost = kept.recovery.updates_lost + gaps(kept.states)
-        self._interruptions.group_lost(
-            order.why,
-            servers,
-            workers,
-            failed,
+        self.events.add(
+            "group-restart",
+            "warning",
+            cause=order.why,
+            lost=[order.lost[0].name],
+            lost_ns=failed,
             number=kept.number,
-            now=kept.now,
+            time_ns=kept.now,
             first=min(kept.first),
             updates_lost=lost,
+            anew=0,
         )
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self._run.network.obstacles.until, self._processes)])
@@ -359,7 +363,7 @@ class Failures(Life):
     def _start_again(self, kept: CheckpointInMemory) -> None:
         self.is_down, self._worked_since = False, self.kernel.now
         self.gone = [each.number for each in self._members.table.workers if each.has_left]
-        self._interruptions.began_again(self.kernel.now)
+        self.events.add("training", time_ns=self.kernel.now)
         self._tell(TrainingBegan())
         self._exchange.start_again(kept)
 
@@ -412,7 +416,7 @@ class Failures(Life):
             first=first,
             totals=totals,
             metrics=run.metrics.kept(),
-            recovery=self.recovery(),
+            recovery=structs.replace(self.events.recovery),
             rows=self._held.held,
         )
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from struct import Struct
+from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from outpace.record.totals import Recovery, Totals
-from outpace.record.trace import ITERATION, Table, Trace, TraceRows
+from outpace.record.event_log import Recovery
+from outpace.record.totals import Totals
+from outpace.record.trace import ITERATION, Trace, TraceRows, unpacked
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import ShardState
 
-Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+_BEGIN: Final = Struct("4q")  # of the row of an iteration: event, worker, shard, iteration
 
 
 class EndedIteration(NamedTuple):
@@ -56,15 +57,12 @@ class HeldRows(TraceRows):
         Returns:
             The iterations whose rows stay, and those whose rows are handed on, too.
         """
-        self._trace.flush()  # earlier rows
-        rows = self._table()
-        until, since = rows[:count], rows[count:]
-        _, is_later = _sides(until, first)
-        is_before, _ = _sides(since, first)
-        self._keep(np.concatenate([until[is_later], since[~is_before]]))
-        if len(handed_on := np.concatenate([until[~is_later], since[is_before]])):
-            self._take(handed_on)
-        return _times(until[is_later]), _times(since[is_before])
+        until, since = self._rows[:count], self._rows[count:]
+        later = [row for row in until if _is_ended(row, first) is False]
+        before = [row for row in since if _is_ended(row, first)]
+        self._trace.extend([row for row in until if _is_ended(row, first) is not False] + before)
+        self._rows[:] = later + [row for row in since if not _is_ended(row, first)]
+        return _times(later), _times(before)
 
     def go_back(self, first: Sequence[int]) -> list[EndedIteration]:
         """Forget the rows that are kept, but for iterations that will not be repeated.
@@ -75,30 +73,23 @@ class HeldRows(TraceRows):
         Returns:
             The iterations whose rows are not forgotten.
         """
-        rows = self._table()
-        stay = rows[_sides(rows, first)[0]]
-        self._keep(stay)
-        return _times(stay)
+        self._rows[:] = [row for row in self._rows if _is_ended(row, first)]
+        return _times(self._rows)
 
     def flush(self) -> None:
-        self._trace.flush()
-        rows = self._table()
-        self._keep(rows[:0])
-        if len(rows):
-            self._take(rows)
+        self._trace.extend(self._rows)
+        self._rows.clear()
 
     def _hand_on_chunks(self) -> None:
         """Keep all rows."""
-
-    def _keep(self, rows: Table) -> None:
-        self._rows[:] = [row.tobytes() for row in rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckpointInMemory:
     """All that a run needs to begin again from a checkpoint, in the memory of this process.
 
-    number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
+    number, now: of the checkpoint. first: the first iteration of each worker after it. rows: of the
+    trace that were held then.
     """
 
     number: int
@@ -120,14 +111,18 @@ class CheckpointInMemory:
             self.totals.add_times(*ended)
 
 
-def _sides(rows: Table, first: Sequence[int]) -> tuple[Places, Places]:
-    """Return which rows are of iterations before the first ones of their workers, and which not."""
-    before, later = (np.zeros(len(rows), dtype=np.bool_) for _ in range(2))
-    (places,) = np.nonzero(rows[:, 0] == ITERATION)
-    is_before = rows[places, 3] < np.asarray(first)[rows[places, 1]]
-    before[places], later[places] = is_before, ~is_before
-    return before, later
+def _is_ended(row: bytes, first: Sequence[int]) -> bool | None:
+    """Return whether the iteration of a row is before the first one of its worker.
+
+    None: it is the row of another event.
+    """
+    event, worker, _, iteration = _BEGIN.unpack_from(row)
+    return iteration < first[worker] if event == ITERATION else None
 
 
-def _times(rows: Table) -> list[EndedIteration]:
-    return [EndedIteration(*map(int, row[4:8])) for row in rows]
+def _times(rows: Sequence[bytes]) -> list[EndedIteration]:
+    found = map(unpacked, rows)
+    return [
+        EndedIteration(row["start_ns"], row["end_ns"], row["computed_ns"], row["held_ns"])
+        for row in found
+    ]

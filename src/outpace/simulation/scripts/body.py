@@ -14,7 +14,7 @@ from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.record.checkpoints import Part as SavedFile
-from outpace.record.trace import NONE
+from outpace.record.tables import NONE
 from outpace.simulation.collective.routes import Formula, Route
 from outpace.simulation.computing import Body, Computation, WorkerLeft
 from outpace.simulation.life import Process, Send

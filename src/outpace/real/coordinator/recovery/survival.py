@@ -105,7 +105,7 @@ class Survival:
         self._run, self._kernel, self._listener = run, run.kernel, run.listener
         self._launcher, self._architecture, self._kept = run.launcher, architecture, kept
         self._checkpoints, self._first_gradients = checkpoints, first_gradients
-        self._start_worker, self._notes = start_worker, run.setting.interruptions
+        self._start_worker, self._events = start_worker, run.setting.events
         self._alarm: Alarm | None = None  # for the next deadline of a replacement
         self._losses: dict[str, Loss] = {}  # of workers that come back, the last ones
 
@@ -145,7 +145,8 @@ class Survival:
         if orders and isinstance(orders[0], BeginAgain | EndRun):
             self.carry_out(orders)
         for loss in losses:
-            self._notes.lost(loss, numbers[loss.name], max(0, loss.since))
+            since = max(0, loss.since)
+            self._events.add("lost", "warning", role=loss.name, why=str(loss), lost_ns=since)
             if run.table.role(loss.name).is_coming_back:
                 self._losses[loss.name] = loss
                 continue
@@ -170,7 +171,7 @@ class Survival:
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
         if was_restarted:
-            self._notes.not_restarted(worker)
+            self._events.add("not-restarted", role=name)
         self._continue_without(name)
         self._launcher.release(name)
         self.carry_out(orders)
@@ -210,7 +211,7 @@ class Survival:
             self._listener.send(name, self._run.go())
             if self._checkpoints is not None:
                 self._checkpoints.began(name)
-            self._notes.began(worker, self._run.clock.now)
+            self._events.add("began", role=name, time_ns=self._run.clock.now)
             if (stop := self._run.stop()) is not None:
                 self._listener.send(name, stop)
             return True
@@ -251,8 +252,9 @@ class Survival:
                     self._launcher.kill(worker_name(worker))
                 case Start():
                     self._start(order)
-                case Removed():
-                    self._notes.removed(order, self._run.clock.now)
+                case Removed(worker):
+                    name, now = worker_name(worker), self._run.clock.now
+                    self._events.add("without", role=name, time_ns=now, updates_lost=order.lost)
                 case EndRun(reason, lost) if not lost:
                     why = self._launcher.no_room(self._run.table.returning)
                     raise RunError(with_room(reason, why, is_saved=False))
@@ -299,7 +301,13 @@ class Survival:
             f"(generation {order.generation})"
         )
         self._keep_sums(name, order)
-        self._notes.restarted(order)
+        self._events.add(
+            "restarted",
+            role=name,
+            first=order.first,
+            generation=order.generation,
+            updates_lost=order.lost,
+        )
         if self._checkpoints is not None and order.worker in self._checkpoints.unrepeatable:
             self._run.log(f"{begin_anew([order.worker], 'that the servers have')}: {REMEDY}")
         self._start_worker(order.worker, order.generation)
@@ -359,7 +367,14 @@ class Survival:
         experiment = self._run.experiment
         has = with_numbers(order.before, experiment) or " with as many processes as before"
         took_s = seconds(time.monotonic_ns() - order.asked_at)
-        self._notes.scaled(order.before, (experiment.workers, experiment.servers_in_run), took_s)
+        self._events.add(
+            "scaled",
+            workers=experiment.workers,
+            servers=experiment.servers_in_run,
+            workers_before=order.before[0],
+            servers_before=order.before[1],
+            took_s=took_s,
+        )
         self.answer(order.asker, f"the run continues{has}, after {took_s:.2f} s", is_done=True)
 
     def answer(self, asker: str, text: str, *, is_done: bool) -> None:

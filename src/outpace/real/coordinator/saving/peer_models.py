@@ -23,7 +23,7 @@ from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.open_checkpoint import Mean, OpenCheckpoint, workers_in
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.node.saving.worker_saver import COMMON
-from outpace.record.checkpoints import ShardRecord, Taken, write_shard
+from outpace.record.checkpoints import Index, ShardRecord, write_shard
 from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
@@ -154,7 +154,7 @@ class PeerModels:
         phantom = next((Phantom(size) for size in sizes if size is not None), None)
         return partial(_mean_of, present.folder, [record.file for record in own], phantom)
 
-    def taken(self, present: OpenCheckpoint, totals: Totals) -> Taken:
+    def taken(self, present: OpenCheckpoint, totals: Totals) -> Index:
         plan, saved = self._run.plan, workers_in(present, self._run.numbers)
         assert plan is not None
         files = [file for part in saved.values() for file in part.parts]
@@ -165,7 +165,7 @@ class PeerModels:
         if common is None:
             raise AssertionError("a worker was asked for the common model")
         updates = [part.updates for part in saved.values()]
-        return Taken(
+        return Index(
             number=present.number,
             # No worker has ended a later iteration than its checkpoint's by then.
             now=0 if present.at_start else min(part.now for part in saved.values()),

@@ -25,7 +25,7 @@ from outpace.errors import ProtocolError
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.open_checkpoint import Mean, OpenCheckpoint, workers_in
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
-from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.record.checkpoints import Index, ShardRecord
 from outpace.record.checkpoints.shards import SUFFIX
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
@@ -124,7 +124,7 @@ class ShardsAndScripts:
     def mean(self, present: OpenCheckpoint) -> Callable[[], Mean] | None:
         return None
 
-    def taken(self, present: OpenCheckpoint, totals: Totals) -> Taken:
+    def taken(self, present: OpenCheckpoint, totals: Totals) -> Index:
         plan = self._run.plan
         assert plan is not None
         records, scripts = self._records(present), workers_in(present, self._run.numbers)
@@ -134,7 +134,7 @@ class ShardsAndScripts:
             most = 1 + max(record.watermarks[worker] for record in records) - others
             reported_count = totals.iterations.get(worker, 0)
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
-        return Taken(
+        return Index(
             number=present.number,
             now=0 if present.at_start else max(part.now for part in servers),
             updates=records[0].version,

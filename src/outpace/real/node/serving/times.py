@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from outpace.blocks.block import Value
 from outpace.real.node.timing import NO_ARRIVAL, PLACE, OpenRequests, TimingRows
+from outpace.record.tables import NONE
 from outpace.record.timing import PROBE, PULL, PUSH, WIDTH
-from outpace.record.trace import NONE
 from outpace.support.units import Time
 from outpace.sync.messages import Message, Pull, Push, Reply, worker_name
 from outpace.sync.shard import Shard

@@ -1,11 +1,9 @@
-"""Feeds the trackers of a run with the rows of metrics.parquet.
+"""Experiment trackers: their interface, and what feeds them with the rows of metrics.parquet.
 
 Workers are at different iterations, so their points arrive out of order, and some trackers drop
 points whose step does not increase. So the step of a point is the worker's iteration (of a task:
 the number of updates), but at least one more than the last step; and `iteration` is among the
 values. Names of other workers than worker 0 begin with `worker-N/`, so that each has its own curve.
-
-A tracker has a thread of its own (`Beside`), so that a slow server of the tracker delays nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from queue import Full, Queue
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from outpace.errors import RunError
-from outpace.record.trackers.tracker import Tracker
 from outpace.support.user_code import brief
 
 _LONGEST: Final = 500  # characters of an error
+_MOST_WAITING: Final = 100_000  # points
+_END_S: Final = 60.0  # for the tracker to take what waits, and to finish
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Keeps the configuration and the curves of one run."""
+
+    def config(self, values: dict[str, Any], /) -> None:
+        """Take the configuration of the run: nested plain data. Called once, at the start."""
+
+    def log(self, values: dict[str, float], step: int, /) -> None:
+        """Take a point of the run.
+
+        Args:
+            values: by name. `time_s` is the time of the run.
+            step: greater than that of the point before.
+        """
+
+    def finish(self, status: str, /) -> None:
+        """The run has ended. status: `complete`, `partial` or `failed`, as in summary.json."""
 
 
 class Trackers:
@@ -41,8 +59,6 @@ class Trackers:
 
     def point(self, row: Mapping[str, Any]) -> None:
         """Log a row of metrics.parquet; None: the row has no such value."""
-        if not self._trackers:
-            return
         iteration = row.get("iteration")
         step = row.get("updates") if iteration is None else iteration
         self._last = max(self._last + 1, step or 0)
@@ -71,41 +87,35 @@ class Trackers:
                 )
 
 
-_MOST_WAITING: Final = 100_000  # points
-_END_S: Final = 60.0  # for the tracker to take what waits, and to finish
+class ThreadedTracker:
+    """Passes calls on to the tracker that `make` returns in a thread of its own.
 
-
-class Beside:
-    """Passes calls on to the tracker that `make` returns in the thread.
-
-    An error of the tracker is raised by the next call. Nothing is called after it.
+    So a slow server of the tracker delays nothing. An error of the tracker is raised by the next
+    call. Nothing is called after it.
     """
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
-        self._calls: Queue[Callable[[Tracker], None]] = Queue(_MOST_WAITING)
+        self._calls: Queue[Callable[[Tracker], None] | None] = Queue(_MOST_WAITING)
         self._error: Exception | None = None
-        self._make, self._is_over = make, False
+        self._make = make
         self._thread = Thread(target=self._work, name=f"tracker {name}", daemon=True)
 
     def config(self, values: dict[str, Any]) -> None:
         self._thread.start()
         self._put(lambda tracker: tracker.config(values))
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._put(lambda tracker: tracker.log(dict(values), step))
+    def log(self, values: dict[str, float], step: int) -> None:
+        self._put(lambda tracker: tracker.log(values, step))
 
     def finish(self, status: str) -> None:
-        def end(tracker: Tracker) -> None:
-            self._is_over = True
-            tracker.finish(status)
-
-        self._put(end)
+        self._put(lambda tracker: tracker.finish(status))
+        self._put(None)
         self._thread.join(_END_S)
         if self._thread.is_alive():
             raise RunError(f"it did not end within {_END_S:.0f} s")
         self._raise()
 
-    def _put(self, call: Callable[[Tracker], None]) -> None:
+    def _put(self, call: Callable[[Tracker], None] | None) -> None:
         self._raise()
         try:
             self._calls.put_nowait(call)
@@ -120,7 +130,7 @@ class Beside:
     def _work(self) -> None:
         try:
             tracker = self._make()
-            while not self._is_over and self._error is None:
-                self._calls.get()(tracker)
+            while self._error is None and (call := self._calls.get()) is not None:
+                call(tracker)
         except Exception as error:
             self._error = error

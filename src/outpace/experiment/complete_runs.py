@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Final
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
@@ -16,7 +16,10 @@ from outpace.experiment.trials import Order
 from outpace.record import folder as files
 from outpace.simulation.measured import remember
 from outpace.support.regular_files import require_no_link
+from outpace.support.replacing import PARTIAL
 from outpace.tasks import GivenTask
+
+_OF_OTHERS: Final = (files.CONFIG, files.JOURNAL, files.ADVICE)  # of one run, a sweep, advice
 
 
 def complete_runs(plan: Mapping[Hashable, Order], out: Path) -> list[Hashable]:
@@ -30,26 +33,13 @@ def complete_runs(plan: Mapping[Hashable, Order], out: Path) -> list[Hashable]:
             "resume: the folders do not say whether a task that was given from Python is the same; "
             "name its file: task={'kind': 'python', 'target': 'file.py:function'}"
         )
-    if not out.is_dir():
-        raise ConfigError(f"{out} is not a folder: there is nothing to resume")
-    for file, of in (
-        (files.CONFIG, "one run"),
-        (files.JOURNAL, "a sweep"),
-        (files.ADVICE, "advice"),
-    ):
-        if (out / file).exists():
-            raise ConfigError(
-                f"{out} is the folder of {of}, not of a comparison: choose another one"
-            )
-    there = {
-        key: order.folder
-        for key, order in plan.items()
-        if order.folder is not None and _is_there(order, order.folder, out)
-    }
+    if not out.is_dir() or any((out / name).exists() for name in _OF_OTHERS):
+        raise ConfigError(f"{out} is not the folder of a comparison: there is nothing to resume")
+    folders = {key: order.folder for key, order in plan.items() if order.folder is not None}
+    there = {key: folder for key, folder in folders.items() if _is_there(plan[key], folder, out)}
     complete = [key for key, folder in there.items() if _is_complete(folder)]
-    for key, folder in there.items():
-        if key not in complete:
-            shutil.rmtree(folder)
+    for key in there.keys() - set(complete):
+        shutil.rmtree(there[key])
     return complete
 
 
@@ -58,27 +48,19 @@ def _is_there(order: Order, folder: Path, out: Path) -> bool:
     config, variant = folder / files.CONFIG, out / folder.relative_to(out).parts[0]
     for each in (variant, folder):
         require_no_link(each)
-    if variant != folder and (variant / files.CONFIG).exists():
-        raise ConfigError(
-            f"{variant} is the run of a comparison with one seed, and with several seeds it would "
-            f"be in {folder}: move it there, or choose another folder"
-        )
-    if not os.path.lexists(folder):
+    is_of_other = variant != folder and (variant / files.CONFIG).exists()  # with one seed
+    if not is_of_other and not folder.exists():
         return False
     if config.is_file():
         found = experiment_from(files.read_config(folder), str(config), out)
-        if _as_configured(found, order.experiment) == order.experiment:
-            return True
+        is_of_other |= _as_configured(found, order.experiment) != order.experiment
+    else:
+        is_of_other |= any(path.suffix != PARTIAL for path in folder.glob("*"))
+    if is_of_other:
         raise ConfigError(
-            f"{config} differs from the configuration of {variant.name} with seed "
-            f"{order.experiment.seed}: resume with the configuration that {out} was made with, "
-            "or choose another folder"
-        )
-    if not folder.is_dir() or any(path.suffix != ".part" for path in folder.iterdir()):
-        raise ConfigError(
-            f"{folder} is not the folder of a run, it has no {files.CONFIG}: resume with the "
-            "number of seeds and the variants that the comparison was made with, or choose "
-            "another folder"
+            f"{folder} is not of {variant.name} with seed {order.experiment.seed} in this "
+            f"comparison: resume with the configuration and the number of seeds that {out} was "
+            "made with, or choose another folder"
         )
     return True
 

@@ -1,1 +1,0 @@
-"""Resuming a run that was interrupted, and what else is done with its checkpoints."""

@@ -1,1 +1,0 @@
-"""Experiment trackers: TensorBoard, MLflow, Weights & Biases, and objects that a user gives."""
