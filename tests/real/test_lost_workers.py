@@ -108,20 +108,21 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     processes = ["server-0", "server-1", "worker-0", "worker-1", "worker-2"]
     assert events[:2] == [("start", "launcher", 0), ("launched", "launcher", 0)]
     assert sorted(events[2:7]) == [("joined", name, 0) for name in processes]
-    assert events[7:12] == [
+    assert events[7:13] == [
         ("training", "coordinator", 0),
         ("lost", "worker-1", 0),
         ("notice", "worker-1", 0),
         ("restarted", "worker-1", 1),
         ("joined", "worker-1", 1),
+        ("began", "worker-1", 1),
     ]
-    assert sorted(events[12:-1]) == [("finished", name, name == "worker-1") for name in processes]
+    assert sorted(events[13:-1]) == [("finished", name, name == "worker-1") for name in processes]
     assert events[-1] == ("end", "launcher", 0)
     assert [each["number"] for each in (logged[0], logged[7], logged[8])] == [None, None, 1]
     assert logged[1]["message"] == "5 processes are started"
     assert logged[8]["message"] == f"worker-1 {KILLED}"
     assert logged[10]["message"] == "worker-1 is started again at iteration 19, generation 1"
-    assert logged[10]["fields"] == {"first": 19, "updates_lost": 0}
+    assert logged[10]["fields"] == {"first": 19, "generation": 1, "updates_lost": 0}
     pids = [each["fields"]["process"] for each in logged if each["event"] == "joined"]
     assert len(set(pids)) == 6
     (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")

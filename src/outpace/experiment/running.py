@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
@@ -42,6 +42,13 @@ from outpace.record.timing import Timing
 from outpace.simulation.virtual import Progress
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
+
+_IGNORED: Final = {  # keys of virtual time, and what a real run does
+    "colocate": "places its processes itself",
+    "faults": "has the failures of its machines",
+    "evaluation_time": "evaluates in the time that it needs",
+    **dict.fromkeys(SERVICE_TIMES, "has servers that take the time that they need"),
+}
 
 
 def simulate(
@@ -266,17 +273,11 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("all-reduces are stretched to what they would take on this network")
     elif network is not None:
         log("network is ignored: a real run uses the network of its machines")
-    if experiment.colocate:
-        log("colocate is ignored: a real run places its processes itself")
-    if experiment.faults is not None:
-        log("faults is ignored: a real run has the failures of its machines")
-    if experiment.evaluation_time is not None:
-        log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
+    for key, why in _IGNORED.items():
+        if getattr(experiment, key):
+            log(f"{key} is ignored: a real run {why}")
     if experiment.forward_share != FORWARD_SHARE and experiment.overlap == "none":
         log("forward_share is ignored: in a real run a gradient bucket is ready when it is ready")
-    for key in SERVICE_TIMES:
-        if getattr(experiment, key) is not None:
-            log(f"{key} is ignored: in a real run servers take the time that they need")
     if not isinstance(experiment.compute, Measured):
         return experiment
     log("compute is ignored: a real run computes as fast as its machines")

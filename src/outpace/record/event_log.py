@@ -104,9 +104,12 @@ class Recovery(msgspec.Struct, kw_only=True):
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about failures."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        del found["without"]
-        return found
+        return {
+            "restarts": self.restarts,
+            "updates_lost": self.updates_lost,
+            "resumed_from": self.resumed_from,
+            "scalings": [list(numbers) for numbers in self.scalings],
+        }
 
     def take(self, event: str, worker: int | None, fields: Mapping[str, Any]) -> None:
         """Count an event. worker: the number of the worker that it concerns."""

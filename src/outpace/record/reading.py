@@ -1,11 +1,14 @@
-"""Reads the events of a trace. What is wrong with a file is said in one line that names it."""
+"""Reads events of a trace.
+
+What is wrong with a file of a run is said in one line that names the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,34 +19,32 @@ from numpy.typing import NDArray
 from outpace.errors import ConfigError
 from outpace.record.folder import table_file
 from outpace.record.tables import NONE
-from outpace.record.trace import SCHEMA
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
+_TYPES: Final = dict.fromkeys(("event", "outcome", "reason"), pa.string())
+
+
+def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = None) -> pa.Table:
+    """Return columns of a trace; null where a row has no value.
+
+    Raises:
+        Unreadable: if the file is missing or damaged.
+    """
+    with reading(path):
+        rows = pq.read_table(
+            table_file(path), columns=list(names), filters=chosen, partitioning=None
+        )
+        return rows.cast(pa.schema((name, _TYPES.get(name, pa.int64())) for name in names))
 
 
 def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
-    """Return columns of words and of integers for all rows of this event; a null is NONE.
-
-    Raises:
-        Unreadable: if the file is missing or damaged, or a column has not the type that it has in
-            a trace.
-    """
-    chosen, columns = pc.field("event") == event, list(names)
-    with reading(path):
-        rows = pq.read_table(table_file(path), columns=columns, filters=chosen, partitioning=None)
-        return {name: _values(name, rows[name]) for name in columns}
-
-
-def _values(name: str, column: pa.ChunkedArray) -> NDArray[Any]:
-    found: NDArray[Any]
-    if not pa.types.is_integer(SCHEMA.field(name).type):
-        found = column.cast(pa.string()).to_numpy()
-    elif pa.types.is_integer(column.type) or pa.types.is_null(column.type):
-        found = column.cast(pa.int64()).fill_null(NONE).to_numpy()
-    else:
-        raise ValueError(f"its column {name} has {column.type} in place of integers")
-    return found
+    """Return columns for all rows of this event, a null integer as NONE. Raises Unreadable."""
+    rows = read_rows(path, names, pc.field("event") == event)
+    return {
+        name: (column if name in _TYPES else column.fill_null(NONE)).to_numpy()
+        for name, column in zip(names, rows.columns, strict=True)
+    }
 
 
 class Unreadable(ConfigError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
 
 import msgspec
 
@@ -43,18 +45,16 @@ class Totals(msgspec.Struct, array_like=True):
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
-        _add(self.iterations, other.iterations)
-        _add(self.delayed, other.delayed)
-        for shard, histogram in other.staleness.items():
-            _add(self.staleness.setdefault(shard, {}), histogram)
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in self.__struct_fields__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                _add(mine, theirs)
+            else:
+                setattr(self, name, mine + theirs)
 
     def copy(self) -> Totals:
         """Return a copy, which does not change with these sums."""
-        found = Totals()
-        found.add(self)
-        return found
+        return deepcopy(self)
 
     def add_times(
         self, started: Time, finished: Time, computed: Time, held: Time, sign: int = 1
@@ -128,9 +128,13 @@ class Totals(msgspec.Struct, array_like=True):
         }
 
 
-def _add(mine: dict[int, int], theirs: dict[int, int]) -> None:
+def _add(mine: dict[int, Any], theirs: Mapping[int, Any]) -> None:
+    """Add numbers, or dictionaries of them, by key."""
     for key, value in theirs.items():
-        mine[key] = mine.get(key, 0) + value
+        if isinstance(value, dict):
+            _add(mine.setdefault(key, {}), value)
+        else:
+            mine[key] = mine.get(key, 0) + value
 
 
 def _staleness(histogram: dict[int, int]) -> dict[str, Any]:
@@ -141,8 +145,3 @@ def _staleness(histogram: dict[int, int]) -> dict[str, Any]:
         "max": max(histogram, default=None),
         "histogram": {str(k): histogram[k] for k in sorted(histogram)},
     }
-
-
-_SUMS: Final = tuple(
-    entry.name for entry in msgspec.structs.fields(Totals) if entry.type in (int, float)
-)

@@ -24,10 +24,10 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE, read_summary
-from outpace.record.reading import reading
+from outpace.record.reading import read_rows, reading
 from outpace.record.trace import SCHEMA
 from outpace.report.read.runs import node_in
-from outpace.report.read.traces import read_rows, with_waits
+from outpace.report.read.traces import with_waits
 from outpace.support.replacing import replace_file
 
 PERFETTO: Final = "perfetto.pftrace.gz"

@@ -165,7 +165,7 @@ def test_a_run_of_a_script_says_that_there_is_no_room_for_a_lost_worker(monkeypa
     run.wait(60)
     (line,) = run.lines
     assert line.startswith("elastic: there is no room for worker-1, without which the run")
-    assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
+    assert run.events == []
 
 
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from outpace.record.folder import table_file
-from outpace.record.reading import Columns, Ints, Unreadable, reading
+from outpace.record.reading import Columns, Ints, Unreadable, read_rows, reading
 from outpace.report.read.runs import Floats, Run
 from outpace.support.words import plural
 
@@ -29,7 +27,6 @@ _INTERRUPTION: Final = (
     "clock",
 )
 _TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns")
-_TYPES: Final = dict.fromkeys(("event", "outcome", "reason"), pa.string())
 _EVENT: Final = pc.field("event")
 _WAIT: Final = ["worker", "shard", "iteration"]  # which iteration a pull belongs to
 
@@ -142,19 +139,6 @@ def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
     with reading(path):
         iterations = with_waits(rows).filter(ends > low)
     return iterations, rows.filter((_EVENT == "cut-off") & (ends > low))
-
-
-def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = None) -> pa.Table:
-    """Return columns of a trace; null where a row has no value.
-
-    Raises:
-        Unreadable: if the file is missing or damaged.
-    """
-    with reading(path):
-        rows = pq.read_table(
-            table_file(path), columns=list(names), filters=chosen, partitioning=None
-        )
-        return rows.cast(pa.schema((name, _TYPES.get(name, pa.int64())) for name in names))
 
 
 def with_waits(trace: pa.Table) -> pa.Table:
