@@ -362,7 +362,7 @@ def test_a_strategy_that_does_not_say_when_it_can_be_saved_is_refused(tmp_path):
         "        pass\n"
     )
     sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}
-    with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
+    with pytest.raises(outpace.ConfigError, match=r"checkpoint: the state that the workers of"):
         outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
 
 
