@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outpace.config.cluster_files import DRAW, INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
@@ -160,15 +160,8 @@ def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     return data
 
 
-class Interval(TypedDict, total=False):
-    """A part of `evaluate`; at most one of the two."""
-
-    every_updates: int
-    every_s: float
-
-
-def interval_of(iterations: int | None, virtual_time_s: float | None) -> Interval:
-    """Return the interval with which a run has about 40 evaluations; empty without a limit.
+def interval_of(iterations: int | None, virtual_time_s: float | None) -> dict[str, Any]:
+    """Return the part of `evaluate` that makes about 40 evaluations; empty without a limit.
 
     Args:
         iterations, virtual_time_s: limits of the run, as in `stop`. A run with servers that update

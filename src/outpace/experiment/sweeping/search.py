@@ -85,44 +85,37 @@ class _UnderWay:
         return self.verdict or _Verdict("interrupted", self.runs)
 
 
+@dataclass(eq=False)
 class Search:
     """Carries out one sweep; see the head of this file.
 
-    Args:
+    Attributes:
         make: returns the experiment of values by key; raises ConfigError if there is none.
         seeds: of each candidate's runs.
-        most: candidates in all, with those of earlier sessions; None: until the budget is spent,
-            or all combinations are tried.
+        most: candidates in all, with those of earlier sessions; infinite: until the budget is
+            spent, or all combinations are tried.
         budget_s: seconds after which every candidate is stopped.
         parallel: candidates of a group.
         ends: called with each candidate that has ended, in the order of their numbers.
-
-    Attributes:
         ended: the candidates, with those of earlier sessions.
         status: see `SweepResult`.
     """
 
-    def __init__(
-        self,
-        study: Study,
-        objective: Objective,
-        make: Callable[[dict[str, Any]], Experiment],
-        pool: Pool,
-        *,
-        seeds: Sequence[int],
-        most: int | None,
-        budget_s: float | None,
-        parallel: int,
-        ends: Callable[[Candidate], None],
-    ) -> None:
-        self._study, self._objective, self._make, self._pool = study, objective, make, pool
-        self._seeds, self._parallel, self._ends = seeds, parallel, ends
-        self._most = math.inf if most is None else most
-        self._began_s, self._spent = time.monotonic(), study.spent
-        self._deadline_s = math.inf if budget_s is None else self._began_s + budget_s
+    study: Study
+    objective: Objective
+    make: Callable[[dict[str, Any]], Experiment]
+    pool: Pool
+    seeds: Sequence[int]
+    most: float
+    budget_s: float
+    parallel: int
+    ends: Callable[[Candidate], None]
+    status: Literal["complete", "budget", "interrupted"] = "interrupted"
+
+    def __post_init__(self) -> None:
+        self._began_s, self._spent = time.monotonic(), self.study.spent
         self._cpu_s = 0.0  # of the runs that have ended
-        self.ended: list[Candidate] = list(study.ended)
-        self.status: Literal["complete", "budget", "interrupted"] = "interrupted"
+        self.ended = list(self.study.ended)
 
     def run(self) -> None:
         """Carry the sweep out. After Ctrl-C all candidates have ended, as `interrupted`."""
@@ -131,8 +124,8 @@ class Search:
             try:
                 self._start(group)
                 while left and not self._is_late:
-                    left_s = self._deadline_s - time.monotonic()
-                    for event in self._pool.wait(None if left_s == math.inf else left_s):
+                    left_s = self._began_s + self.budget_s - time.monotonic()
+                    for event in self.pool.wait(None if left_s == math.inf else left_s):
                         self._take(group, event)
                     while left and left[0].verdict is not None:
                         self._settle(left.popleft())
@@ -143,42 +136,42 @@ class Search:
                     self._settle(left.popleft())
                 for each, candidate in zip(group, self.ended[-len(group) :], strict=True):
                     if candidate.status == "interrupted":
-                        self._study.give_up(each.trial.number, each.trial.params)
+                        self.study.give_up(each.trial.number, each.trial.params)
                         continue
                     points = each.end.runs[0].points
                     until_s = points[-1].time_s if points else 0.0
-                    self._study.tell(each.trial, candidate, self._course(points), until_s)
+                    self.study.tell(each.trial, candidate, self._course(points), until_s)
                 wall_s, cpu_s = self._spent
                 took_s = time.monotonic() - self._began_s
-                self._study.spent = wall_s + took_s, cpu_s + self._cpu_s
+                self.study.spent = wall_s + took_s, cpu_s + self._cpu_s
         is_cut = any(each.status == "interrupted" for each in self.ended)
-        is_done = len(self.ended) >= self._most or not self._is_late
+        is_done = len(self.ended) >= self.most or not self._is_late
         self.status = "complete" if is_done and not is_cut else "budget"
 
     @property
     def _is_late(self) -> bool:
-        return time.monotonic() >= self._deadline_s
+        return time.monotonic() >= self._began_s + self.budget_s
 
     def _asked(self) -> list[_UnderWay]:
         """Return the next group of candidates; empty: nothing new is left."""
         known = {in_one_line(each.values): each for each in self.ended}
         group: dict[str, _UnderWay] = {}
         repeated = 0
-        while len(group) < min(self._parallel, self._most - len(self.ended)):
-            trial, values = self._study.ask()
+        while len(group) < min(self.parallel, self.most - len(self.ended)):
+            trial, values = self.study.ask()
             words = in_one_line(values)
             if words in group:  # the sampler learns its result before it is asked again
-                self._study.give_up(trial.number, trial.params)
+                self.study.give_up(trial.number, trial.params)
                 break
             if words in known:
-                self._study.tell(trial, known[words])
+                self.study.tell(trial, known[words])
                 repeated += 1
                 if repeated >= _REPEATED:
                     break
                 continue
-            runs = [_Run(seed) for seed in self._seeds]
+            runs = [_Run(seed) for seed in self.seeds]
             try:
-                group[words] = _UnderWay(trial, values, self._make(values), runs)
+                group[words] = _UnderWay(trial, values, self.make(values), runs)
             except ConfigError as error:
                 group[words] = _UnderWay(trial, values, None, runs, str(error))
         return list(group.values())
@@ -191,7 +184,7 @@ class Search:
             for place, run in enumerate(each.runs):
                 experiment = dataclasses.replace(each.experiment, seed=run.seed)
                 name = f"candidate-{each.trial.number}/seed-{run.seed}"
-                self._pool.start(Order((each.trial.number, place), experiment, name=name))
+                self.pool.start(Order((each.trial.number, place), experiment, name=name))
 
     def _take(self, group: Sequence[_UnderWay], event: Point | Ended) -> None:
         """Note an evaluation or the end of a run, and judge its candidate."""
@@ -208,8 +201,8 @@ class Search:
         elif not run.points or not self._reaches(run.points[-1]):
             run.points.append(event)
             if self._reaches(event):
-                self._pool.stop(event.key, "it has reached the target")
-            elif place == 0 and self._study.is_pruned(self._course(run.points), event.time_s):
+                self.pool.stop(event.key, "it has reached the target")
+            elif place == 0 and self.study.is_pruned(self._course(run.points), event.time_s):
                 candidate.pruned_at = len(run.points)
         self._judge(group, candidate)
 
@@ -223,20 +216,20 @@ class Search:
 
     def _stop(self, candidate: _UnderWay, reason: str) -> None:
         for place in range(len(candidate.runs)):
-            self._pool.stop((candidate.trial.number, place), reason)
+            self.pool.stop((candidate.trial.number, place), reason)
 
     def _settle(self, each: _UnderWay) -> None:
         """Judge the first of the candidates that are left; `interrupted` if it has not ended."""
         if each.verdict is not None:
             each.verdict = self._verdict(each, self.ended) or each.verdict
         self.ended.append(self._found(each))
-        self._ends(self.ended[-1])
+        self.ends(self.ended[-1])
 
     def _verdict(self, candidate: _UnderWay, before: Sequence[Candidate]) -> _Verdict | None:
         """Judge a candidate as far as its runs have come; None: they have to continue."""
         if candidate.experiment is None:
             return _Verdict("invalid", candidate.runs, candidate.error)
-        has_target = self._objective.target is not None
+        has_target = self.objective.target is not None
         best_s = min((each.value for each in before if each.value is not None), default=math.inf)
         bound_s = best_s * len(candidate.runs) if has_target else math.inf  # of the sum of times
         before_s = 0.0
@@ -275,13 +268,13 @@ class Search:
 
     def _valued(self, known: Candidate) -> Candidate:
         """Return a complete candidate with its value; as failed if a run has none."""
-        name = "time_s" if self._objective.is_time else self._objective.quantity or ""
+        name = "time_s" if self.objective.is_time else self.objective.quantity or ""
         values = [getattr(run, name) for run in known.runs]
         if not all(value is not None and math.isfinite(value) for value in values):
             error = f"a run has no {name} at its end"
             return dataclasses.replace(known, status="failed", error=error)
         mean = mean_of(values)
-        if self._objective.is_time:
+        if self.objective.is_time:
             mean = mean.not_below(0.0)
         return dataclasses.replace(known, value=mean.mean, low=mean.low, high=mean.high)
 
@@ -303,14 +296,14 @@ class Search:
 
     def _reaches(self, point: Point) -> bool:
         """Return True if an evaluation has reached the target of the sweep."""
-        target = self._objective.target
+        target = self.objective.target
         return target is not None and target.is_reached(point.accuracy, point.train_loss)
 
     def _course(self, points: Sequence[Point]) -> list[tuple[float, float]]:
         """Return times of evaluations, and their finite values of the objective's quantity."""
-        if self._objective.quantity is None:
+        if self.objective.quantity is None:
             return []
-        known = ((point.time_s, getattr(point, self._objective.quantity)) for point in points)
+        known = ((point.time_s, getattr(point, self.objective.quantity)) for point in points)
         return [(at, value) for at, value in known if value is not None and math.isfinite(value)]
 
 

@@ -190,31 +190,16 @@ def sweep(
             if most is not None:
                 progress(len(search.ended) / most)
 
+        most_s = math.inf if budget_s is None else budget_s
         search = Search(
-            study,
-            objective,
-            make,
-            pool,
-            seeds=run_seeds,
-            most=most,
-            budget_s=budget_s,
-            parallel=parallel,
-            ends=ended,
+            study, objective, make, pool, run_seeds, most or math.inf, most_s, parallel, ended
         )
         try:
             search.run()
         finally:
             candidates = tuple(sorted(search.ended, key=lambda each: each.number))
-            found = SweepResult(
-                source.name,
-                search.status,
-                objective,
-                space,
-                method,
-                run_seeds,
-                candidates,
-                *study.spent,
-            )
+            known = source.name, search.status, objective, space, method, run_seeds, candidates
+            found = SweepResult(*known, *study.spent)
             best = None if found.best is None else make(found.best.values)
             if out is not None:
                 _write(found, best, out)
