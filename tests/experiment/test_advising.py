@@ -5,6 +5,7 @@ import json
 import shlex
 
 import pytest
+from tests.support.recorded_as_real import as_real
 
 import outpace
 from outpace.cli import main
@@ -58,15 +59,20 @@ def slower(experiment):
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory):
     out = tmp_path_factory.mktemp("advice") / "my out"
-    states = []
+    phases = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verifying, "run", slower)
         found = outpace.advise(
-            CONFIG, out, target_loss=0.05, seeds=3, only=ONLY, show=states.append, verify=True
+            CONFIG,
+            out,
+            target_loss=0.05,
+            seeds=3,
+            only=ONLY,
+            show=lambda *each: phases.append(each[0]),
+            verify=True,
         )
-    phases = list(dict.fromkeys(state.phase for state in states))
     study = ["a run of BSP", "search", "fresh seeds", "changed clusters"]
-    assert phases == [*study, "real processes"]
+    assert list(dict.fromkeys(phases)) == [*study, "real processes"]
     return found
 
 
@@ -340,7 +346,7 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
     again = recording.recorded_cluster(source, out, lambda _: None)
     assert ran == [32, 32]
     assert recording.recorded_only(out)
-    assert again.data["include"] == [str(out / "cluster.yaml")]
+    assert again.data["include"] == [str(out / "recorded" / "cluster.yaml")]
     other = source._replace(data={**source.data, "workers": 8})
     with pytest.raises(outpace.ConfigError, match="a recording of another configuration"):
         recording.recorded_cluster(other, out, lambda _: None)
@@ -352,7 +358,18 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
 
     def run(experiment, folder):
         assert experiment.compute is None
-        outpace.simulate(experiment, folder, compute=law, network={"latency_s": 0.001, "log": True})
+        service = {"kind": "constant", "mean_s": 1e-4}
+        outpace.simulate(
+            experiment,
+            folder,
+            compute=law,
+            network={"latency_s": 0.001, "bandwidth_bytes_per_s": 1e8, "log": True},
+            push_time=service,
+            pull_time=service,
+        )
+        as_real(
+            folder, latency_s=lambda _: 0.001, bandwidth=lambda _: 1e8, push_s=1e-4, pull_s=1e-4
+        )
 
     def begin(study):
         raise outpace.RunError(f"{study._problem.data['include']}")
@@ -367,7 +384,9 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
     ):
         outpace.advise(data, out, target_loss=0.05, only=["asp"], say=said.append)
     assert said == ["no cluster file: 32 steps of BSP are recorded on real processes"]
-    assert read_yaml(out / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(0.2, rel=0.05)
+    assert read_yaml(out / "recorded" / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(
+        0.2, rel=0.05
+    )
 
 
 def test_a_cluster_file_that_is_temporary_is_removed_and_not_recommended(monkeypatch):

@@ -59,7 +59,7 @@ def test_the_promise_names_its_parts_or_says_which_one_is_not_known():
     )
     text = said(one_run=known)
     assert "One real run takes 7.00 to 13.0 s" in text
-    assert "by the seeds alone 9.00 to 11.0 s, by the calibration alone 8.00 to 12.0 s" in text
+    assert "(9.00 to 11.0 s by the seeds alone, 8.00 to 12.0 s by the calibration alone)" in text
     assert "In times of one of BSP it is 1.80 to 2.20 with 90 % probability" in text
     unknown = dataclasses.replace(
         known, error=None, prediction=NOTHING, no_error="no cluster file", evaluated_every_s=2.0

@@ -122,7 +122,7 @@ def advise(
                     verify=verify,
                     on=away,
                     say=output.log,
-                    show=lambda state: bar(state.phase)(state.done / max(1, state.planned)),
+                    show=lambda phase, done, planned: bar(phase)(done / max(1, planned)),
                 )
         except advising.Interrupted as stopped:
             _print(stopped.advice.result, output)

@@ -19,7 +19,7 @@ from outpace.experiment.advising.curves import Trial
 from outpace.experiment.advising.problem import Problem, problem_of
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
-from outpace.experiment.advising.runner import Budget, State
+from outpace.experiment.advising.runner import Budget, Show, shows_nothing
 from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
@@ -110,7 +110,7 @@ def advise(
     processes: int | None = None,
     on: On = None,
     say: Callable[[str], None] = lambda _: None,
-    show: Callable[[State], None] = lambda _: None,
+    show: Show = shows_nothing,
     task: TaskLike | None = None,
     **changes: Any,
 ) -> Advice:
@@ -136,7 +136,7 @@ def advise(
         processes: most runs at a time; None: one for each core.
         on: where the runs in virtual time are carried out, as for `compare`; `out` is not needed.
         say: called with provisional answers.
-        show: called with how far the study has come.
+        show: called with the phase, the runs that have ended, and those planned for all phases.
         task, changes: as for `simulate`.
 
     Raises:
@@ -163,7 +163,7 @@ def advise(
         if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
             # Before this process is connected to the cluster of `on`, since Ray takes it into no
             # other: the recording is made where the launcher of the configuration says.
-            show(State("recording", 0, 1))
+            show("recording", 0, 1)
             place = folder
             if place is None:
                 temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)

@@ -17,7 +17,7 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, Candidate, candidates, usable
 from outpace.experiment.advising.curves import Trial
 from outpace.experiment.simulating import check
-from outpace.experiment.sources import Source, interval_of
+from outpace.experiment.sources import Source, with_interval
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
@@ -106,10 +106,13 @@ class Problem:
             stop["target_accuracy"] = self.target.accuracy
         if stop or not self.is_script:
             data["stop"] = stop
-        if not self.is_script:
-            data["evaluate"] = _evaluate(data.get("evaluate") or {}, stop, trial.every_s)
+        if trial.every_s is not None:
+            own = data.get("evaluate") or {}
+            kept = {key: value for key, value in own.items() if key not in _PERIODS}
+            data["evaluate"] = {**kept, "every_s": trial.every_s}
         name = f"{self.source.name}, with {trial.candidate}"
-        return self.source.with_given(experiment_from(data, name, self.source.folder))
+        experiment = experiment_from(data, name, self.source.folder)
+        return with_interval(self.source.with_given(experiment))
 
     def recommendation(self, name: str, rate: float, every_s: float | None) -> dict[str, Any]:
         """Return the configuration to run: short, with absolute paths.
@@ -169,45 +172,20 @@ def problem_of(
             source = source._replace(data={**source.data, "optimizer": kind})
     data = {**source.data, "workers": own.workers}
     source = source._replace(data=data)
-    found, left_out = usable(data, source.name, source.folder)
-    if only is not None:
-        found = _chosen(found, left_out, only)
-    if not any(each.name == BSP for each in found) or len(found) < 2:
+    known = {str(one.sync["kind"]) for one in candidates(16)}
+    for each in only or ():
+        if each not in known:
+            raise ConfigError(f"--only: unknown kind {each!r}.{did_you_mean(each, known)}")
+    usables, left_out = usable(data, source.name, source.folder)
+    chosen = [one for one in usables if only is None or one.sync["kind"] in only]
+    found = tuple(one for one in usables if one in chosen or one.name in (BSP, ALL_REDUCE))
+    if BSP not in [one.name for one in found] or len(found) < 2 or not chosen:
         reason = left_out.get(BSP) or next(iter(left_out.values()), "there is one worker")
         raise ConfigError(
             f"{source.name}: there is nothing to choose from: too few strategies can be run with "
-            f"this configuration; the reason for {next(iter(left_out), BSP)}: {reason}"
+            f"this configuration: {reason}"
         )
-    return Problem(source, target, tuple(found), left_out, rate, rate_argument, own.seed)
-
-
-def _chosen(
-    found: Sequence[Candidate], left_out: Mapping[str, str], only: Sequence[str]
-) -> list[Candidate]:
-    """Return the references and the candidates of these kinds. Raises ConfigError if none is."""
-    known = {str(each.sync["kind"]) for each in candidates(16)}
-    for kind in only:
-        if kind not in known:
-            raise ConfigError(f"--only: unknown kind {kind!r}.{did_you_mean(kind, known)}")
-    if not any(each.sync["kind"] in only for each in found):
-        reason = next(iter(left_out.values()), "no kind was named")
-        raise ConfigError(
-            f"--only {','.join(only)}: there is nothing to choose from: none of these strategies "
-            f"can be run with this configuration: {reason}"
-        )
-    return [e for e in found if e.sync["kind"] in only or e.name in (BSP, ALL_REDUCE)]
-
-
-def _evaluate(
-    configured: Mapping[str, Any], stop: Mapping[str, Any], every_s: float | None
-) -> dict[str, Any]:
-    """Return `evaluate` of a trial, with an interval in any case."""
-    if every_s is None and any(configured.get(key) for key in _PERIODS):
-        return dict(configured)
-    kept = {key: value for key, value in configured.items() if key not in _PERIODS}
-    if every_s is not None:
-        return {**kept, "every_s": every_s}
-    return {**kept, **interval_of(stop.get("iterations"), stop.get("virtual_time_s"))}
+    return Problem(source, target, found, left_out, rate, rate_argument, own.seed)
 
 
 def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, float]:

@@ -7,23 +7,22 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from outpace.config.cluster_files import with_cluster
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating import calibrate, write_calibration
 from outpace.experiment.running import run
 from outpace.experiment.sources import Source
-from outpace.record.folder import write_json
+from outpace.record.folder import write_text
 from outpace.report.frame import LIBRARY, write_library
 from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
 
 STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if they differ
-CLUSTER: Final = "cluster.yaml"
-_RECORDED: Final = "recorded"
-_FILE: Final = "recording.json"  # what was recorded: the configuration
-_OF_CLUSTER: Final = "cluster.*"  # the file, its page, and the run times that it replays
+RECORDED: Final = "recorded"  # the folder of the run, of the cluster file and its page
+_CLUSTER: Final = "cluster.yaml"
+_FILE: Final = "configuration.json"  # what was recorded; it is written last
 
 
 def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -> Source:
@@ -43,25 +42,28 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
     }
     data |= {"sync": {"kind": "bsp"}, "stop": {"iterations": STEPS}}
     experiment = source._replace(data=data).experiment()
-    asked = json.loads(json.dumps(data, default=str, sort_keys=True))
-    path = folder / CLUSTER
-    if (folder / _FILE).is_file() and path.is_file():
-        if _read(folder / _FILE) != asked:
+    asked = json.dumps(data, default=str, sort_keys=True)
+    out = folder / RECORDED
+    path = out / _CLUSTER
+    if (out / _FILE).is_file():
+        if read_text(out / _FILE) != asked:
             raise ConfigError(
                 f"{folder} has a recording of another configuration: choose another --out"
             )
         say(f"no cluster file: the one that was recorded before is taken, {path}")
         return source._replace(data=with_cluster(source.data, path))
     say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
-    out = folder / _RECORDED
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         write_library(folder)  # for the pages of the run and the cluster, and that of the advice
-        run(experiment, out)
-        write_calibration(calibrate([out]), path, path.with_suffix(".html"))
-        write_json(folder / _FILE, asked)
+        run(experiment, out / "run")
+        write_calibration(calibrate([out / "run"]), path, path.with_suffix(".html"))
+        write_text(out / _FILE, asked)
     except BaseException:
-        _remove(folder)
+        shutil.rmtree(out, ignore_errors=True)
+        (folder / LIBRARY).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
         raise
     warn(f"the cluster was calibrated on {STEPS} steps, which is little: {path}")
     return source._replace(data=with_cluster(source.data, path))
@@ -69,22 +71,5 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
 
 def recorded_only(folder: Path) -> bool:
     """Return True if the folder has a complete recording and nothing else."""
-    if not (folder / _FILE).is_file():
-        return False
-    others = set(folder.iterdir()) - {folder / name for name in (_FILE, _RECORDED, LIBRARY)}
-    return others <= set(folder.glob(_OF_CLUSTER))
-
-
-def _read(path: Path) -> Any:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads(read_text(path))
-    return None
-
-
-def _remove(folder: Path) -> None:
-    """Remove an incomplete recording, and the folder if nothing else is in it."""
-    shutil.rmtree(folder / _RECORDED, ignore_errors=True)
-    for path in (folder / _FILE, folder / LIBRARY, *folder.glob(_OF_CLUSTER)):
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+    is_complete = (folder / RECORDED / _FILE).is_file()
+    return is_complete and {each.name for each in folder.iterdir()} <= {RECORDED, LIBRARY}

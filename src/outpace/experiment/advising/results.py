@@ -145,7 +145,6 @@ def _candidate(
         fresh=name in times,
         runs=len(own),
         missed=missed,
-        beside=dict(candidate.beside),
         lowered_from=best if rate != best else None,
         speedup_over_bsp=choice.speedups.get(name, NOTHING),
         error=next((curve.error for curve in runs.values() if curve.error), None),

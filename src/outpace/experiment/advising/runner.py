@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from outpace.experiment.advising.curves import Curve, Trial
 from outpace.experiment.advising.problem import Problem
@@ -18,18 +17,12 @@ from outpace.support.targets import Target
 _LATE: Final = "there is no time left in the budget"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """How far a study has come.
+Show: TypeAlias = Callable[[str, int, int], None]
+"""Called with the phase in words, the runs that have ended, and those planned for all phases."""
 
-    Attributes:
-        phase: in words.
-        done, planned: runs; those of later phases are planned, too.
-    """
 
-    phase: str
-    done: int
-    planned: int
+def shows_nothing(phase: str, done: int, planned: int) -> None:
+    """Show nothing of how far a study has come."""
 
 
 class Budget:
@@ -41,12 +34,10 @@ class Budget:
 
     Args:
         whole_s: seconds of real time; infinite: until the study is complete.
-        show: called with each state.
+        show: called after each run.
     """
 
-    def __init__(
-        self, whole_s: float = math.inf, show: Callable[[State], None] = lambda _: None
-    ) -> None:
+    def __init__(self, whole_s: float = math.inf, show: Show = shows_nothing) -> None:
         self.whole_s, self.done, self.planned, self.is_cut = whole_s, 0, 1, False
         self._show = show
         self._started_s = time.monotonic()
@@ -88,12 +79,12 @@ class Budget:
 
     def begin(self, phase: str) -> None:
         self._phase = phase
-        self._show(State(phase, self.done, self.planned))
+        self._show(phase, self.done, self.planned)
 
     def ended(self) -> None:
         """Count a run that has ended."""
         self.done += 1
-        self._show(State(self._phase, self.done, self.planned))
+        self._show(self._phase, self.done, self.planned)
 
 
 def events_of(pool: Pool, orders: Sequence[Order], budget: Budget) -> Iterator[Event]:

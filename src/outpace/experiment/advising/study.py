@@ -69,13 +69,15 @@ class Study:
             f"{plural(len(found.names), 'candidate')}; one run of BSP takes {budget.one_run_s:.3g} "
             f"s here, and about {budget.planned} runs are planned"
         )
+        said = ""
         for phase, rounds in PHASES:
             budget.begin(phase)
             for trials in rounds(found, budget):
                 self._carry_out(found, trials)
-                if phase == SEARCH and found.best_s() is not None:
-                    first = found.ranked(found.left)[0]
-                    self._say(f"after {budget.elapsed_s:.0f} s: {first} is ahead in the search")
+                first = next(iter(found.ranked(found.left)), "")
+                if phase == SEARCH and found.best_s() is not None and first != said:
+                    said = first
+                    self._say(f"after {budget.elapsed_s:.0f} s: {said} is ahead in the search")
                 if budget.over:
                     break
             _require_reached(found)
@@ -100,10 +102,9 @@ class Study:
         trial = Trial(SEARCH, BSP, problem.rate or 1.0, seed)
         curve = next((c for _, c in carry_out([trial], problem, self._pool, self.budget)), None)
         if curve is None:
-            sleeps = " (what a script sleeps or loads counts, too)" if problem.is_script else ""
             raise RunError(
                 f"the budget of {self.budget.whole_s:g} s is too small for one run of BSP, which "
-                f"takes more than {self.budget.elapsed_s:.3g} s here{sleeps}: give more time with "
+                f"takes more than {self.budget.elapsed_s:.3g} s here: give more time with "
                 "--budget, or a target that is reached sooner"
             )
         horizon_s = _horizon_s(curve, level, stop)
@@ -143,12 +144,7 @@ def _horizon_s(pilot: Curve, level: float, stop: dict[str, float]) -> float:
             "which it runs, or give stop.virtual_time_s"
         )
     at = pilot.crossing_s(level)
-    if at is None:
-        return pilot.end_s
-    done, iterations = pilot.totals.get("iterations", 0.0), stop.get("iterations")
-    if iterations and done:
-        return max(pilot.end_s, pilot.end_s * iterations / done)
-    return LONGEST * at
+    return pilot.end_s if at is None else LONGEST * at
 
 
 def _require_reached(found: Findings) -> None:

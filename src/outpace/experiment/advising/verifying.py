@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.advising.curves import FRESH, Trial
 from outpace.experiment.advising.findings import Findings
-from outpace.experiment.advising.runner import State
+from outpace.experiment.advising.runner import Show, shows_nothing
 from outpace.experiment.running import run, simulate
 from outpace.report.advice.result import BSP, AdviceResult, Verified
 
@@ -22,7 +22,7 @@ def verified(
     found: Findings,
     advice: AdviceResult,
     say: Callable[[str], None],
-    show: Callable[[State], None] = lambda _: None,
+    show: Show = shows_nothing,
 ) -> tuple[Verified, ...]:
     """Return for the best three strategies and BSP what was predicted and what was measured.
 
@@ -34,34 +34,30 @@ def verified(
     names = list(dict.fromkeys([*best, BSP]))
     results = []
     for place, name in enumerate(names):
-        show(State("real processes", place, len(names)))
-        results.append(_verified(found, name, advice.evaluated_every_s, say))
+        show("real processes", place, len(names))
+        limit_s, every_s = min(VERIFY_S, found.horizon_s), advice.evaluated_every_s
+        rate, seed = found.used_rate(name), found.seeds[0]
+        trial = Trial(FRESH, name, rate, seed, limit_s, every_s=every_s)
+        is_stretched = found.problem.data.get("compute") is not None
+        results.append(_verified(name, found.problem.experiment(trial), is_stretched))
+        say(f"{name}: {results[-1].predicted} predicted, {results[-1].measured} for real")
     return tuple(results)
 
 
-def _verified(
-    found: Findings, name: str, every_s: float | None, say: Callable[[str], None]
-) -> Verified:
-    limit_s, rate = min(VERIFY_S, found.horizon_s), found.used_rate(name)
-    trial = Trial(FRESH, name, rate, found.seeds[0], limit_s=limit_s, every_s=every_s)
-    experiment = found.problem.experiment(trial)
+def _verified(name: str, experiment: Experiment, is_stretched: bool) -> Verified:
+    """Return what was predicted and measured. is_stretched: real steps take what the law says."""
+    law = experiment.compute if is_stretched else None
+    real = dataclasses.replace(experiment, compute=law, evaluation_time=None)
     try:
-        own = experiment.compute if found.problem.data.get("compute") is not None else None
-        real = dataclasses.replace(experiment, compute=own, evaluation_time=None)
-        measured = run(real).summary
-        predicted = simulate(experiment).summary
+        summaries = [simulate(experiment).summary, run(real).summary]
     except OutpaceError as error:
-        reason = str(error).splitlines()[0]
-        return Verified(name, "", f"failed: {reason}", None)
-    times = [each.get("time_to_target_s") for each in (predicted, measured)]
-    if all(isinstance(each, float | int) and each > 0 for each in times):
-        values, unit = [float(each) for each in times if each is not None], "s to the target"
-    else:
-        values, unit = [_iterations(each) for each in (predicted, measured)], "iterations"
-    off = values[0] / values[1] - 1 if values[1] > 0 else math.nan
-    predicted_words, measured_words = (f"{value:.4g} {unit}" for value in values)
-    say(f"{name}: {predicted_words} predicted, {measured_words} for real")
-    return Verified(name, predicted_words, measured_words, off if math.isfinite(off) else None)
+        return Verified(name, "", f"failed: {str(error).splitlines()[0]}", None)
+    values, unit = [each.get("time_to_target_s") or 0.0 for each in summaries], "s to the target"
+    if not all(values):
+        values, unit = [_iterations(each) for each in summaries], "iterations"
+    predicted, measured = values
+    off = predicted / measured - 1 if measured > 0 else None
+    return Verified(name, f"{predicted:.4g} {unit}", f"{measured:.4g} {unit}", off)
 
 
 def _iterations(summary: Mapping[str, Any]) -> float:

@@ -56,7 +56,7 @@ class CandidateResult:
     """What is known of a strategy: on the fresh seeds if it was run on them, else by the search.
 
     Attributes:
-        sync: the key `sync` of its configuration. beside: further keys that belong to it.
+        sync: the key `sync` of its configuration.
         reached: all of its runs that count reached the target.
         time_to_target_s: mean over seeds; a lower bound unless `reached`.
         learning_rate: None if there is none to choose, or the strategy was not run.
@@ -75,7 +75,6 @@ class CandidateResult:
     fresh: bool
     runs: int
     missed: int
-    beside: Mapping[str, Any] = field(default_factory=dict)
     lowered_from: float | None = None
     speedup_over_bsp: Estimate = NOTHING
     error: str | None = None

@@ -111,11 +111,11 @@ def _one_run(advice: AdviceResult) -> Iterator[str]:
     both = [(one, "One real run takes", seconds), (pair, "In times of one of BSP it is", factor)]
     for found, what, show in both:
         if whole := interval(found.both, show):
-            error = f"by the calibration alone {interval(found.prediction, show)}"
+            seeds, error = interval(found.seeds, show), interval(found.prediction, show)
+            parts = f"{seeds} by the seeds alone, {error} by the calibration alone"
             if found.error is None:
-                error = f"the error of the calibration is not contained: {one.no_error}"
-            seeds = interval(found.seeds, show)
-            yield f"{what} {whole} with 90 % probability: by the seeds alone {seeds}, {error}."
+                parts = f"the error of the calibration is not contained: {one.no_error}"
+            yield f"{what} {whole} with 90 % probability ({parts})."
     gap, mean = one.evaluated_every_s, one.both.mean
     if gap and mean and gap > _COARSE * mean:
         yield (
