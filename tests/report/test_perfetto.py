@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -89,9 +90,6 @@ def test_a_wait_is_drawn_with_its_cause(waiting):
         "staleness": 0,
         "outcome": "applied",
         "settled after ns": 0,
-    }
-    assert drawn.counts == {
-        "servers/server-0/staleness": [(110 * MS, 0)],
     }
 
 
@@ -218,7 +216,6 @@ def test_rows_of_workers_and_servers_may_come_in_any_order(simulated, tmp_path, 
     write_perfetto(run, tmp_path / "b.gz")
     one, other = read(tmp_path / "a.gz"), read(tmp_path / "b.gz")
     assert one.arrows() == other.arrows()
-    assert one.counts == other.counts
     assert {t: one.spans(t) for t in one.slices} == {t: other.spans(t) for t in other.slices}
     for track in one.slices:
         assert [s.args for s in one.slices[track]] == [s.args for s in other.slices[track]]
@@ -237,7 +234,7 @@ def test_the_command_says_what_it_wrote(waiting, tmp_path):
     assert set(read(path).tracks) >= {"workers/worker-1", "servers/server-0/held pulls"}
 
 
-@pytest.mark.parametrize("damage", ["absent", "cut", "a column less", "nonsense"])
+@pytest.mark.parametrize("damage", ["absent", "cut", "a column less", "no workers", "nonsense"])
 def test_a_damaged_trace_is_named_and_nothing_is_written(waiting, damage):
     path = waiting / files.TRACE
     whole, rows = path.read_bytes(), pq.read_table(path)
@@ -246,6 +243,9 @@ def test_a_damaged_trace_is_named_and_nothing_is_written(waiting, damage):
         path.write_bytes(whole[:-9])
     elif damage == "a column less":
         pq.write_table(rows.drop_columns(["lead"]), path)
+    elif damage == "no workers":
+        place, nulls = rows.column_names.index("worker"), pa.nulls(len(rows), pa.int32())
+        pq.write_table(rows.set_column(place, "worker", nulls), path)
     elif damage == "nonsense":
         place = rows.column_names.index("end_ns")
         pq.write_table(rows.set_column(place, "end_ns", rows["computed_ns"]), path)

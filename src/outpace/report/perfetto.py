@@ -1,11 +1,11 @@
 """Writes a run's trace as a file that https://ui.perfetto.dev opens.
 
 Under "workers" each worker has a track: it computes, communicates, and waits for the server
-that answered last. Under "servers" each server has tracks: the pulls that it held, the pushes
-that it received, and the staleness of the gradients that it applied. An arrow leads from a mark on
-the worker whose push released another worker to the end of that worker's wait. If a scheduler
-closed the iterations, it has a track with the number of gradients that counted in each iteration.
-Names of tracks have the node of the process, if the run was on several.
+that answered last. Under "servers" each server has tracks: the pulls that it held, and the pushes
+that it received, with their staleness. An arrow leads from a mark on the worker whose push released
+another worker to the end of that worker's wait. If a scheduler closed the iterations, it has a
+track with the number of gradients that counted in each iteration. Names of tracks have the node of
+the process, if the run was on several.
 
 The format: https://perfetto.dev/docs/reference/synthetic-track-event.
 """
@@ -24,7 +24,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE, read_summary
-from outpace.record.reading import read_rows, reading
+from outpace.record.reading import Unreadable, read_rows, reading
 from outpace.record.trace import SCHEMA
 from outpace.report.read.runs import node_in
 from outpace.report.read.traces import with_waits
@@ -55,6 +55,8 @@ def write_perfetto(run: Path, out: Path) -> None:
         replace_file(out, lambda partial: _write(rows, iterations, partial, summary))
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
+    except (TypeError, ValueError) as error:
+        raise Unreadable(f"{run / TRACE}: an event in it lacks a number ({error})") from error
 
 
 def _write(rows: pa.Table, iterations: pa.Table, path: Path, summary: Mapping[str, Any]) -> None:
@@ -133,9 +135,6 @@ class _Drawing:
         # under BSP all pushes of an iteration are settled at the same time.
         pushes = self._packets.track(server, "pushes", 1)
         self._packets.mark(pushes, start, f"push worker-{row['worker']}", args)
-        if row["staleness"] is not None:
-            staleness = self._packets.track(server, "staleness", 2, counter=True)
-            self._packets.count(staleness, row["end_ns"], row["staleness"])
 
     def pull(self, row: Row) -> None:
         worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
@@ -211,7 +210,6 @@ class _Packets:
         *,
         lane: int = 0,
         process: int = 0,
-        counter: bool = False,
     ) -> int:
         """Return the number of a track, and write the track's description if it is new.
 
@@ -221,7 +219,6 @@ class _Packets:
             lane: distinguishes tracks of the same name, which are shown as one: slices that
                 overlap need separate tracks.
             process: the process number, if the track stands for a process.
-            counter: the track holds numbers, not slices.
         """
         known = self._tracks.get((parent, name, lane))
         if known:
@@ -236,8 +233,6 @@ class _Packets:
             described.parent_uuid = parent
         if process:
             described.process.pid, described.process.process_name = process, name
-        if counter:
-            described.counter.SetInParent()
         self._builder.write_packet(packet)
         return track
 
@@ -266,12 +261,6 @@ class _Packets:
         """Add a mark at which the arrows `arrows` start."""
         packet = self._event(TrackEvent.TYPE_INSTANT, track, at, name, args)
         packet.track_event.flow_ids.extend(arrows)
-        self._builder.write_packet(packet)
-
-    def count(self, track: int, at: int, value: int) -> None:
-        """Set the value of a counter track."""
-        packet = self._event(TrackEvent.TYPE_COUNTER, track, at)
-        packet.track_event.counter_value = value
         self._builder.write_packet(packet)
 
     def _event(
