@@ -64,7 +64,6 @@ COMMANDS = [
     EXPLAIN,
     EXPORT,
     ("runtimes", "convert", "{}", "--out", "times.parquet"),
-    ("calibrate", "{}", "-o", "cluster.yaml"),
 ]
 
 STATUS = Status(
@@ -349,7 +348,7 @@ def all_are(number):
 @pytest.mark.parametrize(
     ("name", "column", "odd", "words"),
     [
-        (files.TRACE, "released_by", text_in_place, "released_by has string in place of integers"),
+        (files.TRACE, "held_ns", text_in_place, "held_ns has string in place of integers"),
         (files.TRACE, "shard", nan_among, "its column shard has double in place of integers"),
         (files.TRACE, "shard", null, ""),
         (files.TRACE, "shard", all_are(2**63 - 1), "names a server that the run does not have"),

@@ -90,10 +90,13 @@ class Shown:
 
 def write_calibration_page(shown: Shown, path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    rows = [[Cell(key, look="code"), Cell(words, look="words")] for key, words in shown.laws]
-    laws = [Table("laws-table", ["Key", Cell("Law", look="words")], rows)]
+    laws = [[Cell(key, look="code"), Cell(words, look="words")] for key, words in shown.laws]
     sections = [
-        Section("laws", "The cluster file", laws),
+        Section(
+            "laws",
+            "The cluster file",
+            [Table("laws-table", ["Key", Cell("Law", look="words")], laws)],
+        ),
         Section(
             "run-times",
             "Run times of the workers",
@@ -109,53 +112,43 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
             "The mean run time of the fastest, second, ... worker of an iteration. Waiting for all "
             "workers takes as long as the last.",
         ),
+        Section(
+            "network",
+            "Time of a message against its size",
+            [] if shown.network is None else [_transits(shown.network)],
+            "Medians of the messages with which the run began, when nothing else was under way, "
+            "and the law: latency + bytes / bandwidth.",
+        ),
+        Section(
+            "all-reduces",
+            "Time of all-reduces against their size",
+            [] if shown.all_reduces is None else [_all_reduces(shown.all_reduces)],
+            "From the last arrival of a worker until the end: medians of all-reduces alone, the "
+            "line through them, and what those of the training added to an iteration.",
+        ),
+        Section(
+            "service",
+            "Service times of the servers",
+            [] if shown.service is None else [_service(shown.service)],
+            "How long a server needs for a push and for an answer, without waits.",
+        ),
     ]
-    if shown.network is not None:
-        sections.append(
-            Section(
-                "network",
-                "Time of a message against its size",
-                [_transits(shown.network)],
-                "Medians of the messages with which the run began, when nothing else was under "
-                "way, and the line latency + bytes / bandwidth.",
-            )
-        )
+    head, *rows = shown.compute_rows()
+    tables = [Table("goodness", head, rows)]
     if shown.all_reduces is not None:
-        sections.append(
-            Section(
-                "all-reduces",
-                "Time of all-reduces against their size",
-                [
-                    _all_reduces(shown.all_reduces),
-                    _table("all-reduce-times", shown.all_reduce_rows()),
-                ],
-                "From the last arrival of a worker until the end: medians of all-reduces alone, "
-                "the line through them, and what those of the training added to an iteration.",
-            )
-        )
-    if shown.service is not None:
-        sections.append(
-            Section(
-                "service",
-                "Service times of the servers",
-                [_service(shown.service)],
-                "How long a server needs for a push and for an answer, without waits.",
-            )
-        )
-    goodness = _table("goodness", shown.compute_rows())
+        head, *rows = shown.all_reduce_rows()
+        tables.append(Table("all-reduce-times", head, rows))
     write_page(
         path,
         title=f"Outpace: calibration of {shown.name}",
         heading=f"Calibration: {shown.name}",
         what=dict(shown.laws)["from"],
         findings=[f"{note[:1].upper()}{note[1:]}." for note in shown.notes],
-        sections=[*sections, Section("numbers", "Goodness of fit", [goodness])],
+        sections=[
+            *(section for section in sections if section.content),
+            Section("numbers", "Goodness of fit", tables),
+        ],
     )
-
-
-def _table(name: str, rows: Sequence[Sequence[str]]) -> Table:
-    head, *cells = rows
-    return Table(name, head, cells)
 
 
 def _compared(recorded: float, fitted: float) -> list[str]:
@@ -226,11 +219,7 @@ def _transits(network: NetworkFit) -> Figure:
             (("to servers", found.to_server), ("to workers", ~found.to_server))
         )
     ]
-    sizes = np.unique(found.size_bytes)
-    fitted = [network.fitted[found.size_bytes == each] for each in sizes]
-    for place, (name, end) in enumerate((("law, fastest", np.min), ("law, slowest", np.max))):
-        times = 1e3 * np.array([end(each) for each in fitted])
-        traces.append(line(name, rounded(sizes), rounded(times), 2 + place, dash="dash"))
+    traces.append(_marks("law", found.size_bytes, network.fitted, 2, symbol="x"))
     return _by_size("figure-transits", "Time of messages against size", traces)
 
 
@@ -245,8 +234,10 @@ def _all_reduces(fit: AllReduceFit) -> Figure:
     return _by_size("figure-all-reduces", "Time of all-reduces against size", traces)
 
 
-def _marks(name: str, sizes: Floats, seconds: Floats, place: int) -> go.Scatter:
-    look = {"color": colour(place), "size": 8 + 4 * place, "opacity": 0.75}
+def _marks(
+    name: str, sizes: Floats, seconds: Floats, place: int, symbol: str = "circle"
+) -> go.Scatter:
+    look = {"color": colour(place), "size": 8, "opacity": 0.75, "symbol": symbol}
     return dots(name, rounded(sizes), rounded(1e3 * seconds), None, **look)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import scipy.stats
 
 from outpace.cluster.calibration import Floats, Ints
 from outpace.cluster.calibration.factors import Factors, shrunk_factors
@@ -117,17 +118,14 @@ def _of_logs(times: list[Floats]) -> tuple[Floats, Floats]:
 
 
 def _of_least(times: list[Floats]) -> tuple[Floats, Floats]:
-    """Return the logarithms of the workers' least times, or of means if these are known better.
+    """Return the logarithms of the workers' least times, and their standard errors.
 
     The least of n exponential times exceeds their minimum by mean/n on average, and has that
     standard deviation.
     """
     least = np.array([part.min() for part in times])
-    excess = float(np.mean([part.mean() / low - 1 for part, low in zip(times, least, strict=True)]))
-    errors = excess / _roots(times) ** 2
-    means, errors_of_means = _of_means(times)
-    better = errors.mean() < errors_of_means.mean()
-    return (np.log(least), errors) if better else (means, errors_of_means)
+    means = np.array([part.mean() for part in times])
+    return np.log(least), float((means / least - 1).mean()) / _roots(times) ** 2
 
 
 def _deviation(parts: list[Floats]) -> float:
@@ -169,7 +167,8 @@ def _fits(times: Floats, worker: Ints, factors: Factors, laws: Sequence[_FitLaw]
 
 def _normal(times: Floats) -> _Fitted:
     mean, deviation = float(times.mean()), float(times.std())
-    return Normal(mean_s=mean, cv=deviation / mean), _gaussian(len(times), deviation), 2
+    likelihood = scipy.stats.norm.logpdf(times, mean, deviation).sum()
+    return Normal(mean_s=mean, cv=deviation / mean), likelihood, 2
 
 
 def _lognormal(times: Floats) -> _Fitted:
@@ -177,19 +176,18 @@ def _lognormal(times: Floats) -> _Fitted:
     deviation = float(logs.std())
     # The mean is that of the sample: run times add up, whatever their law.
     law = Lognormal(mean_s=float(times.mean()), cv=math.sqrt(math.expm1(deviation**2)))
-    return law, _gaussian(len(times), deviation) - float(logs.sum()), 2
+    return law, scipy.stats.norm.logpdf(logs, logs.mean(), deviation).sum() - logs.sum(), 2
 
 
 def _exponential(times: Floats) -> _Fitted:
     mean = float(times.mean())
-    return Exponential(mean_s=mean), -len(times) * (math.log(mean) + 1), 1
+    return Exponential(mean_s=mean), scipy.stats.expon.logpdf(times, scale=mean).sum(), 1
 
 
 def _shifted_exponential(times: Floats) -> _Fitted:
-    shift = float(times.min())
-    mean = float(times.mean()) - shift
-    law = ShiftedExponential(mean_s=mean, shift_s=shift)
-    return law, -len(times) * (math.log(mean) + 1), 2
+    shift, mean = scipy.stats.expon.fit(times)
+    likelihood = scipy.stats.expon.logpdf(times, shift, mean).sum()
+    return ShiftedExponential(mean_s=float(mean), shift_s=float(shift)), likelihood, 2
 
 
 _FitLaw = Callable[[Floats], _Fitted]
@@ -198,8 +196,3 @@ _LAWS: Final[tuple[tuple[_LevelsOf, tuple[_FitLaw, ...]], ...]] = (
     (_of_logs, (_lognormal,)),
     (_of_least, (_shifted_exponential,)),
 )
-
-
-def _gaussian(count: int, deviation: float) -> float:
-    """Return ln L of a normal sample at its own mean and standard deviation."""
-    return -count * (0.5 * math.log(2 * math.pi) + math.log(deviation) + 0.5)

@@ -68,7 +68,8 @@ def fit_network(
     """Return the law that describes these transits best.
 
     Args:
-        shared: The nodes of machines with several, by the names of these machines.
+        shared: The nodes of machines with several, by the names of these machines. They are left
+            out if messages between machines do not tell latency and bandwidth apart.
         alike: True to give no machine a line of its own.
 
     Raises:
@@ -76,6 +77,8 @@ def fit_network(
     """
     machines = {name: tuple(nodes) for name, nodes in (shared or {}).items()}
     is_local = _within(transits, machines.values())
+    if not _has_sizes(transits.where(~is_local)):
+        machines, is_local = {}, np.zeros_like(is_local)
     local, transits = transits.where(is_local), transits.where(~is_local)
     if not _has_sizes(transits):
         raise ValueError("all messages are of about one size")
@@ -110,15 +113,6 @@ def fit_network(
     law = NetworkLaw(rounded(usual.latency_s) or 0.0, rounded(usual.bandwidth), nodes=links)
     law = replace(law, machines=machines, loopback=loopback)
     return NetworkFit(law, transits, fitted, *lines, parameters)
-
-
-def tells_links(transits: Transits, shared: Mapping[str, Sequence[str]]) -> bool:
-    """True if messages between machines tell latency and bandwidth of these links apart.
-
-    Args:
-        shared: As for `fit_network`.
-    """
-    return _has_sizes(transits.where(~_within(transits, map(tuple, shared.values()))))
 
 
 def _has_sizes(transits: Transits) -> bool:

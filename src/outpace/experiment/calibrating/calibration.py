@@ -15,7 +15,7 @@ from outpace.cluster.calibration.all_reduces import (
     fit_all_reduces,
 )
 from outpace.cluster.calibration.independent import evaluation_law
-from outpace.cluster.calibration.network import NetworkFit, fit_network, tells_links
+from outpace.cluster.calibration.network import NetworkFit, fit_network
 from outpace.cluster.calibration.run_times import ASSUMED_CV, RunTimeFit, fit_run_times
 from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.network import NetworkLaw
@@ -23,7 +23,7 @@ from outpace.config.cluster_files import BUSY
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.cluster_file import Calibration, plain
 from outpace.experiment.calibrating.contention import Contention, fit_contention
-from outpace.experiment.calibrating.runs import LEAST, Run, read_runs, shared_machines
+from outpace.experiment.calibrating.runs import Run, read_runs, shared_machines
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
 from outpace.experiment.calibrating.trace_ranks import read_traces
 from outpace.experiment.calibrating.words import (
@@ -52,7 +52,7 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     """Estimate the laws of the cluster of these runs.
 
     Raises:
-        ConfigError: with one line, as `read_runs`; or if too few iterations are left.
+        ConfigError: with one line, as `read_runs`.
     """
     found: dict[str, Any] = {"runs": [str(folder.resolve()) for folder in folders]}
     busy = busy_words(folders)
@@ -70,7 +70,7 @@ def calibrate_traces(paths: Sequence[Path]) -> Calibration:
     They predict times, and no losses: a trace does not have the model.
 
     Raises:
-        ConfigError: with one line, as `read_traces`; or if there are too few iterations.
+        ConfigError: with one line, as `read_traces`.
     """
     run = read_traces(paths)
     return _calibrated([run], run.origin)
@@ -84,12 +84,6 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     """
     first, servers = runs[0], max(run.servers for run in runs)
     fit = fit_run_times([run.recording for run in runs], assumed_cv=ASSUMED_CV)
-    if fit.iterations < LEAST:
-        raise ConfigError(
-            f"{first.where}: without the first {fit.warm_up}, which differ, it has "
-            f"{fit.iterations} iterations, and a calibration needs at least {LEAST}; "
-            "record a longer run"
-        )
     with_servers = [run for run in runs if run.measured is not None]
     short = _too_short(runs)
     notes, caveats = _notes(runs, fit, short), list[str]()
@@ -101,8 +95,7 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
         laws |= service
         if (size := service_size_of(with_servers[0])) is not None:
             laws["service_size"] = size
-        shared = _machines(with_servers, notes, caveats)
-        network = _network(with_servers, shared, notes, alike=bool(short))
+        network = _network(with_servers, notes, caveats, alike=bool(short))
         contention = fit_contention(network.law, with_servers[0], fit.warm_up)
     all_reduces = _all_reduces(runs)
     law = _network_law(runs, network, contention, all_reduces)
@@ -152,46 +145,34 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
 # -- the network -----------------------------------------------------------------------
 
 
-def _machines(
-    runs: Sequence[Run], notes: list[str], caveats: list[str]
-) -> Mapping[str, Sequence[str]]:
-    """Return the nodes of machines with several; empty if their links are not known."""
+def _network(
+    runs: Sequence[Run], notes: list[str], caveats: list[str], *, alike: bool
+) -> NetworkFit:
+    """Return the network by the probes, in which each message travels alone.
+
+    Args:
+        notes, caveats: Get sentences about what was assumed.
+        alike: True to give no node a link of its own.
+
+    Raises:
+        ConfigError: all messages of the probes are of about one size.
+    """
     shared = shared_machines(runs, notes)
-    if shared and not tells_links(_transits(runs), shared):
+    transits = [run.measured.transits for run in runs if run.measured is not None]
+    try:
+        fit = fit_network(Transits.joined(transits), shared, alike=alike)
+    except ValueError as error:
+        raise ConfigError(
+            f"{runs[0].where}: its network cannot be calibrated: {error}, so latency and "
+            "bandwidth cannot be told apart"
+        ) from error
+    if shared and not fit.law.machines:
         caveats.append(
             "no probes of two sizes went between machines, as there was no time for them: "
             "latency and bandwidth between machines are not known. network.machines is left out, "
             "and all links are taken to be like those within a machine, as fast as the messages of "
             "the training were on average"
         )
-        return {}
-    return shared
-
-
-def _transits(runs: Sequence[Run]) -> Transits:
-    return Transits.joined([run.measured.transits for run in runs if run.measured is not None])
-
-
-def _network(
-    runs: Sequence[Run], shared: Mapping[str, Sequence[str]], notes: list[str], *, alike: bool
-) -> NetworkFit:
-    """Return the network by the probes, in which each message travels alone.
-
-    Args:
-        shared: The nodes of machines with several.
-        notes: Gets a sentence if both directions differ.
-        alike: True to give no node a link of its own.
-
-    Raises:
-        ConfigError: all messages of the probes are of about one size.
-    """
-    try:
-        fit = fit_network(_transits(runs), shared, alike=alike)
-    except ValueError as error:
-        raise ConfigError(
-            f"{runs[0].where}: its network cannot be calibrated: {error}, so latency and "
-            "bandwidth cannot be told apart"
-        ) from error
     there, back = (line.bandwidth for line in (fit.to_server, fit.to_worker))
     if there and back and max(there, back) > _BOTH_WAYS * min(there, back):
         notes.append(
@@ -305,11 +286,12 @@ def busy_words(folders: Sequence[Path]) -> str:
     workers were started elsewhere.
     """
     for folder in folders:
-        found = read_summary(folder).get("processor")
-        values = [found.get(key) for key in ("cores", "busy", "others")] if found else []
-        if not values or not all(isinstance(value, int | float) for value in values):
+        found = read_summary(folder).get("processor") or {}
+        values = [found.get(key) for key in ("cores", "busy", "others")]
+        known = [float(value) for value in values if isinstance(value, int | float)]
+        if len(known) < len(values):
             continue
-        cores, busy, others = map(float, values)
+        cores, busy, others = known
         if cores > 0 and others > _OTHERS * cores and busy > _BUSY * cores:
             return (
                 f"while the run {folder.name} was recorded, processes that do not belong to it "

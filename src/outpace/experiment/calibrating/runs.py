@@ -262,7 +262,9 @@ def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[st
     found = []
     for run in [run for run in runs if run.servers] or runs:
         on: dict[str, list[str]] = {}
-        for node in sorted(run.nodes, key=_order):
+        for node in sorted(
+            run.nodes, key=lambda name: (name.startswith("server"), len(name), name)
+        ):
             on.setdefault(run.nodes[node], []).append(node)
         shared = {name: tuple(nodes) for name, nodes in on.items() if len(nodes) > 1}
         found.append(shared if len(on) > 1 else {})
@@ -273,9 +275,3 @@ def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[st
         )
         return {}
     return found[0]
-
-
-def _order(node: str) -> tuple[bool, str, int]:
-    """Workers come before servers, each in the order of their numbers."""
-    kind, _, number = node.rpartition("-")
-    return kind != "worker", kind, int(number) if number.isdigit() else 0

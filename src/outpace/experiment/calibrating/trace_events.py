@@ -59,7 +59,7 @@ class RankTrace:
 
     Args:
         profile: Collectives and computation of the rank, in s since `began_s`.
-        began_s, ended_s: Begin and end of the trace, in s of the rank's clock.
+        began_s: Begin of the trace, in s of the rank's clock.
     """
 
     path: Path
@@ -68,7 +68,6 @@ class RankTrace:
     backend: str
     profile: RankProfile
     began_s: float
-    ended_s: float
 
 
 class _Collective(NamedTuple):
@@ -127,7 +126,6 @@ def read_rank(path: Path) -> RankTrace:
         )
     computing = [event for event in events if _computes(event, on_cpu=not kernels)]
     begin = min(event.ts for event in events)
-    end = max(event.ts + event.dur for event in events)
     busy = merged(
         np.array([event.ts for event in computing]),
         np.array([event.ts + event.dur for event in computing]),
@@ -145,9 +143,9 @@ def read_rank(path: Path) -> RankTrace:
         np.array([each.kind == "allreduce" for each in chosen], np.bool_),
         0.0 if kernels else LATE_S,
     )
-    backend, base = info.backend or "an unknown backend", document.base_time_nanoseconds * 1e-9
-    began_s, ended_s = base + begin * _US, base + end * _US
-    return RankTrace(path, info.rank, info.world_size, backend, profile, began_s, ended_s)
+    backend = info.backend or "an unknown backend"
+    began_s = document.base_time_nanoseconds * 1e-9 + begin * _US
+    return RankTrace(path, info.rank, info.world_size, backend, profile, began_s)
 
 
 def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Collective]:

@@ -82,43 +82,26 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: with one line, if it cannot be read, is too large or is damaged.
     """
-    content = _content(path)
     try:
-        return msgspec.json.decode(content, type=Document)
+        with open(path, "rb", opener=named) as file:
+            packed = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            content = packed.read(LARGEST + 1)
+        if len(content) <= LARGEST:
+            return msgspec.json.decode(content, type=Document)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{path}: it is not a trace of torch.profiler: {error}; pass the files that "
             "prof.export_chrome_trace wrote"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: its JSON is damaged: {error}; export the trace again, with "
-            "prof.export_chrome_trace"
-        ) from error
-
-
-def _content(path: Path) -> bytes:
-    """Return the uncompressed content of the file."""
-    try:
-        if path.suffix == ".gz":
-            with open(path, "rb", opener=named) as file, gzip.open(file) as packed:
-                content = packed.read(LARGEST + 1)
-        else:
-            with open(path, "rb", opener=named) as plain:
-                content = plain.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ConfigError(f"{path}: it is damaged: {error}; copy or export it again") from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(content) > LARGEST:
-        raise ConfigError(
-            f"{path}: it has more than {LARGEST / 1e9:.2g} GB of JSON, which is too large; record "
-            "fewer steps, with schedule=torch.profiler.schedule(..., active=100), and without "
-            "with_stack and profile_memory"
-        )
-    return content
+    except (EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: it is damaged: {error}; copy or export it again") from error
+    raise ConfigError(
+        f"{path}: it has more than {LARGEST / 1e9:.2g} GB of JSON, which is too large; record "
+        "fewer steps, with schedule=torch.profiler.schedule(..., active=100), and without "
+        "with_stack and profile_memory"
+    )
 
 
 def size_of_elements(count: Any, dtype: Any) -> int | None:

@@ -15,7 +15,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.calibrating.runs import LEAST, Run
 from outpace.experiment.calibrating.trace_events import RankTrace, read_rank
 
-_APART_S: Final = 60.0  # between the records of two ranks; more than clocks differ
+_APART_S: Final = 60.0  # between the clocks of two ranks; more than those of one run differ
 _SPREAD: Final = 0.1  # of an iteration, between the ends of an all-reduce at two ranks
 _CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
 _SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
@@ -80,33 +80,25 @@ def read_traces(paths: Sequence[Path]) -> Run:
 
 def _together(ranks: Sequence[RankTrace]) -> Profiled:
     """Return the iterations of the ranks. Raises ConfigError if they are not of one run."""
-    first = ranks[0]
-    for other in ranks[1:]:
-        apart = max(other.began_s - first.ended_s, first.began_s - other.ended_s)
-        if apart > _APART_S:
-            raise ConfigError(
-                f"{other.path}: it was recorded {apart:,.0f} s apart from {first.path}, so they "
-                f"are of different runs; {_EXPORT}"
-            )
+    where = ranks[0].path.parent
     try:
         found = profiled([rank.profile for rank in ranks])
     except ValueError as error:
         raise ConfigError(
-            f"{first.path.parent}: the traces do not belong together, or record too little: "
-            f"{error}; {_EXPORT}"
+            f"{where}: the traces do not belong together, or record too little: {error}; {_EXPORT}"
         ) from error
     if len(found.seconds) < LEAST:
         raise ConfigError(
-            f"{first.path.parent}: the traces have {len(found.seconds)} iterations with an "
+            f"{where}: the traces have {len(found.seconds)} iterations with an "
             f"all-reduce, and a calibration needs at least {LEAST}; profile more steps: "
             "schedule(wait=5, warmup=1, active=60) with prof.step() after each"
         )
     typical = float(np.median(found.seconds))
-    if found.spread_s > _SPREAD * typical:
+    if found.spread_s > _SPREAD * typical or _ahead_s(ranks, found) > _APART_S:
         raise ConfigError(
-            f"{first.path.parent}: the traces are of different runs: the ends of an all-reduce "
+            f"{where}: the traces are of different runs: the ends of an all-reduce "
             f"differ by {1e3 * found.spread_s:.3g} ms between ranks, in iterations of "
-            f"{1e3 * typical:.3g} ms; {_EXPORT}"
+            f"{1e3 * typical:.3g} ms, and clocks by {_ahead_s(ranks, found):,.3g} s; {_EXPORT}"
         )
     return found
 
@@ -117,13 +109,9 @@ def _notes(ranks: Sequence[RankTrace], run: Profiled) -> list[str]:
         "the traces have times and no losses: compare strategies with task: {kind: timing}",
         "the traces have no servers: messages to them cost what all-reduces do, their work nothing",
     ]
-    ahead = max(
-        abs(rank.began_s - ranks[0].began_s + clock.ahead_s)  # times count from began_s
-        for rank, clock in zip(ranks, run.clocks, strict=True)
-    )
-    if ahead > _CLOCKS_S:
+    if (ahead_s := _ahead_s(ranks, run)) > _CLOCKS_S:
         notes.append(
-            f"the clocks of the ranks differ by up to {1e3 * ahead:,.3g} ms: brought together by "
+            f"the clocks of the ranks differ by up to {1e3 * ahead_s:,.3g} ms: brought together by "
             "the ends of the all-reduces"
         )
     if "nccl" in ranks[0].backend:
@@ -132,3 +120,11 @@ def _notes(ranks: Sequence[RankTrace], run: Profiled) -> list[str]:
             "check the length of an iteration against your own measurement"
         )
     return notes
+
+
+def _ahead_s(ranks: Sequence[RankTrace], run: Profiled) -> float:
+    """Return by how many seconds a clock is ahead of that of rank 0, or behind it, at most."""
+    return max(
+        abs(rank.began_s - ranks[0].began_s + clock.ahead_s)  # times count from began_s
+        for rank, clock in zip(ranks, run.clocks, strict=True)
+    )
