@@ -31,7 +31,7 @@ from outpace.report.figures.figure import (
 )
 from outpace.report.frame import write_page
 from outpace.report.parts import Cell, Section, Table
-from outpace.report.words import size
+from outpace.report.words import percent, size
 
 Floats = NDArray[np.float64]
 _POINTS: Final = 300  # per curve
@@ -133,6 +133,11 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
             "How long a server needs for a push and for an answer, without waits.",
         ),
     ]
+    goodness = shown.compute.goodness
+    fitted = (
+        f"Run times: {_law_name(shown)}, Kolmogorov distance {goodness.distance:.3f}, order "
+        f"statistics at most {percent(float(np.abs(goodness.order_off).max()))} off."
+    )
     head, *rows = shown.compute_rows()
     tables = [Table("goodness", head, rows)]
     if shown.all_reduces is not None:
@@ -143,7 +148,7 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
         title=f"Outpace: calibration of {shown.name}",
         heading=f"Calibration: {shown.name}",
         what=dict(shown.laws)["from"],
-        findings=[f"{note[:1].upper()}{note[1:]}." for note in shown.notes],
+        findings=[fitted, *(f"{note[:1].upper()}{note[1:]}." for note in shown.notes)],
         sections=[
             *(section for section in sections if section.content),
             Section("numbers", "Goodness of fit", tables),

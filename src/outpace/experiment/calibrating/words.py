@@ -8,7 +8,7 @@ from outpace.cluster.calibration.run_times import Law, RunTimeFit
 from outpace.cluster.laws import ServiceLaw, ServiceSize, ShiftedExponential
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
 from outpace.cluster.regimes import Regimes
-from outpace.report.words import SPACE, duration, plural
+from outpace.report.words import SPACE, duration, number, plural
 
 
 def compute_words(fit: RunTimeFit, overhead_s: float = 0.0) -> str:
@@ -79,7 +79,7 @@ def size_words(size: ServiceSize) -> str:
 
 def _link_words(law: NetworkLaw | LinkLaw) -> str:
     rate = law.bandwidth_bytes_per_s
-    words = "infinite" if rate is None else f"{rate / 1e6:.4g} MB/s"
+    words = "infinite" if rate is None else f"{number(rate / 1e6, 4)} MB/s"
     return f"latency {_time(law.latency_s or 0.0)}, bandwidth {words}"
 
 
