@@ -92,9 +92,9 @@ def test_blocks_of_recorded_times_are_drawn_where_a_calibration_replays_them(her
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "cluster.yaml does not state the errors of its law"),
-        ({"compute": {"cv": 0.1}}, "the run has its own law, compute: remove it"),
-        ({"include": None}, "name one by include or --cluster"),
+        ({}, "states its errors"),
+        ({"compute": {"cv": 0.1}}, "leave compute out"),
+        ({"include": None}, "name such a file by include or --cluster"),
         ({"draw_cluster": 1}, "draw_cluster must be true or false, not 1"),
     ],
 )
@@ -233,7 +233,7 @@ def test_files_that_include_each_other_are_refused(here):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("workers: 4", "cluster.yaml: workers: a cluster file has the keys compute"),
+        ("workers: 4", "cluster.yaml: workers: unknown key"),
         ("calibrated: {workers: 0}", "cluster.yaml: calibrated.workers must be at least 1"),
         ("compute: {kind: nromal}", "cluster.yaml: compute.kind: unknown kind 'nromal'"),
         ("compute: [", "cluster.yaml, line"),

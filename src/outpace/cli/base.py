@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from outpace.support.estimates import Estimate
 
 _UsageError: Any = typer.BadParameter.__base__
-_WITH_RUNS: Final = ("compare", "run", "serve", "simulate")  # commands that keep run folders
 _SIGPIPE: Final = 141  # exit code of a program that writes to a pipe without a reader
 
 
@@ -45,10 +43,10 @@ class _InWords(TyperGroup):
         except _UsageError as error:
             if not error.format_message():  # help was asked for
                 raise
-            echo(usage_in_words(error, given, ctx.obj or ()), err=True)
+            echo(usage_in_words(error, given), err=True)
             raise typer.Exit(2) from None
         except PermissionError as error:
-            echo(f"error: {_not_permitted(error)}", err=True)
+            echo(f"error: you have no permission for {error.filename}: {error.strerror}", err=True)
             raise typer.Exit(1) from None
         except (OutpaceError, OSError) as error:
             echo(f"error: {in_words(str(error))}", err=True)
@@ -56,24 +54,8 @@ class _InWords(TyperGroup):
         except OutputClosed:
             raise typer.Exit(_SIGPIPE) from None
         except KeyboardInterrupt:
-            has_runs = ctx.invoked_subcommand in _WITH_RUNS
-            kept = "; the folder of a run that had started is marked partial" if has_runs else ""
-            echo(f"interrupted{kept}", err=True)
+            echo("interrupted", err=True)
             raise typer.Exit(130) from None
-
-
-def _not_permitted(error: PermissionError) -> str:
-    """Return what to say if a file or a folder may not be read or written."""
-    if error.filename is None:
-        return str(error)
-    path = Path(os.fsdecode(error.filename)).absolute()
-    folder = next(each for each in path.parents if each.exists())
-    if path.exists() or os.access(folder, os.W_OK):
-        return f"{path}: you have no permission for it ({error.strerror})"
-    return (
-        f"{path} cannot be written: you have no permission to write to {folder}; name another "
-        "folder with --out (-o of outpace calibrate)"
-    )
 
 
 app = typer.Typer(
@@ -249,54 +231,21 @@ def require_page(path: Path, option: str = "--out") -> None:
         )
 
 
-def usage_in_words(error: Any, given: Sequence[str], behind: Sequence[str]) -> str:
+def usage_in_words(error: Any, given: Sequence[str]) -> str:
     """Return what to say of a usage error of typer.
 
-    Args:
-        given: arguments of the command, without those after --.
-        behind: those after --.
+    given: arguments of the command, without those after --.
     """
     message = error.format_message()
     if error.ctx is None:
         return f"error: {message}"
-    command, path = error.ctx.command, error.ctx.command_path
-    name = getattr(error, "option_name", None)
+    path, name = error.ctx.command_path, getattr(error, "option_name", None)
     if name is None or not hasattr(error, "possibilities"):
         return f"error: {path}: {message}\n{path} --help lists its options"
-    text = f"error: {path} has no option {name}"
     if error.possibilities:
-        return (
-            f"{text}; did you mean {' or '.join(sorted(error.possibilities))}? Options of a "
-            "script come after --"
-        )
-    if any(argument.endswith(".py") for argument in given):
-        own, of_script = _divided(command, given)
-        corrected = [*path.split(), *own, "--", *of_script, *behind]
-        return f"{text}\noptions of the script come after --: {shlex.join(corrected)}"
-    return f"{text}\n{path} --help lists its options"
-
-
-def _divided(command: Any, given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments of the command, and those that only its script can know."""
-    takes_value = {
-        option: not parameter.is_flag
-        for parameter in command.params
-        if parameter.param_type_name == "option"
-        for option in (*parameter.opts, *parameter.secondary_opts)
-    }
-    own: list[str] = []
-    of_script: list[str] = []
-    place, has_value = own, False  # the next argument belongs there as a value
-    for argument in given:
-        if argument.startswith("-") and argument != "-":
-            name, equals, _ = argument.partition("=")
-            place = own if name in takes_value else of_script
-            place.append(argument)
-            has_value = not equals and takes_value.get(name, True)
-        elif has_value and (place is own or "=" not in argument):
-            place.append(argument)
-            has_value = place is of_script  # an unknown option may have several values
-        else:
-            own.append(argument)
-            has_value = False
-    return own, of_script
+        message = f"did you mean {' or '.join(sorted(error.possibilities))}?"
+    elif any(argument.endswith(".py") for argument in given):
+        message = f"options of the script come after --: {path} SCRIPT -- {name}"
+    else:
+        message = f"{path} --help lists its options"
+    return f"error: {path} has no option {name}; {message}"

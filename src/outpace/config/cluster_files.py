@@ -1,9 +1,8 @@
 """Cluster files: the machines of a run, described in a file of their own.
 
-A configuration names one by `include`. The file has the keys `compute`, `network` and the service
-times of servers, `include` for another cluster file, and `calibrated`: what `outpace calibrate`
-says of its origin. A configuration's own keys win over those of the file, by the rule of
-`support.yaml_files`; of several files the later ones win.
+A configuration names one by `include`. The file has the keys of `Cluster`. A configuration's own
+keys win over those of the file, by the rule of `support.yaml_files`; of several files the later
+ones win. `clusters` fits the content to the workers and servers of a run.
 
 With `draw_cluster: true` the law of run times is drawn anew for each seed, within the errors that
 the file's calibration states, or in blocks of recorded times, so that several seeds show how well
@@ -12,13 +11,20 @@ the cluster is known.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from outpace.config.clusters import KEYS, ClusterFile
-from outpace.errors import ConfigError, did_you_mean
+import pydantic
+
+from outpace.cluster.laws import ServiceLaw, ServiceSize
+from outpace.cluster.network import NetworkLaw
+from outpace.cluster.observed import ComputeLaw
+from outpace.config.clusters import ClusterFile
+from outpace.config.sections import read_section
+from outpace.errors import ConfigError
+from outpace.support.checks import Count, Decay, Number
 from outpace.support.yaml_files import merged, read_yaml
 
 INCLUDE: Final = "include"
@@ -26,6 +32,42 @@ CALIBRATED: Final = "calibrated"
 BUSY: Final = "busy"  # under `calibrated`: a sentence about other processes meanwhile
 DRAW: Final = "draw_cluster"
 _DRAWN: Final = ("errors", "block", "speed_cv")  # keys of a law, said of it under `calibrated`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What `outpace calibrate` says of the origin of a cluster file, as far as a run needs it.
+
+    Attributes:
+        workers: number of workers that the file describes one by one; None: any number.
+        servers: number of servers that it describes one by one; None: any number; 0: it was
+            calibrated on runs without servers.
+        compute: keys that the law of run times has if it is drawn, among others.
+    """
+
+    __pydantic_config__: ClassVar = pydantic.ConfigDict(extra="ignore")
+
+    workers: Count | None = None
+    servers: Number | None = None
+    compute: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The keys of a cluster file; `include` names other ones."""
+
+    __pydantic_config__: ClassVar = pydantic.ConfigDict(extra="forbid")
+
+    compute: ComputeLaw | None = None
+    network: NetworkLaw | None = None
+    push_time: ServiceLaw | None = None
+    pull_time: ServiceLaw | None = None
+    update_time: ServiceLaw | None = None
+    judge_time: ServiceLaw | None = None
+    service_size: ServiceSize | None = None
+    evaluation_time: ServiceLaw | None = None
+    forward_share: Decay | None = None
+    calibrated: Calibrated | None = None
 
 
 def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
@@ -36,9 +78,7 @@ def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
     path = Path(path).expanduser().resolve()
     found = read_cluster(path)
     kept = {key: value for key, value in data.items() if key not in found.keys}
-    before = data.get(INCLUDE)
-    names = [] if before is None else before if isinstance(before, list) else [before]
-    return {**kept, INCLUDE: [*names, str(path)]}
+    return {**kept, INCLUDE: [*_names(data.get(INCLUDE), str(path)), str(path)]}
 
 
 def read_cluster(path: Path) -> ClusterFile:
@@ -47,7 +87,7 @@ def read_cluster(path: Path) -> ClusterFile:
     Raises:
         ConfigError: naming the file, if it cannot be read or is not a cluster file.
     """
-    return _merged_files(_files(str(path), Path.cwd(), str(path)))
+    return _cluster([str(path)], Path.cwd(), str(path))
 
 
 def included(
@@ -70,116 +110,76 @@ def included(
     is_drawn = data.get(DRAW, False)
     if type(is_drawn) is not bool:
         raise ConfigError(f"{source}: {DRAW} must be true or false, not {is_drawn!r}")
-    cluster = _merged_files(_files(data.get(INCLUDE), folder, source))
-    if is_drawn:
-        cluster = _drawn(cluster, own, source)
-    if INCLUDE not in data:
+    if INCLUDE not in data and not is_drawn:
         return own, {}
+    cluster = _cluster(_names(data.get(INCLUDE), source), folder, source)
+    if is_drawn:
+        if own.get("compute") is not None or not (cluster.drawn and cluster.keys.get("compute")):
+            raise ConfigError(
+                f"{source}: {DRAW}: only the law of a cluster file that states its errors can be "
+                "drawn: leave compute out, and name such a file by include or --cluster; outpace "
+                "calibrate writes one unless run times switch between regimes"
+            )
+        cluster.keys["compute"] |= cluster.drawn
     keys = cluster.fitted(own, folder)
     origin = {key: path for key, path in cluster.origin.items() if key in keys and key not in own}
     return merged(keys, own), origin
 
 
-def _files(
-    names: Any, folder: Path, source: str, including: tuple[Path, ...] = ()
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the files that an `include` names and their content, each after those it includes.
-
-    Args:
-        source: names the data in errors.
-        including: the files that led to this one, to find circles.
-    """
-    if names is None:
-        return
-    paths = names if isinstance(names, list) else [names]
-    if not all(isinstance(name, str) and name for name in paths):
+def _names(include: Any, source: str) -> list[str]:
+    """Return the names of files that an `include` has."""
+    names = [] if include is None else include if isinstance(include, list) else [include]
+    if not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             f"{source}: include must be the path of a cluster file, or a list of paths, "
-            f"not {names!r}"
+            f"not {include!r}"
         )
-    for name in paths:
+    return names
+
+
+def _cluster(names: list[str], folder: Path, source: str) -> ClusterFile:
+    """Return the checked content of cluster files."""
+    content, origin = _content(names, folder, ())
+    last = next(reversed(origin.values()), Path(source))
+    checked = read_section(Cluster, content, "", str(last), origin)
+    said = checked.calibrated or Calibrated()
+    drawn = {key: value for key, value in (said.compute or {}).items() if key in _DRAWN}
+    content.pop(CALIBRATED, None)
+    return ClusterFile(last, content, origin, said.workers, said.servers, drawn)
+
+
+def _content(
+    names: list[str], folder: Path, including: tuple[Path, ...]
+) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the content of files and of those that they include, and the file of each key.
+
+    including: the files that led to these, to find circles.
+    """
+    content: dict[str, Any] = {}
+    origin: dict[str, Path] = {}
+    for name in names:
         path = (folder / Path(name).expanduser()).resolve()
         if path in including:
             circle = " includes ".join(str(each) for each in (*including, path))
             raise ConfigError(f"{path}: files include each other: {circle}; remove one include")
         data = read_yaml(path)
-        known = (*KEYS, INCLUDE, CALIBRATED)
-        for key in data:
-            if key not in known:
-                raise ConfigError(
-                    f"{path}: {key}: a cluster file has the keys {', '.join(known)}."
-                    f"{did_you_mean(key, known)}"
-                )
-        yield from _files(data.get(INCLUDE), path.parent, str(path), (*including, path))
-        yield path, data
+        others = _names(data.pop(INCLUDE, None), str(path))
+        inner, inner_origin = _content(others, path.parent, (*including, path))
+        own = _with_absolute_paths(data, path.parent)
+        for part, files in ((inner, inner_origin), (own, dict.fromkeys(own, path))):
+            if "compute" in part and isinstance(content.get(CALIBRATED), dict):
+                content[CALIBRATED].pop("compute", None)  # said of the law before
+            content, origin = merged(content, part), {**origin, **files}
+    return content, origin
 
 
-def _merged_files(files: Iterable[tuple[Path, Mapping[str, Any]]]) -> ClusterFile:
-    """Return the content of files, of which the later ones win."""
-    found = ClusterFile(Path.cwd(), {}, {}, None, None)
-    for path, data in files:
-        calibrated = data.get(CALIBRATED)
-        workers, servers = _counts(calibrated, path)
-        drawn: Mapping[str, Any] = found.drawn
-        if "compute" in data:
-            of_compute = (calibrated or {}).get("compute")
-            said = of_compute if isinstance(of_compute, Mapping) else {}
-            drawn = {key: said[key] for key in _DRAWN if key in said}
-        own = {
-            key: _with_absolute_paths(key, data[key], path.parent) for key in KEYS if key in data
-        }
-        found = ClusterFile(
-            path,
-            merged(found.keys, own),
-            {**found.origin, **dict.fromkeys(own, path)},
-            workers or found.workers,
-            found.servers if servers is None else servers,
-            drawn,
-        )
-    return found
-
-
-def _drawn(cluster: ClusterFile, run: Mapping[str, Any], source: str) -> ClusterFile:
-    """Return the content with a law of run times that is drawn for each seed."""
-    compute = cluster.keys.get("compute")
-    if run.get("compute") is None and isinstance(compute, Mapping) and cluster.drawn:
-        keys = {**cluster.keys, "compute": {**compute, **cluster.drawn}}
-        return dataclasses.replace(cluster, keys=keys)
-    if run.get("compute") is not None:
-        why = "the run has its own law, compute: remove it"
-    elif compute is None:
-        why = f"there is no cluster file with such a law: name one by {INCLUDE} or --cluster"
-    else:
-        why = (
-            f"{cluster.path} does not state the errors of its law; outpace calibrate does so "
-            "unless run times switch between regimes"
-        )
-    raise ConfigError(f"{source}: {DRAW}: the law of run times cannot be drawn: {why}")
-
-
-def _counts(calibrated: Any, path: Path) -> tuple[int | None, int | None]:
-    """Return the numbers of workers and servers that the file says it describes."""
-    if calibrated is None:
-        return None, None
-    if not isinstance(calibrated, Mapping):
-        raise ConfigError(f"{path}: calibrated must be a mapping, not {calibrated!r}")
-    counts = []
-    for key, least in (("workers", 1), ("servers", 0)):
-        count = calibrated.get(key)
-        if count is not None and (type(count) is not int or count < least):
-            raise ConfigError(f"{path}: calibrated.{key} must be at least {least}, not {count!r}")
-        counts.append(count)
-    return counts[0], counts[1]
-
-
-def _with_absolute_paths(key: str, value: Any, folder: Path) -> Any:
+def _with_absolute_paths(value: Any, folder: Path) -> Any:
     """Return a part of a cluster file with the paths in it relative to the file's folder."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return value
-    value = dict(value)
-    if key == "compute" and isinstance(value.get("path"), str):
-        value["path"] = str((folder / value["path"]).resolve())
-    matrix = value.get("matrix")
-    if key == "network" and isinstance(matrix, Mapping) and isinstance(matrix.get("path"), str):
-        value["matrix"] = {**matrix, "path": str((folder / matrix["path"]).resolve())}
-    return value
+    return {
+        key: str((folder / each).resolve())
+        if key == "path" and isinstance(each, str)
+        else _with_absolute_paths(each, folder)
+        for key, each in value.items()
+    }

@@ -1,4 +1,4 @@
-"""The content of cluster files, and how it is fitted to a run.
+"""How the content of a cluster file is fitted to a run.
 
 Workers that it does not describe are drawn from those that it does, with the seed of the run, the
 same for run times and links. Each is on another machine like the machine of the worker that it
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from outpace.config.keys import SERVICE_TIMES, without_servers
 from outpace.errors import ConfigError
@@ -23,22 +23,13 @@ from outpace.support.randomness import generator
 from outpace.sync.assignment import described
 from outpace.sync.messages import server_name, worker_name
 
-KEYS: Final = (
-    "compute",
-    "network",
-    *SERVICE_TIMES,
-    "service_size",
-    "evaluation_time",
-    "forward_share",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """The content of a cluster file.
+    """The checked content of a cluster file.
 
     Args:
-        keys: Plain data of those of KEYS that it has; its paths are absolute.
+        keys: Plain data of the keys that it has; its paths are absolute.
         origin: The file in which each of these keys is written.
         workers: Number of workers that it describes one by one; None: any number.
         servers: Number of servers that it describes one by one; None: any number; 0: it was
@@ -51,7 +42,7 @@ class ClusterFile:
     origin: dict[str, Path]
     workers: int | None
     servers: int | None
-    drawn: Mapping[str, Any] = field(default_factory=dict)
+    drawn: Mapping[str, Any]
 
     def fitted(self, run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         """Return the keys for the workers, servers and strategy of this run.
@@ -70,168 +61,117 @@ class ClusterFile:
                 keys.pop("forward_share", None)
         if any(key in run for key in SERVICE_TIMES):
             keys.pop("service_size", None)
-        workers, servers, seed = run.get("workers"), run.get("servers", 1), run.get("seed", 0)
-        if not (type(workers) is int and type(servers) is int and type(seed) is int):
+        numbers: list[Any] = [run.get("seed", 0), run.get("workers"), run.get("servers", 1)]
+        if not all(type(number) is int for number in numbers) or min(numbers[1:]) < 1:
             return keys  # reported when the run is read
-        if workers < 1 or servers < 1 or seed < 0:
-            return keys
-        sync = run.get("sync")
-        strategy = described(sync, folder)
-        has_servers = strategy is None or strategy.has_servers
+        seed, workers, servers = numbers
+        strategy = described(run.get("sync"), folder)
         sends_others = strategy is None or strategy.has_servers or strategy.exchanges
         if self.servers == 0 and "network" not in run and sends_others:
-            kind = sync.get("kind") if isinstance(sync, Mapping) else None
             raise ConfigError(
                 f"{self.path}: it was calibrated on runs without servers, so it describes no "
-                f"messages but those of all-reduces, and sync.kind={kind} has others: calibrate on "
-                "a run with servers as well, or give network in the configuration"
+                f"messages but those of all-reduces, and sync.kind={run['sync']['kind']} has "
+                "others: calibrate on a run with servers as well, or give network in the "
+                "configuration"
             )
-        if not has_servers:
+        if strategy is not None and not strategy.has_servers:
             servers = 0
             keys = without_servers(keys)
-        compute, network = keys.get("compute"), keys.get("network")
-        factors = compute.get("factors") if isinstance(compute, Mapping) else None
-        known = self.workers or (len(factors) if isinstance(factors, list) and factors else None)
-        machines = _machines(known, workers, seed)
-        for key in ("compute", "evaluation_time"):
-            if isinstance(keys.get(key), Mapping) and known:
-                keys[key] = _of_workers(keys[key], machines, known)
+        compute = keys.get("compute") or {}
+        if known := self.workers or len(compute.get("factors", ())):
+            more = generator(seed, "machine of the cluster").integers(
+                known, size=max(0, workers - known)
+            )
+            alike = [*range(min(known, workers)), *more.tolist()]
+            for key in {"compute", "evaluation_time"} & keys.keys():
+                keys[key] = _of_workers(keys[key], alike, known)
+            if network := keys.get("network"):
+                keys["network"] = self._of_nodes(network, alike, servers)
+            if workers > known:
+                warn(
+                    f"{self.path}: it describes {known} workers, and the run has {workers}: each "
+                    f"of the others is like one of the {known}, drawn at random"
+                )
         for key in SERVICE_TIMES:
-            if isinstance(keys.get(key), Mapping) and self.servers and servers:
-                keys[key] = self._of_servers(key, servers)
-        if isinstance(network, Mapping) and known:
-            keys["network"] = _of_nodes(network, self, machines, servers)
-        _say_what_was_drawn(self, known, workers, servers)
+            factors = (keys.get(key) or {}).get("factors", ())
+            if self.servers and len(factors) == self.servers:
+                if servers > self.servers:
+                    raise ConfigError(
+                        self._too_many(f"work takes different times ({key})", servers)
+                    )
+                keys[key] = {**keys[key], "factors": factors[:servers]}
+        if self.servers and servers > self.servers:
+            warn(
+                f"{self.path}: it describes {self.servers} servers that are alike, and the run has "
+                f"{servers}: they are taken to be like these"
+            )
         return keys
 
-    def _of_servers(self, key: str, servers: int) -> dict[str, Any]:
-        """Return the law of a service time with one factor for each server of the run.
+    def _of_nodes(
+        self, network: Mapping[str, Any], alike: Sequence[int], servers: int
+    ) -> dict[str, Any]:
+        """Return the law of the network with the nodes, pairs and machines of this run only.
 
-        Raises:
-            ConfigError: if the file tells its servers apart, and the run has more.
+        alike: for each worker of the run the worker of the file that it resembles.
         """
-        law = dict(self.keys[key])
-        factors = law.get("factors")
-        if not isinstance(factors, list) or len(factors) != self.servers:
-            return law  # if its number is wrong, this is reported when the run is read
-        if servers > len(factors):
-            raise ConfigError(_too_many(self, f"work takes different times ({key})", servers))
-        return {**law, "factors": factors[:servers]}
+        nodes, pairs = network.get("nodes", {}), network.get("pairs", [])
+        machines = network.get("machines", {})
+        described_servers = self.servers or 0
+        of_run: dict[str, list[str]] = {}  # the nodes of the run by the node of the file
+        for worker, like in enumerate(alike):
+            of_run.setdefault(worker_name(like), []).append(worker_name(worker))
+        for server in range(max(described_servers, servers)):
+            of_run[server_name(server)] = [server_name(server)] if server < servers else []
+        for names, how in (
+            ([*nodes, *(end for pair in pairs for end in pair["between"])], "links differ"),
+            ([node for on_it in machines.values() for node in on_it], "machines are named"),
+        ):
+            if servers > described_servers > 0 and any(n.startswith("server-") for n in names):
+                raise ConfigError(self._too_many(how, servers))
+
+        def present(name: str) -> list[str]:
+            """Return the nodes of this run to which what is said about a node applies."""
+            return of_run.get(name, []) if name.rpartition("-")[2].isdigit() else [name]
+
+        return {
+            **network,
+            "nodes": {each: law for name, law in nodes.items() for each in present(name)},
+            "pairs": [
+                {**pair, "between": [one, other]}
+                for pair in pairs
+                for one in present(pair["between"][0])
+                for other in present(pair["between"][1])
+            ],
+            "machines": machines_of_run(machines, alike, servers),
+        }
+
+    def _too_many(self, how: str, servers: int) -> str:
+        return (
+            f"{self.path}: it describes {self.servers} servers whose {how}, and the run has "
+            f"{servers}: calibrate on a run with {servers}, or set servers={self.servers}"
+        )
 
 
-def _machines(known: int | None, workers: int, seed: int) -> list[int]:
-    """Return for each worker the worker of the file that it resembles; empty if unknown."""
-    if not known:
-        return []
-    drawn = generator(seed, "machine of the cluster").integers(known, size=max(0, workers - known))
-    return [*range(min(known, workers)), *drawn.tolist()]
+def _of_workers(law: Mapping[str, Any], alike: Sequence[int], known: int) -> dict[str, Any]:
+    """Return a law with one factor, or recorded worker, for each worker of a run.
 
-
-def _of_workers(compute: Mapping[str, Any], machines: list[int], known: int) -> dict[str, Any]:
-    """Return the law of the run times with one factor, or recorded worker, for each worker.
-
-    known: number of workers that the file describes.
+    Args:
+        alike: for each worker of the run the worker of the file that it resembles.
+        known: number of workers that the file describes.
     """
-    compute = dict(compute)
-    for key in ("factors", "recorded_workers"):
-        values = compute.get(key)
-        if isinstance(values, list) and len(values) > max(machines):
-            compute[key] = [values[machine] for machine in machines]
-    if isinstance(errors := compute.get("errors"), Mapping):
-        values = errors.get("factors")
-        if isinstance(values, list) and len(values) > max(machines):
-            errors = {**errors, "factors": [values[machine] for machine in machines]}
-        if known < len(machines):
-            errors = {**errors, "known": known}
-        compute["errors"] = errors
-    if compute.get("kind") == "trace" and not compute.get("recorded_workers"):
-        compute["recorded_workers"] = machines
-    return compute
 
+    def chosen(section: Mapping[str, Any]) -> dict[str, Any]:
+        lists = {"factors", "recorded_workers"} & section.keys()
+        values = {key: section[key] for key in lists if len(section[key]) > max(alike)}
+        return {**section, **{key: [of[like] for like in alike] for key, of in values.items()}}
 
-def _of_nodes(
-    network: Mapping[str, Any], cluster: ClusterFile, machines: list[int], servers: int
-) -> dict[str, Any]:
-    """Return the law of the network with the nodes, pairs and machines of this run only."""
-    network = dict(network)
-    nodes, pairs = network.get("nodes") or {}, network.get("pairs") or []
-    shared = network.get("machines") or {}
-    if not (isinstance(nodes, Mapping) and isinstance(pairs, list) and all(map(_is_pair, pairs))):
-        return network  # reported when the run is read
-    if not are_machines(shared):
-        return network
-    alike: dict[str, list[str]] = {}  # the nodes of the run by the node of the file
-    for worker, machine in enumerate(machines):
-        alike.setdefault(worker_name(machine), []).append(worker_name(worker))
-    described = cluster.servers or 0
-    for server in range(max(described, servers)):
-        alike[server_name(server)] = [server_name(server)] if server < servers else []
-    named = [*map(str, nodes), *(end for pair in pairs for end in pair["between"])]
-    if servers > described > 0 and any(name.startswith("server-") for name in named):
-        raise ConfigError(_too_many(cluster, "links differ", servers))
-    places = [node for on_it in shared.values() for node in on_it]
-    if servers > described > 0 and any(node.startswith("server-") for node in places):
-        raise ConfigError(_too_many(cluster, "machines are named", servers))
-
-    def present(name: Any) -> list[Any]:
-        """Return the nodes of this run to which what is said about a node applies."""
-        of_run = isinstance(name, str) and name.rpartition("-")[2].isdigit()
-        return alike.get(name, []) if of_run else [name]
-
-    if nodes:
-        network["nodes"] = {each: law for name, law in nodes.items() for each in present(name)}
-    if pairs:
-        network["pairs"] = [
-            {**pair, "between": [one, other]}
-            for pair in pairs
-            for one in present(pair["between"][0])
-            for other in present(pair["between"][1])
-        ]
-    if shared:
-        network["machines"] = machines_of_run(shared, machines, servers)
-    return network
-
-
-def _too_many(cluster: ClusterFile, how: str, servers: int) -> str:
-    return (
-        f"{cluster.path}: it describes {cluster.servers} servers whose {how}, and the run has "
-        f"{servers}: calibrate on a run with {servers}, or set servers={cluster.servers}"
-    )
-
-
-def _is_pair(pair: Any) -> bool:
-    ends = pair.get("between") if isinstance(pair, Mapping) else None
-    return isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends)
-
-
-def _say_what_was_drawn(
-    cluster: ClusterFile, known: int | None, workers: int, servers: int
-) -> None:
-    """Warn that the run has more nodes than the file describes."""
-    said = []
-    if known and workers > known:
-        said.append(
-            f"it describes {known} workers, and the run has {workers}: each of the others is "
-            f"like one of the {known}, drawn at random"
-        )
-    if cluster.servers and servers > cluster.servers:
-        said.append(
-            f"it describes {cluster.servers} servers that are alike, and the run has {servers}: "
-            "they are taken to be like these"
-        )
-    for text in said:
-        warn(f"{cluster.path}: {text}")
-
-
-def are_machines(machines: Any) -> bool:
-    """True if plain data are lists of nodes, each named once, by the names of machines."""
-    if not isinstance(machines, Mapping):
-        return False
-    lists = list(machines.values())
-    if not all(isinstance(nodes, list) and nodes for nodes in lists):
-        return False
-    names = [node for nodes in lists for node in nodes]
-    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    found = chosen(law)
+    if errors := law.get("errors"):
+        more = {"known": known} if known < len(alike) else {}
+        found["errors"] = {**chosen(errors), **more}
+    if law["kind"] == "trace" and not law.get("recorded_workers"):
+        found["recorded_workers"] = list(alike)
+    return found
 
 
 def machines_of_run(

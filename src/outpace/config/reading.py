@@ -1,30 +1,18 @@
-"""Converts plain data, such as YAML, to an `Experiment` and back.
-
-pydantic reads the data by the types of the fields of the dataclasses; where there are several,
-`kind` chooses one (a discriminated union). When a section has been read, its dataclass checks it in
-`__post_init__`. One error lists the problems of all sections, with the nearest known name of what
-is mistyped.
-"""
+"""Converts plain data, such as YAML, to an `Experiment` and back."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
-import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from functools import cache
 from pathlib import Path
-from reprlib import repr as short
-from typing import Annotated, Any, Final, TypeAlias
-
-import pydantic
+from typing import Annotated, Any, Final
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError, did_you_mean, nearest
-from outpace.support.checks import wrong_values
+from outpace.config.sections import read_section
+from outpace.errors import ConfigError
+from outpace.support.checks import KINDS
 from outpace.support.paths import with_paths
 from outpace.sync.assignment import Sync
 
@@ -33,17 +21,6 @@ _USUAL_KINDS: Final[Mapping[str, Any]] = {
     "optimizer": ("sgd", {"schedule": ("constant", {})}),
     "executor": ("auto", {}),
     "launcher": ("local", {}),
-}
-# What replaces keys and values of the documentation before 0.1.0.
-_REPLACED: Final[Mapping[str, str]] = {
-    "sync.late": (
-        "where late workers are to stop, use {kind: cutoff, model: fixed} with `share`, the quorum "
-        "as a share of the workers, and `timeout_s`"
-    ),
-    "faults.recovery.server_alone": (
-        "after the loss of a server all processes begin again from the last checkpoint: remove it"
-    ),
-    "on_server_loss: restart-all": "use restart, which starts all processes again",
 }
 
 
@@ -62,7 +39,7 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     if not isinstance(data, Mapping):
         raise ConfigError(f"{source} must be a mapping of keys, not {data!r}")
     data, origin = included(data, source, folder or Path.cwd())
-    experiment: Experiment = _read(Experiment, _with_kinds(data), "", source, origin)
+    experiment: Experiment = read_section(Experiment, _with_kinds(data), "", source, origin)
     try:
         made: Experiment = with_paths(experiment, folder or Path.cwd())
         return made
@@ -85,7 +62,7 @@ def section_from(kinds: Any, data: Any, path: str, source: str) -> Any:
     Raises:
         ConfigError: listing all problems.
     """
-    return _read(Annotated[kinds, pydantic.Field(discriminator="kind")], data, path, source, {})
+    return read_section(Annotated[kinds, KINDS], data, path, source, {})
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:
@@ -109,50 +86,6 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _read(expected: Any, data: Any, path: str, source: str, origin: Mapping[str, Path]) -> Any:
-    """Return the data as a value of the type `expected`.
-
-    Args:
-        path: of the data in the configuration.
-        source: names the data in errors.
-        origin: the cluster files that some of the keys come from.
-
-    Raises:
-        ConfigError: listing the problems of all sections.
-    """
-    text = ""
-    try:
-        text = json.dumps(_whole(data))
-        return _adapter(expected).validate_json(text, strict=True)
-    except pydantic.ValidationError as error:
-        problems = _problems(error, _sections(expected, path), path, json.loads(text))
-    except (RecursionError, ValueError):
-        problems = ["it is nested too deeply, or contains itself"]
-    except TypeError as error:
-        problems = [f"not plain data: {error}"]
-    files = [origin.get(re.split(r"\W", problem, maxsplit=1)[0], source) for problem in problems]
-    pairs = zip(files, problems, strict=True)
-    raise ConfigError("\n".join(f"{file}: {problem}" for file, problem in pairs))
-
-
-@cache
-def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
-    if expected is Experiment:  # its sections have the same settings
-        return pydantic.TypeAdapter(expected)
-    return pydantic.TypeAdapter(expected, config=pydantic.ConfigDict(extra="forbid"))
-
-
-def _whole(value: Any) -> Any:
-    """Convert integral floats to ints, because YAML reads the count 1e6 as a float."""
-    if isinstance(value, Mapping):
-        return {k: v if k == "arguments" else _whole(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_whole(entry) for entry in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
-
-
 def _with_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any] = _USUAL_KINDS) -> dict[str, Any]:
     """Return the configuration with the usual kind of each section that gives none."""
     found = dict(data)
@@ -160,117 +93,3 @@ def _with_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any] = _USUAL_KINDS
         if isinstance(section := found.get(key), Mapping):
             found[key] = {"kind": kind, **_with_kinds(section, inner)}
     return found
-
-
-# -- errors ----------------------------------------------------------------------------
-
-_Kinds: TypeAlias = Mapping[str, list[str]]  # keys of a section by its kind; "" if it has none
-
-
-@cache
-def _sections(expected: Any, path: str) -> dict[str, dict[str, list[str]]]:
-    """Return the keys of each section of data of the type `expected`, by path and kind."""
-    found: dict[str, dict[str, list[str]]] = {}
-    if dataclasses.is_dataclass(expected):
-        assert isinstance(expected, type)
-        fields = {entry.name: entry for entry in dataclasses.fields(expected)}
-        kind = str(fields["kind"].default) if "kind" in fields else ""
-        found[path] = {kind: list(fields)}
-        hints = typing.get_type_hints(expected)
-        inner = [(hints[name], f"{path}.{name}" if path else name) for name in fields]
-    else:
-        inner = [(each, path) for each in typing.get_args(expected) if isinstance(each, Hashable)]
-    for hint, place in inner:
-        for where, kinds in _sections(hint, place).items():
-            found.setdefault(where, {}).update(kinds)
-    return found
-
-
-def _problems(
-    found: pydantic.ValidationError, sections: Mapping[str, _Kinds], path: str, data: Any
-) -> list[str]:
-    """Return a line for each problem of the data.
-
-    path: of the data in the configuration.
-    """
-    lines: dict[str, None] = {}
-    wrong: list[tuple[str, Any]] = []
-    mistyped = set[tuple[str, str | None]]()
-    # A required key that is mistyped is not missing as well.
-    errors = found.errors(include_url=False)
-    for error in sorted(errors, key=lambda each: each["type"] == "missing"):
-        key, kind = _place(error, path, data)
-        place = re.sub(r"\[\d+\]", "", key)
-        section, _, name = key.rpartition(".")
-        match error["type"]:
-            case "value_error":
-                for problem in str(error["ctx"]["error"]).split("\n"):
-                    dot = ": " if problem.startswith("needs") else "."
-                    lines[f"{key}{dot}{problem}" if key else problem] = None
-            case "unexpected_keyword_argument":
-                kinds = sections.get(place.rpartition(".")[0], {})
-                keys = kinds.get(kind) or next(iter(kinds.values()), [])
-                mistyped.add((section, nearest(name, keys)))
-                advice = "" if section else _in_a_section(name, sections, data)
-                advice = advice or _of_another_kind(name, kinds) or did_you_mean(name, keys)
-                lines[_replaced(place) or f"{key}: unknown key.{advice}"] = None
-            case "missing" if (section, name) in mistyped:
-                pass
-            case "missing":
-                lines[f"{key} is missing"] = None
-            case "union_tag_not_found":
-                known = ", ".join(sorted(sections[place]))
-                lines[f"{key}.kind is missing. Known: {known}."] = None
-            case "union_tag_invalid":
-                tag = error["ctx"]["tag"]
-                advice = did_you_mean(tag, sections[place])
-                lines[f"{key}.kind: unknown kind {short(tag)}.{advice}"] = None
-            case "enum" | "literal_error" if gone := _replaced(f"{place}: {error['input']}"):
-                lines[gone] = None
-            case _:
-                wrong.append((key or "the configuration", error))
-    return [*lines, *wrong_values(wrong)]
-
-
-def _place(error: Any, path: str, data: Any) -> tuple[str, str]:
-    """Return the key that an error of pydantic is about, and the kind of its section.
-
-    pydantic's location has the keys of the data, and the chosen member of each union.
-    """
-    kind, steps = "", error["loc"]
-    for number, step in enumerate(steps, 1):
-        if isinstance(step, int):
-            path, data, kind = f"{path}[{step}]", data[step], ""
-        elif isinstance(data, Mapping) and data.get("kind") == step and not kind:
-            kind = step
-        elif number == len(steps) and error["type"] in ("missing", "unexpected_keyword_argument"):
-            path = f"{path}.{step}" if path else step
-        elif isinstance(data, Mapping) and step in data:
-            path, data, kind = f"{path}.{step}" if path else step, data[step], ""
-    return path, kind
-
-
-def _replaced(place: str) -> str:
-    """Return the line for a key, or a key and its value, that has been replaced; else nothing."""
-    ends = (key for key in _REPLACED if f".{place}".endswith(f".{key}"))
-    return next((f"{key} was removed: {_REPLACED[key]}" for key in ends), "")
-
-
-def _in_a_section(name: str, sections: Mapping[str, _Kinds], data: Any) -> str:
-    """Return advice if sections of the configuration, such as `sync`, have this key."""
-    found = []
-    for section, kinds in sections.items():
-        written = data.get(section)
-        kind = written.get("kind") if isinstance(written, Mapping) else None
-        keys = kinds.get(kind or "") or [key for each in kinds.values() for key in each]
-        if section and "." not in section and name in keys:
-            found.append(section)
-    found = [section for section in found if section in data] or found
-    names = " or ".join(f"'{section}.{name}'" for section in found)
-    return f" Did you mean {names}?" if 0 < len(found) <= 3 else ""
-
-
-def _of_another_kind(name: str, kinds: _Kinds) -> str:
-    """Return advice if sections of another kind have this key."""
-    found = sorted(kind for kind, keys in kinds.items() if kind and name in keys)
-    return f" Only kind: {' or '.join(found)} has it." if 0 < len(found) <= 3 else ""

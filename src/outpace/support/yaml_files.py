@@ -26,11 +26,6 @@ from outpace.support.regular_files import Opener, named, read_text
 _WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")  # without quotes
 _EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
 _NODE: Final = 10  # characters that a value counts for, besides its own
-# What is read as one name where a colon is missing: `sync {kind: bsp}`, `sync:{kind: bsp}`; and
-# within braces `kind bsp`, `kind:bsp`.
-_BEFORE_BRACKET: Final = re.compile(r"([A-Za-z_]\w*)\s*:?[{\[]")
-_BEFORE_VALUE: Final = re.compile(r"([A-Za-z_]\w*)(?:\s+|:)\S")
-_BEGIN_OF_LINE: Final = re.compile(r"\s*(?:- +)?([A-Za-z_]\w*)(?:\s*:?[{\[]|:[^\s:])")
 
 
 class _Resolver(VersionedResolver):
@@ -69,58 +64,14 @@ def parse_yaml(text: str, source: str) -> Any:
         if root is None:
             return None
         _require_bounded(root, len(text), source)
-        _require_colons(root, source)
         return yaml.constructor.construct_document(root)
     except RecursionError:
         raise ConfigError(f"{source}: the YAML is nested too deeply") from None
     except (YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        if mark is not None and (missing := _missing_colon(text.splitlines(), mark.line)):
-            raise ConfigError(f"{source}, {missing}") from error
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{source}{place}: not readable as YAML: {reason}") from error
-
-
-def _missing_colon(lines: list[str], wrong: int) -> str:
-    """Return which colon is missing in the line that YAML cannot read, or in the line before.
-
-    Without its colon, the line before continues in the next line. The text is empty if none is.
-    """
-    for number in (wrong, wrong - 1):
-        found = _BEGIN_OF_LINE.match(lines[number]) if 0 <= number < len(lines) else None
-        if found is not None:
-            return _colon_missing(found[1], number)
-    return ""
-
-
-def _require_colons(root: Node, source: str) -> None:
-    """Raise ConfigError where YAML reads a name without its colon, and what follows, as one key."""
-    seen, todo = set[int](), [root]
-    while todo:
-        node = todo.pop()
-        if id(node) in seen or isinstance(node, ScalarNode):
-            continue
-        seen.add(id(node))
-        if not isinstance(node, MappingNode):
-            todo += node.value
-            continue
-        for key, value in node.value:
-            todo.append(value)
-            if not isinstance(key, ScalarNode) or key.style is not None:  # a quoted key is meant
-                continue
-            found = _BEFORE_BRACKET.match(key.value)
-            if found is None and isinstance(value, ScalarNode) and value.value == "":
-                found = _BEFORE_VALUE.match(key.value)
-            if found is not None:
-                raise ConfigError(f"{source}, {_colon_missing(found[1], key.start_mark.line)}")
-
-
-def _colon_missing(name: str, line: int) -> str:
-    return (
-        f"line {line + 1}: a mistake in the YAML: a colon and a blank are missing after {name}: "
-        f"write `{name}: ...`"
-    )
 
 
 def _require_bounded(root: Node, written: int, source: str) -> None:
@@ -129,34 +80,21 @@ def _require_bounded(root: Node, written: int, source: str) -> None:
     Copies of the data are made, in which each alias is a copy of its anchor. A few lines in which
     each list repeats the one before ten times would fill the memory.
     """
-    sizes: dict[int, int | None] = {}  # by id; None while the node is being measured
+    sizes: dict[int, float] = {}  # by id; infinite while the node is being measured
 
-    def size_of(node: Node) -> int:
-        if id(node) in sizes:
-            size = sizes[id(node)]
-            if size is None:
-                line = node.start_mark.line + 1
-                raise ConfigError(
-                    f"{source}, line {line}: *{node.anchor} is used within &{node.anchor} itself: "
-                    "write the value out"
-                )
-            return size
-        sizes[id(node)] = None
-        size = _NODE
-        if isinstance(node, ScalarNode):
-            size += len(node.value)
-        else:
-            pairs = isinstance(node, MappingNode)
-            inner = (part for pair in node.value for part in pair) if pairs else node.value
-            size += sum(map(size_of, inner))
-        sizes[id(node)] = size
-        return size
+    def size_of(node: Node) -> float:
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf
+            is_mapping = isinstance(node, MappingNode)
+            inner = [part for pair in node.value for part in pair] if is_mapping else node.value
+            own = len(inner) if isinstance(node, ScalarNode) else sum(map(size_of, inner))
+            sizes[id(node)] = _NODE + own
+        return sizes[id(node)]
 
-    size = size_of(root)
-    if size > _NODE * written + _EXPANSION:
+    if size_of(root) > _NODE * written + _EXPANSION:
         raise ConfigError(
             f"{source}: with every alias (*name) replaced by its value, {written:,} characters "
-            f"would become {size:,}: write out what is needed"
+            "would become endless, or far too many: write out what is needed"
         )
 
 
