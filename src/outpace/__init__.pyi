@@ -36,7 +36,6 @@ from outpace.script import world_size as world_size
 from outpace.simulation.by_hand import Simulator as Simulator
 from outpace.simulation.by_hand import Worker as Worker
 from outpace.support.targets import Target as Target
-from outpace.sync import theory as theory
 from outpace.tasks import Task as Task
 
 __all__: list[str]

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from tests.support.command import refused
 
-from outpace.support import memory
-
 CONFIG = {
     "task": {"kind": "timing"},
     "workers": 4,
@@ -49,15 +47,4 @@ def test_too_few_file_descriptors_are_counted_before_processes_are_started(refus
     assert refusal() == (
         "error: a process may have 90 open files here, and a run with 6 processes needs 94: raise "
         "the limit with `ulimit -n 94`, or have fewer workers or servers\n"
-    )
-
-
-def test_more_processes_than_fit_into_memory_are_refused_with_an_estimate(
-    refusal, monkeypatch, tmp_path
-):
-    (tmp_path / "meminfo").write_text("MemTotal:        8000000 kB\nMemFree:  1 kB\n")
-    monkeypatch.setattr(memory, "_INFO", tmp_path / "meminfo")
-    assert refusal("workers=1000") == (
-        "error: workers, servers: 1,002 processes need about 10.5 GB of memory, without the model, "
-        "and this computer has 8.2 GB: have fewer\n"
     )

@@ -15,11 +15,6 @@ def own_bytes(pid: int) -> int | None:
     return sum(found) if found else None
 
 
-def total_bytes() -> int | None:
-    """Return the memory of this computer; None if that is unknown."""
-    return next(iter(_fields(_INFO, "MemTotal:")), None)
-
-
 def free_bytes() -> int | None:
     """Return the memory that processes can still take; None if that is unknown."""
     found = _fields(_INFO, "MemAvailable:")

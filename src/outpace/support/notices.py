@@ -5,11 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from typing import TextIO
 
 from outpace.errors import OutpaceWarning
-
-_USUAL: Final[list[tuple[list[Any], Any]]] = []  # before each `warnings_to`: filters, how they show
 
 
 def warn(text: str) -> None:
@@ -35,8 +33,7 @@ def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[No
 
     others: True to pass on other warnings as well, with their place; False to show them as usual.
     """
-    _USUAL.append((list(warnings.filters), warnings.showwarning))
-    with _forgotten_at_end(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("always", OutpaceWarning)
         show = warnings.showwarning
 
@@ -60,17 +57,7 @@ def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[No
 
 
 def show_as_usual() -> None:
-    """Show warnings from now on as before the first `warnings_to` that is in effect."""
-    if _USUAL:
-        filters, warnings.showwarning = _USUAL[0]
-        warnings.resetwarnings()
-        warnings.filters[:] = filters  # type: ignore[index]  # a list, which typeshed does not say
-        _USUAL.clear()
-
-
-@contextmanager
-def _forgotten_at_end() -> Iterator[None]:
-    try:
-        yield
-    finally:
-        _USUAL.pop()
+    """Show warnings from now on as a new Python does, in a copy of a process."""
+    kept = [each for each in warnings.filters if each[2] is not OutpaceWarning]
+    warnings.filters[:] = kept  # type: ignore[index]  # a list, which typeshed does not say
+    warnings.showwarning = vars(warnings)["_showwarning_orig"]

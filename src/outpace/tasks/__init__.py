@@ -1,7 +1,7 @@
 """Models, data, losses and their evaluation."""
 
 from outpace.support.place import ELSEWHERE
-from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
+from outpace.tasks.data.cifar import Cifar10
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.given import GivenTask, MakeTask
@@ -16,7 +16,6 @@ __all__ = [
     "ELSEWHERE",
     "CharGpt",
     "Cifar10",
-    "Cifar10Resnet",
     "DigitsCnn",
     "DigitsMlp",
     "Evaluation",

@@ -13,7 +13,7 @@ from outpace.support.paths import FILE, TARGET
 from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
 from outpace.support.user_code import load_target, require_target
-from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
+from outpace.tasks.data.cifar import Cifar10
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.given import GivenTask, of_user
@@ -102,7 +102,6 @@ TaskKind: TypeAlias = Annotated[
     | FashionMnistCnn
     | FashionMnist
     | Cifar10
-    | Cifar10Resnet
     | CharGpt
     | Quadratic
     | Timing

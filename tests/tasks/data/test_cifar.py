@@ -13,7 +13,7 @@ import torch
 
 from outpace.errors import ConfigError
 from outpace.support.paths import with_paths
-from outpace.tasks import Cifar10, Cifar10Resnet
+from outpace.tasks import Cifar10
 from outpace.tasks.data import cifar
 from outpace.tasks.data.cifar import ARCHIVE, TEST, TRAIN, UNPACKED, read_archive, read_files
 from outpace.tasks.data.files import DataSet
@@ -115,15 +115,12 @@ def test_all_places_give_the_same_task(small, tmp_path, monkeypatch, packed, whe
         assert task.model(task.test[0]).shape == (PICTURES, 10)
 
 
-def test_it_is_trained_by_its_name_and_by_its_depth(small, tmp_path):
+def test_it_is_trained_by_its_name(small, tmp_path):
     put(tmp_path / "here")
     by_name = with_paths(Cifar10("resnet-20", "here"), tmp_path).workload(1, 4, 0)
-    by_depth = with_paths(Cifar10Resnet(20, "here"), tmp_path).workload(1, 4, 0)
-    assert by_name.size == by_depth.size == 269_722
-    loss, (gradient,) = by_name.gradient(by_name.initial_parameters(), 0, 0)
-    same_loss, (same,) = by_depth.gradient(by_depth.initial_parameters(), 0, 0)
-    assert loss == same_loss
-    assert torch.equal(gradient, same)
+    assert by_name.size == 269_722
+    _, (gradient,) = by_name.gradient(by_name.initial_parameters(), 0, 0)
+    assert gradient.isfinite().all()
 
 
 def test_a_named_folder_without_the_files_is_named(tmp_path):
@@ -182,9 +179,3 @@ def test_pixels_are_normalised_by_channel():
     assert torch.allclose(normal.mean(dim=1), torch.zeros(3), atol=1e-5)
     assert torch.allclose(normal.std(dim=1), torch.ones(3), atol=1e-5)
     assert not Pixels([0.0], [1.0]).state_dict()
-
-
-@pytest.mark.parametrize("depth", [0, 21, 164])
-def test_a_depth_that_was_not_published_is_refused(depth):
-    with pytest.raises(ValueError, match=f"depth must be 20, 50, 56, 101 or 110, not {depth}"):
-        Cifar10Resnet(depth)

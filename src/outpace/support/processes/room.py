@@ -7,13 +7,11 @@ import tempfile
 from typing import Final
 
 from outpace.errors import ConfigError
-from outpace.support.memory import total_bytes
 
 _SOCKET_PATH: Final = 107  # longest path of a Unix socket in bytes; the 108th ends it
 _SOCKET_NAME: Final = len("/pymp-12345678/listener-12345678")  # what multiprocessing adds
 _FILES: Final = 64  # descriptors of a process before it starts others
 _FILES_EACH: Final = 5  # for a process: its output and error, two of multiprocessing, a connection
-_PROCESS_BYTES: Final = 10 << 20  # memory of a process that it does not share, without a model
 
 
 def require_room(processes: int, connections: int = 0, connections_each: int = 1) -> None:
@@ -25,7 +23,6 @@ def require_room(processes: int, connections: int = 0, connections_each: int = 1
         connections_each: number of connections that each process has to this one.
     """
     require_short_temporary_folder()
-    _require_memory(processes)
     _require_files(processes, connections, connections_each - 1)
 
 
@@ -37,16 +34,6 @@ def require_short_temporary_folder() -> None:
         raise ConfigError(
             f"TMPDIR: {folder} has {len(os.fsencode(folder))} characters, and sockets in it can "
             f"only be made with at most {most}: set TMPDIR to a folder with a shorter name"
-        )
-
-
-def _require_memory(processes: int) -> None:
-    total = total_bytes()
-    needed = processes * _PROCESS_BYTES
-    if total is not None and needed > total:
-        raise ConfigError(
-            f"workers, servers: {processes:,} processes need about {needed / 1e9:,.1f} GB of "
-            f"memory, without the model, and this computer has {total / 1e9:,.1f} GB: have fewer"
         )
 
 

@@ -45,7 +45,7 @@ class Pssp(WirePolicy):
     """SSP that holds a worker beyond the bound only with probability P.
 
     FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound is
-    that of SSP with s' = s + 1/c − 1 (`theory.equivalent_staleness`). A pull in the soft buffer
+    that of SSP with s' = s + 1/c − 1 (theorem 1). A pull in the soft buffer
     is answered at the next clock (algorithm 1), even if its lead is still beyond the bound.
     Raises ValueError if the staleness is negative or the probability outside [0, 1].
 

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from outpace.errors import ConfigError
-from outpace.support.checks import check_ranges
 from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
@@ -66,31 +65,6 @@ class Cifar10:
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: cifar10(self.model, self.folder), workers, batch_size, seed)
-
-
-@dataclass(frozen=True, slots=True)
-class Cifar10Resnet:
-    """The residual network of this depth on CIFAR-10: a shorter name for a `cifar10` task.
-
-    Attributes:
-        depth: number of layers: 20, 50, 56, 101 or 110.
-        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
-    """
-
-    depth: Literal[20, 50, 56, 101, 110] = 20
-    folder: str | None = field(default=None, metadata=FILE)
-    kind: Literal["cifar10-resnet"] = "cifar10-resnet"
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-
-    def load(self) -> None:
-        """See `HasData`."""
-        _pairs(tuple(find_cifar10(self.folder)))
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if a file is missing or damaged."""
-        return Cifar10(f"resnet-{self.depth}", self.folder).workload(workers, batch_size, seed)
 
 
 def cifar10(model: str, folder: str | None = None) -> Task:
