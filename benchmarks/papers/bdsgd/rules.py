@@ -23,7 +23,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     found = measure_rules(data)
     claims: list[Claim] = []
     for (cluster, observation), rows in found.kept.items():
-        claims += goals(cluster, observation, found.workers[cluster], rows)
+        claims += goals(cluster, observation, rows)
         if observation == "censored":
             claims += filled_in(cluster, rows, found.kept.get((cluster, "full"), {}))
     for observation in data["observations"]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.papers.bdsgd.cut_offs.measuring import LARGE
 from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Rows
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread, all_of
@@ -23,11 +21,10 @@ _PAPERS: Final = {  # cluster -> figure, and the rules that it shows BDSGD above
 }
 # The network whose best cut-off is below Chen's, so that BDSGD saves the most time (figure 4).
 _SAVES_MOST: Final = "ii-0.24"
-_FIT_S: Final = 60.0
 _FILLED_IN: Final = 0.5  # points that BDSGD may lose because it does not see who was cut off
 
 
-def goals(cluster: str, observation: str, workers: int, rows: Rows) -> list[Claim]:
+def goals(cluster: str, observation: str, rows: Rows) -> list[Claim]:
     """Return our own claims for one cluster and observation whose rules were measured."""
     title = f"{cluster}, {observation}"
     return [
@@ -35,7 +32,6 @@ def goals(cluster: str, observation: str, workers: int, rows: Rows) -> list[Clai
         *_models(title, cluster, rows),
         *_replan(title, cluster, rows),
         *_hedges(title, rows),
-        *_speed(title, workers, rows),
     ]
 
 
@@ -168,36 +164,6 @@ def _hedges(title: str, rows: Rows) -> list[Claim]:
         for hedge in HEDGES
         if hedge in rows and rolling
     ]
-
-
-def _speed(title: str, workers: int, rows: Rows) -> list[Claim]:
-    """Judge CPU times of one core, which are longer on a busy machine."""
-    ready_ms, all_ms = (3, 30) if workers <= LARGE else (15, 100)
-    learned = [f"{model} {plan}" for model in ("deep-markov", "pooled") for plan in _PLANS]
-    ready = {rule: rows[rule].runs["ready"] for rule in learned if rule in rows}
-    found = []
-    if ready:
-        found.append(_quick(title, f"ready in ms, {workers} workers", ready, ready_ms))
-    if "pooled replan" in rows:
-        spent = {"pooled replan": rows["pooled replan"].runs["in all"]}
-        what = f"all decisions of an iteration in ms, {workers} workers"
-        found.append(_quick(title, what, spent, all_ms))
-    return found + _fits(title, rows)
-
-
-def _fits(title: str, rows: Rows) -> list[Claim]:
-    fits = {rule.split()[0]: row.fit_s for rule, row in rows.items()}
-    once = {model: Spread((seconds,)) for model, seconds in fits.items() if seconds == seconds}
-    return [_quick(title, "fit in s", once, _FIT_S)] if once else []
-
-
-_PLANS: Final = ("count", "deadline")
-
-
-def _quick(title: str, what: str, taken: Mapping[str, Spread], bound: float) -> Claim:
-    listed = ", ".join(f"{name} {value:.1f}" for name, value in taken.items())
-    agrees = all(value.mean <= bound for value in taken.values())
-    return Claim(title, f"goal: {what}", listed, agrees, margin=f"at most {bound:g}")
 
 
 def _best(rows: Rows, among: set[str]) -> str:

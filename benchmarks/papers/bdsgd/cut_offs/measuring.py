@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -126,21 +125,17 @@ class Settings:
 
 
 class Fits:
-    """Models fitted to a cluster, each once, and the CPU seconds of each fit."""
+    """Models fitted to a cluster, each once."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
         self._seed = seed
         self._models: dict[str, Model] = {}
-        self.seconds: dict[str, float] = {}
 
     def model(self, kind: str) -> Model:
         """Return the fitted model."""
         if kind not in self._models:
-            histories = self._cluster.fit()
-            start = time.thread_time()
-            self._models[kind] = models.fit(kind, histories, seed=self._seed)
-            self.seconds[kind] = time.thread_time() - start
+            self._models[kind] = models.fit(kind, self._cluster.fit(), seed=self._seed)
         return self._models[kind]
 
 
@@ -149,7 +144,6 @@ class Rules:
     """The results of all rules of an experiment, and what they were measured on."""
 
     kept: Kept
-    workers: dict[str, int]  # by cluster
     fits: dict[str, Fits]  # by cluster
 
 
@@ -159,17 +153,17 @@ def measure_rules(data: Mapping[str, Any]) -> Rules:
     Raises:
         ConfigError: for a cluster that does not exist.
     """
-    torch.set_num_threads(1)  # decisions are timed on one core
+    torch.set_num_threads(1)
     known = clusters(os.environ.get(DATA, "."))
     if unknown := set(data["clusters"]) - set(known):
         raise ConfigError(f"no cluster {', '.join(unknown)}; known: {', '.join(known)}")
     settings = Settings.of(data)
-    found = Rules({}, {}, {})
+    found = Rules({}, {})
     for name in data["clusters"]:
         cluster = known[name]
         fits = found.fits[name] = Fits(cluster, settings.seed)
-        found.workers[name] = len(cluster.test(settings.seed).node)
-        left_out = data["not_if_large"] if found.workers[name] > LARGE else ()
+        is_large = len(cluster.test(settings.seed).node) > LARGE
+        left_out = data["not_if_large"] if is_large else ()
         same: dict[str, Row] = {}  # whatever is observed
         for observation in data["observations"]:
             rows: dict[str, Row] = {}
@@ -181,7 +175,7 @@ def measure_rules(data: Mapping[str, Any]) -> Rules:
                     censored = observation == "censored"
                     runs = measure(cluster, rule, fits, settings, censored=censored)
                     model, _, decision = rule.partition(" ")
-                    row = Row.of(runs, fits.seconds.get(model, np.nan))
+                    row = Row.of(runs)
                     print(f"{name}, {observation}, {rule}: {row.omega:.2f} %", flush=True)
                     if model in _SEES_NOTHING or (model == "true" and decision != "hedge"):
                         same[rule] = row
@@ -198,9 +192,7 @@ def measure(
     for repeat in range(1 if cluster.real else settings.repeats):
         run = cluster.test(settings.seed + repeat)
         rule = _rule(name, run, fits, settings, settings.seed + repeat)
-        # Not the wall's time: the core may be shared with others.
-        done = replay(rule, run.seconds, censored=censored, clock=time.thread_time)
-        found.append(done.since(settings.warmup))
+        found.append(replay(rule, run.seconds, censored=censored).since(settings.warmup))
     return found
 
 

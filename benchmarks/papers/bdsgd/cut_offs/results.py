@@ -24,26 +24,22 @@ class Row:
         omega: Ω in percent of the oracle's, for each run, or for each block of a single run, so
             that rows of a table can be compared part by part.
         runs: one value for each run: the mean distance from the oracle's cut-off in gradients
-            ("apart"), the per cent of the wall-clock time of waiting for all that is saved
-            ("saved"), and medians of the decisions' times in ms ("ready", "in all").
-        fit_s: processor time of the model's fit; NaN without a model.
+            ("apart"), and the per cent of the wall-clock time of waiting for all that is saved
+            ("saved").
     """
 
     omega: Spread
     runs: dict[str, Spread]
-    fit_s: float
 
     @classmethod
-    def of(cls, runs: Sequence[Replay], fit_s: float) -> Row:
+    def of(cls, runs: Sequence[Replay]) -> Row:
         each = {
             "apart": [float(np.abs(run.count - run.best_count).mean()) for run in runs],
             "saved": [100 * float(1 - run.ended_s.sum() / run.all_s.sum()) for run in runs],
-            "ready": [1e3 * float(np.median(run.ready_s)) for run in runs],
-            "in all": [1e3 * float(np.median(run.rule_s)) for run in runs],
         }
         parts = [run.of_oracle for run in runs] if len(runs) > 1 else blocks(runs[0])
         spreads = {name: Spread(tuple(values)) for name, values in each.items()}
-        return cls(Spread(tuple(parts)), spreads, fit_s)
+        return cls(Spread(tuple(parts)), spreads)
 
 
 Rows = Mapping[str, Row]  # by rule
