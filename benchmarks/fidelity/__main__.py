@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +35,6 @@ from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome
 from benchmarks.fidelity.setups import Plain, Setup
 from benchmarks.fidelity.task import STEP_S
-from rich.console import Console
 
 import outpace
 from benchmarks import recorded
@@ -81,7 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
     if options.record and (options.quick or options.strategies):
         parser.error("--record: reduced results are not recorded")
-    console = Console(width=190)
     torch.set_num_threads(1)
     found: list[Outcome] = []
     try:
@@ -92,13 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     _write(found, options.json)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        _conclude(found, console)
+        _conclude(found)
         return 130
     except OutpaceError as error:
         print(f"error: {error}", file=sys.stderr)
-        _conclude(found, console)
+        _conclude(found)
         return 1
-    return _conclude(found, console, record=options.record)
+    return _conclude(found, record=options.record)
 
 
 def _outcomes(
@@ -163,15 +162,22 @@ def _going_first(run: Callable[..., Result], experiment: Plain, out: Path) -> Re
         relay.go_as_others()
 
 
-def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:
-    """Show the tables of each setup, keep them with `record`; return 1 if a goal is missed."""
-    if record:
-        _record(outcomes)
+def _conclude(outcomes: Sequence[Outcome], *, record: bool = False) -> int:
+    """Print the tables of each setup, keep them with `record`; return 1 if a goal is missed."""
     missed = False
+    when = recorded.origin() if record else {"date": date.today().isoformat(), "commit": "this"}
     for of_setup in _by_setup(outcomes):
-        goals = judging.judge(of_setup)
-        showing.show(of_setup, goals, console)
-        missed |= any(each.met is False for each in goals)
+        found = judging.judge(of_setup)
+        text = showing.markdown(of_setup, found, when)
+        print(text)
+        missed |= any(each.met is False for each in found)
+        if record:
+            RESULTS.mkdir(exist_ok=True)
+            name = _file_name(f"{of_setup[0].part}-{of_setup[0].setup}")
+            _write(of_setup, RESULTS / f"{name}.json")
+            (RESULTS / f"{name}.md").write_text(text, "utf-8")
+    if record:
+        recorded.write_tables(COMMAND, goals())
     return int(missed)
 
 
@@ -183,18 +189,6 @@ def _by_setup(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 def _write(outcomes: Sequence[Outcome], path: Path) -> None:
     rows = [asdict(each) for each in outcomes]
     path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
-
-
-def _record(outcomes: Sequence[Outcome]) -> None:
-    """Write results/PART-SETUP.json and .md, and the goals of all setups into the README."""
-    RESULTS.mkdir(exist_ok=True)
-    when = recorded.origin()
-    for of_setup in _by_setup(outcomes):
-        name = _file_name(f"{of_setup[0].part}-{of_setup[0].setup}")
-        _write(of_setup, RESULTS / f"{name}.json")
-        text = showing.markdown(of_setup, judging.judge(of_setup), when)
-        (RESULTS / f"{name}.md").write_text(text, "utf-8")
-    recorded.write_tables(COMMAND, goals())
 
 
 def goals() -> str:

@@ -1,4 +1,4 @@
-"""Tables of outcomes and goals, for the terminal and as Markdown."""
+"""Tables of outcomes and goals."""
 
 from __future__ import annotations
 
@@ -7,29 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.fidelity.judging import Goal
 from benchmarks.fidelity.outcome import COUNTS, QUANTITIES, Outcome
-from rich.console import Console
-from rich.table import Table
 
 from outpace.support.words import plural
 
 _TABLES = "Mean over the seeds, predicted and real:"
 _VERDICT = {None: "too few", True: "met", False: "missed"}
-
-
-def show(outcomes: Sequence[Outcome], goals: Sequence[Goal], console: Console) -> None:
-    """Print the tables of one setup."""
-    for title, head, rows in _tables(outcomes):
-        table = Table(*head, title=title, title_justify="left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-    if goals:
-        table = Table("", "measured", "goal", "", title="Goals", title_justify="left")
-        for each in goals:
-            verdict = _VERDICT[each.met]
-            style = "[red]missed[/red]" if each.met is False else verdict
-            table.add_row(each.what, each.found, each.goal, style)
-        console.print(table)
 
 
 def markdown(outcomes: Sequence[Outcome], goals: Sequence[Goal], when: Mapping[str, str]) -> str:

@@ -3,8 +3,6 @@
 A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
 to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP. A script with
 DDP is run in Outpace, which carries out its collectives, and compared with DDP on Gloo alone.
-
-Without the 60 ms SSGD is compared with DDP once more.
 """
 
 from __future__ import annotations
@@ -41,13 +39,6 @@ def measure(quick: bool) -> list[Row]:
         ],
         repetitions,
     )
-    only_reducing, back_to_back = in_turn(
-        [
-            lambda: statistics.median(_steps(elements, SSGD, 5 * steps, 0)),
-            lambda: statistics.median(_steps_of_ddp(elements, 5 * steps, 0)),
-        ],
-        repetitions,
-    )
     pairs = [_steps_in_turn(elements, steps) for _ in range(repetitions)]
     followed, plain = zip(*pairs, strict=True)
     return [
@@ -60,12 +51,6 @@ def measure(quick: bool) -> list[Row]:
             note=times_note,
         ),
         ratio("step of SSGD / of DDP", synchronous, ddp, goal=1.05, note=times_note),
-        ratio(
-            "step of SSGD / of DDP, no computing",
-            only_reducing,
-            back_to_back,
-            note=times_note,
-        ),
         ratio(
             "step of DDP in Outpace / of DDP",
             list(followed),
@@ -82,12 +67,10 @@ def _mean_step(elements: int, kind: str, steps: int) -> float:
     return statistics.mean(_steps(elements, {"kind": kind}, steps, network=network))
 
 
-def _steps(
-    elements: int, sync: dict[str, Any], steps: int, compute_ms: int = COMPUTE_MS, **changes: Any
-) -> list[float]:
+def _steps(elements: int, sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
     """Return the seconds of each step of the slower one of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(elements, steps, folder, compute_ms)
+        arguments = _arguments(elements, steps, folder)
         task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return _slower(Path(folder))
@@ -103,9 +86,9 @@ def _steps_in_turn(elements: int, steps: int) -> tuple[float, float]:
     return statistics.median(followed), statistics.median(alone)
 
 
-def _steps_of_ddp(elements: int, steps: int, compute_ms: int = COMPUTE_MS) -> list[float]:
+def _steps_of_ddp(elements: int, steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(elements, steps, folder, compute_ms)
+        arguments = _arguments(elements, steps, folder)
         command = [sys.executable, str(SCRIPT), *arguments, "--ddp-rank"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
@@ -119,8 +102,8 @@ def _steps_of_ddp(elements: int, steps: int, compute_ms: int = COMPUTE_MS) -> li
         return _slower(Path(folder))
 
 
-def _arguments(elements: int, steps: int, folder: str, compute_ms: int = COMPUTE_MS) -> list[str]:
-    return [str(elements), str(steps), str(compute_ms), folder]
+def _arguments(elements: int, steps: int, folder: str) -> list[str]:
+    return [str(elements), str(steps), str(COMPUTE_MS), folder]
 
 
 def _slower(folder: Path) -> list[float]:
