@@ -32,7 +32,7 @@ from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.child import NO_TASK, serve
 from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
-from outpace.support.processes.children import Child
+from outpace.support.processes.forking import Child
 from outpace.tasks import Workload, gradient_of
 
 _ORDERS: Final = 2  # per process at a time

@@ -51,7 +51,7 @@ from outpace.simulation.scripts.messages import (
 )
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots, StepGradient, fill
 from outpace.support.notices import warn
-from outpace.support.processes.children import Child
+from outpace.support.processes.forking import Child
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 

@@ -25,8 +25,7 @@ from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.messages import Attached, Ended, receive
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.memory import free_bytes, own_bytes
-from outpace.support.processes.children import GRACE_S
-from outpace.support.processes.forking import preload, require_forking
+from outpace.support.processes.forking import GRACE_S, preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
 from outpace.tasks import Evaluation

@@ -1,11 +1,19 @@
 """Starts processes by forking a server that has imported torch already.
 
-Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. In a
-command the fork server is a copy of the command (`copied_server`), else a new Python. The fork
-server has its own session, so Ctrl-C in the terminal reaches only this process, which then
-ends the others in order. If this process dies, a thread in every other process ends that process.
-On Linux the kernel also kills the fork server when its parent dies, and every process when the
-fork server dies.
+Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. The
+fork server is that of multiprocessing. It has its own session, so Ctrl-C in the terminal reaches
+only this process, which then ends the others in order. If this process dies, a thread in every
+other process ends that process. On Linux the kernel also kills the fork server when its parent
+dies, and every process when the fork server dies.
+
+multiprocessing starts its fork server as a new Python. In a command that has imported torch, this
+imports it a second time: a run of a few steps then takes twice as long. So in a command the fork
+server is a copy of the command (`start_fork_server_as_copy`), which shares the memory of its
+modules. The copy does what a new Python would do: it closes all files but those that it is given,
+takes the usual settings of signals, warnings and garbage, and runs the same line. A copy has the
+locks of this process as they are, but not its threads. So it is made only on Linux, and only while
+this process has one Python thread. (The threads of numpy's linear algebra end before a fork, by
+their own handlers; a fork server has them as well.)
 """
 
 from __future__ import annotations
@@ -16,26 +24,32 @@ import gc
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
+import multiprocessing.util
 import os
 import signal
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess, SpawnProcess
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from outpace.errors import ConfigError
-from outpace.support.processes.copied_server import can_copy, copies_this_process
+from outpace.support.garbage import collect_as_usual
+from outpace.support.notices import show_as_usual
 from outpace.support.processes.room import require_short_temporary_folder
 from outpace.support.processes.signals import uninterrupted
 from outpace.support.processes.standing import is_ending
 
+GRACE_S: Final = 2.0  # for a process to end before it is killed
 _BEGIN: Final = "outpace.support.processes.begin_server"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
+_EXITED: Final = "ended with exit code"
+_STANDARD_FILES: Final = {0, 1, 2}  # input, output and error
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
 # What a fork server that is a new Python imports, so that new processes have it already. Names,
 # because `support` must not import from the layers above it.
@@ -58,41 +72,66 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     ends. The arguments are pickled for the fork server.
     """
     given = (target, arguments, os.getcwd(), dict(os.environ))
-    process: Process
-    if _starts_new_pythons[0]:
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=_begin, args=given, name=name, daemon=True)
-    else:
-        forking = multiprocessing.get_context("forkserver")
-        process = forking.Process(target=_begin, args=given, name=name, daemon=True)
+    kind = SpawnProcess if _starts_new_pythons[0] else ForkServerProcess
+    process: Process = kind(target=_begin, args=given, name=name, daemon=True)
     # A process whose arguments were sent in part only would end with a traceback.
-    with _STARTING, uninterrupted(), _no_main_module():
+    with _starting():
         if not _starts_new_pythons[0]:
             _start_fork_server(PRELOADED)
         process.start()
     return process
 
 
+class Child:
+    """Runs `target(pipe, *arguments)` in a new process, with a pipe between it and this one.
+
+    Attributes:
+        pipe: this process's end.
+    """
+
+    def __init__(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
+        self.name = name
+        self.pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            try:
+                self._process = start(name, target, theirs, *arguments)
+            except BaseException:
+                self.pipe.close()
+                raise
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def how_it_ended(self) -> str:
+        """Say how the process ended, whose end of the pipe is closed."""
+        self._process.join(GRACE_S)
+        return how_it_ended(self._process)
+
+    def end(self, *, by_itself: bool = False) -> None:
+        """Close the pipe, and tell the process to end.
+
+        by_itself: the process is about to end, and has some seconds for it.
+        """
+        self.pipe.close()
+        if by_itself:
+            self._process.join(GRACE_S)
+        self._process.terminate()
+
+    def close(self) -> None:
+        """Wait until the process has ended, after `end`; kill it if it takes too long."""
+        self._process.join(GRACE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._process.close()
+
+
 def start_new_pythons() -> None:
     """From now on, start each process as a new Python: for a process that starts only one."""
     _starts_new_pythons[0] = True
-
-
-def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
-    """Start the fork server, if there is none, as a copy of this process: see `copied_server`.
-
-    It has the modules of this process, and imports these. To be called in a command, before it
-    opens files or connections, changes settings, or loads code of the user. Does nothing where a
-    copy cannot be made: the fork server is then started when it is needed.
-    """
-    if can_copy():
-        with (
-            copies_this_process(_STARTING.release),
-            _STARTING,
-            uninterrupted(),
-            _no_main_module(),
-        ):
-            _start_fork_server([_BEGIN, *modules])
 
 
 def require_forking() -> None:
@@ -108,31 +147,6 @@ def preload(module: str) -> None:
     """Make the fork server import a module too, unless the fork server runs already."""
     if module not in PRELOADED:
         PRELOADED.append(module)
-
-
-def die_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies. Linux only."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died just before
-            os._exit(1)
-
-
-def keep_memory() -> None:
-    """Make glibc keep freed memory, which is needed again in the next iteration.
-
-    By default glibc returns large freed blocks to the system, and each page that is used again
-    costs a page fault: half of the time of a push.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old glibc
-        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-
-
-_EXITED: Final = "ended with exit code"
 
 
 def how_it_ended(process: Process) -> str:
@@ -152,6 +166,9 @@ def has_exited(how: str) -> bool:
     return how.startswith(_EXITED)
 
 
+# -- in a new process ------------------------------------------------------------------
+
+
 def _begin(
     target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
 ) -> None:
@@ -164,7 +181,7 @@ def _begin(
     _kill_children_at_end()
     _end_with_starter()
     show_name(multiprocessing.current_process().name)
-    keep_memory()
+    _keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks the starter for a checkpoint
@@ -172,6 +189,21 @@ def _begin(
 
     torch.set_num_threads(1)
     target(*arguments)
+
+
+def die_with_parent() -> None:
+    """Make the kernel kill this process when its parent dies. Linux only."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent died just before
+            os._exit(1)
+
+
+def show_name(name: str) -> None:
+    """Make `ps` and `top` show this process by this name. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
 
 
 def _kill_children_at_end() -> None:
@@ -192,32 +224,6 @@ def _kill_children_at_end() -> None:
         os.register_at_fork(before=before, after_in_child=after)
 
 
-def _start_fork_server(modules: Sequence[str]) -> None:
-    """Start the fork server, which imports these modules, if there is none.
-
-    Ctrl-C is blocked until it has its own session.
-    """
-    require_short_temporary_folder()
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
-    multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        multiprocessing.forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Prevent multiprocessing from running the user's script again in every process."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def _end_with_starter() -> None:
     """End this process when the process that started it is gone.
 
@@ -234,7 +240,108 @@ def _end_with_starter() -> None:
     threading.Thread(target=watch, name="watch the starter", daemon=True).start()
 
 
-def show_name(name: str) -> None:
-    """Make `ps` and `top` show this process by this name. Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
+def _keep_memory() -> None:
+    """Make glibc keep freed memory, which is needed again in the next iteration.
+
+    By default glibc returns large freed blocks to the system, and each page that is used again
+    costs a page fault: half of the time of a push.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
+        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old glibc
+        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+# -- the fork server -------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _starting() -> Iterator[None]:
+    """Let one thread start a process, undisturbed by signals.
+
+    multiprocessing would run the user's script, the main module, again in every process.
+    """
+    with _STARTING, uninterrupted():
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+
+
+def _start_fork_server(modules: Sequence[str]) -> None:
+    """Start the fork server, which imports these modules, if there is none.
+
+    Ctrl-C is blocked until it has its own session.
+    """
+    require_short_temporary_folder()
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
+    multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
+    """Start the fork server, if there is none, as a copy of this process.
+
+    It has the modules of this process, and imports these. To be called in a command, before it
+    opens files or connections, changes settings, or loads code of the user. Does nothing where a
+    copy cannot be made: the fork server is then started when it is needed.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return
+    util: Any = multiprocessing.util
+    spawn = util.spawnv_passfds
+
+    def copy(path: Any, command: Sequence[Any], descriptors: Sequence[int]) -> int:
+        if "multiprocessing.forkserver" not in command[-1]:
+            return int(spawn(path, command, descriptors))
+        for stream in (sys.stdout, sys.stderr):  # else the copy has what is to be written, too
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+                stream.flush()
+        pid = os.fork()
+        if pid == 0:
+            _become(command[-1], {*_STANDARD_FILES, *descriptors})
+        return pid
+
+    with _starting():
+        util.spawnv_passfds = copy
+        try:
+            _start_fork_server([_BEGIN, *modules])
+        finally:
+            util.spawnv_passfds = spawn
+
+
+def _become(line: str, kept: set[int]) -> NoReturn:
+    """Become the fork server that this line of Python starts, with these files."""
+    code = 1
+    try:
+        for number in map(int, signal.valid_signals()):
+            if callable(signal.getsignal(number)):  # a new Python ignores what is ignored here
+                is_ctrl_c = number == signal.SIGINT
+                signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
+        for number in set(map(int, os.listdir("/proc/self/fd"))) - kept:
+            with contextlib.suppress(OSError):  # the one with which the folder was read
+                os.close(number)
+        show_as_usual()
+        collect_as_usual()
+        _STARTING.release()
+        for known in (
+            vars(multiprocessing.forkserver)["_forkserver"],
+            vars(multiprocessing.resource_tracker)["_resource_tracker"],
+        ):
+            type(known).__init__(known)  # this process has started neither
+        sys.argv = ["-c"]
+        exec(line, {"__name__": "__main__"})
+        code = 0
+    except SystemExit:  # the command has ended
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

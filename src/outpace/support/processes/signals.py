@@ -46,7 +46,8 @@ def uninterrupted() -> Iterator[None]:
     before = {
         number: signal.signal(number, lambda n, _: late.append(n))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not None  # None: not set from Python, so it cannot be kept
+        # None: not set from Python, so it cannot be kept. What is ignored stays so.
+        if signal.getsignal(number) not in (None, signal.SIG_IGN)
     }
     try:
         yield
