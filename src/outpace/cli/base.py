@@ -1,4 +1,4 @@
-"""Parts that the commands share: the app, errors and wrong options in words, bars, tables."""
+"""Parts that the commands share: the app, error messages, progress bars, tables."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class RandomFaults:
 class Recovery:
     """How long it takes to notice a failure and to repair it, in seconds.
 
-    The defaults are those of real runs.
+    The defaults are what real runs take.
 
     Attributes:
         lease_s: of silence, after which a process that still exists counts as lost.
@@ -118,7 +118,7 @@ class Recovery:
         servers_s: to start all processes again after the loss of a server.
         checkpoint_s: for which the servers stand still when a checkpoint is taken.
         disk_bytes_per_s: with which each server then writes its part; None: no time, as in a real
-            run, which writes beside the training.
+            run, which writes during the training.
     """
 
     lease_s: NotNegative = 10.0

@@ -46,7 +46,7 @@ class PairLaw:
     Args:
         between: The names of the two nodes.
         latency_s: Replaces the latencies of the two ends.
-        bandwidth_bytes_per_s: A limit beside the bandwidths of the two ends.
+        bandwidth_bytes_per_s: A limit in addition to the bandwidths of the two ends.
     """
 
     between: tuple[str, ...]
@@ -67,8 +67,8 @@ class AllReduceLaw(LinkLaw):
     Rabenseifner, Gropp 2005, section 3).
 
     Args:
-        latency_s: Seconds per round; None: those of the links.
-        bandwidth_bytes_per_s: None: that of the links.
+        latency_s: Seconds per round; None: the latency of the links.
+        bandwidth_bytes_per_s: None: the bandwidth of the links.
     """
 
 

@@ -51,7 +51,7 @@ class PeerContext(Protocol):
         keeps is saved when it begins to. Only for strategies with `can_be_saved`.
 
         Args:
-            accumulated: a sum that the worker has beside its models.
+            accumulated: a sum that the worker has in addition to its models.
             unsent: steps that only its own model has. With one of these two, workers say so at
                 different times and iterations; else at the same iterations.
         """

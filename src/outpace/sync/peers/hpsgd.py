@@ -64,7 +64,7 @@ class Hpsgd(BufferAveragingStrategy):
             linear with SGD, constant with other optimizers.
         start_together: whether workers begin each iteration together, when the slowest has computed
             its gradient of the last one.
-        synchronizer: what synchronises in a real run: a thread beside the training.
+        synchronizer: what synchronises in a real run: a thread of the worker's process.
 
     Raises:
         ValueError: if `window` is not positive, or `synchronizer` is `process`.

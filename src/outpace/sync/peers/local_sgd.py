@@ -23,7 +23,7 @@ class LocalSgd(BufferAveragingStrategy):
 
     Args:
         every: steps from one average to the next; γ + 1 in the notation of HPSGD (section 3.2).
-        after: number of steps at the start after each of which a worker averages (post-local
+        after: number of steps at the start; a worker averages after each of them (post-local
             SGD; Lin et al., ICLR 2020).
 
     Raises:
