@@ -245,18 +245,6 @@ def test_a_process_that_is_killed_fails_its_own_run_only(tmp_path):
     assert again.summary["trace_digest"] == bsp.summary["trace_digest"]
 
 
-LAZY = {"kind": "dsps", "staleness": 1, "buffer": "lazy"}
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_comparison_says_a_warning_once_for_each_variant(tmp_path, processes):
-    chosen = variants({"name": "BSP"}, {"name": "DSPS", "sync": LAZY})
-    with pytest.warns(OutpaceWarning) as warned:
-        compare(chosen, tmp_path / "out", seeds=3, processes=processes)
-    (said,) = warned
-    assert str(said.message).startswith("DSPS: sync.buffer: lazy holds a pull")
-
-
 def test_resuming_removes_nothing_that_is_not_an_unfinished_run(tmp_path):
     chosen, out = variants({"name": "BSP"}), tmp_path / "out"
     (out / "BSP").mkdir(parents=True)
@@ -275,16 +263,6 @@ def test_one_seed_and_several_seeds_are_not_mixed_by_resuming(tmp_path):
     with pytest.raises(ConfigError, match="resume with the number of seeds"):
         compare(chosen, tmp_path / "two", resume=True)
     assert len(compare(chosen, tmp_path / "two", seeds=3, resume=True)) == 3
-
-
-def test_a_run_that_was_killed_while_its_folder_was_made_is_resumed(tmp_path):
-    chosen, out = variants({"name": "BSP"}), tmp_path / "out"
-    (first,) = compare(chosen, out)
-    for file in (out / "BSP").iterdir():
-        if file.name != "config.yaml":
-            file.unlink()
-    (again,) = compare(chosen, out, resume=True)
-    assert digests([again]) == digests([first])
 
 
 def test_a_comparison_with_measured_run_times_is_resumed_with_the_same_ones(tmp_path):
@@ -321,11 +299,6 @@ def test_a_variant_has_not_the_name_of_a_file_of_the_comparison(name):
 def test_an_unusable_number_of_seeds_is_refused(seeds):
     with pytest.raises(ConfigError, match="the test: seeds must be from 1 to 1000, not"):
         seeds_from({"seeds": seeds}, "the test")
-
-
-def test_seeds_belong_to_the_comparison_not_to_a_variant():
-    with pytest.raises(ConfigError, match=r"variants\[0\].seeds: it is the same for all variants"):
-        variants({"name": "BSP", "seeds": 3})
 
 
 CONFIG = """

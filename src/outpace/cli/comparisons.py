@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, folder_for, print_comparison, print_table, say
+from outpace.cli.base import app, echo, folder_for, print_comparison, print_table
 from outpace.cli.options import (
     Address,
     Cluster,
@@ -94,23 +94,18 @@ def compare(
     variants = variants_from(data, str(variants_of or config), base)
     output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
-        try:
-            with output.of_run():
-                fork_server_of_trials([each.experiment for each in variants], away)
-                with output.progress_bars() as bar:
-                    rows = compare_all(
-                        variants,
-                        folder,
-                        seeds=count,
-                        resume=resume,
-                        on=away,
-                        progress=bar("runs"),
-                        say=output.log,
-                    )
-        except KeyboardInterrupt:
-            if any(folder.glob("*")):
-                say("note", [f"to continue, repeat the command with --out {folder} --resume"])
-            raise
+        with output.continuable(folder), output.of_run():
+            fork_server_of_trials([each.experiment for each in variants], away)
+            with output.progress_bars() as bar:
+                rows = compare_all(
+                    variants,
+                    folder,
+                    seeds=count,
+                    resume=resume,
+                    on=away,
+                    progress=bar("runs"),
+                    say=output.log,
+                )
         found = compared(rows)
         plain = plain_comparison(found)
         if count == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,18 @@ class Output:
         finally:
             os.dup2(kept, _STDOUT)
             os.close(kept)
+
+    @contextlib.contextmanager
+    def continuable(self, folder: Path) -> Iterator[None]:
+        """Run the block; if it is interrupted, say how what is in the folder is continued."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if any(folder.glob("*")):
+                self.where(folder)
+                out = shlex.quote(str(folder))
+                say("note", [f"to continue, repeat the command with --out {out} --resume"])
+            raise
 
     @contextlib.contextmanager
     def progress_bars(self) -> Iterator[Callable[[str], Callable[[float], None]]]:

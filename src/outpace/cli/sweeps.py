@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, folder_for, say
+from outpace.cli.base import app, echo, folder_for
 from outpace.cli.options import (
     Address,
     Budget,
@@ -78,13 +78,13 @@ def sweep(
         ),
     ] = True,
     parallel: Annotated[
-        int | None,
+        int,
         typer.Option(
             "--parallel",
             help="Candidates of a group, which is chosen by the results of the groups before. The "
-            "result depends on it, but not on the number of cores. Default: 8.",
+            "result depends on it, but not on the number of cores.",
         ),
-    ] = None,
+    ] = 8,
     out: Out = None,
     resume: Resume = False,
     on: On = None,
@@ -102,7 +102,6 @@ def sweep(
     budget_s = None if budget is None else seconds_of(budget)  # before the slow imports
 
     from outpace.experiment.sources import Source
-    from outpace.experiment.sweeping.sweep import PARALLEL
     from outpace.experiment.sweeping.sweep import sweep as sweep_over
     from outpace.support.yaml_files import with_overrides
 
@@ -114,31 +113,25 @@ def sweep(
     if data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:
-        try:
-            with output.of_run():
-                fork_server_of_trials(None, away)
-                with output.progress_bars() as bar:
-                    found = sweep_over(
-                        Source(data, str(config), base, None),
-                        over or [],
-                        folder,
-                        trials=trials,
-                        budget_s=budget_s,
-                        seeds=seeds,
-                        target_accuracy=target_accuracy,
-                        target_loss=target_loss,
-                        prune=prune,
-                        resume=resume,
-                        parallel=PARALLEL if parallel is None else parallel,
-                        on=away,
-                        progress=bar("candidates"),
-                        say=output.log,
-                    )
-        except KeyboardInterrupt:
-            if any(folder.glob("*")):
-                output.where(folder)
-                say("note", [f"to continue, repeat the command with --out {folder} --resume"])
-            raise
+        with output.continuable(folder), output.of_run():
+            fork_server_of_trials(None, away)
+            with output.progress_bars() as bar:
+                found = sweep_over(
+                    Source(data, str(config), base, None),
+                    over or [],
+                    folder,
+                    trials=trials,
+                    budget_s=budget_s,
+                    seeds=seeds,
+                    target_accuracy=target_accuracy,
+                    target_loss=target_loss,
+                    prune=prune,
+                    resume=resume,
+                    parallel=parallel,
+                    on=away,
+                    progress=bar("candidates"),
+                    say=output.log,
+                )
         _show(found, folder, output)
 
 

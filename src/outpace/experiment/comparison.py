@@ -107,7 +107,9 @@ def compare(
                     show(key, 1.0)
             else:
                 files.new_folder(out)
-            _share_plotly(out)
+            from outpace.report.frame import write_library  # imports plotly: a second
+
+            write_library(out)  # for the pages of all runs
         todo = [order for key, order in plan.items() if key not in rows]
         prepare(order.experiment for order in todo)
         for order in todo:
@@ -272,13 +274,6 @@ def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row
         summary = ended.summary
     result = None if ended is None else ended.result
     return Row(named[name], seed, summary, error, order.folder, result)
-
-
-def _share_plotly(out: Path) -> None:
-    """Write the file to which the pages of all runs refer."""
-    from outpace.report.frame import write_library  # imports plotly, which takes a second
-
-    write_library(out)
 
 
 def _write(rows: Sequence[Row], out: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
 _TRIALS: Final = 32  # candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
-PARALLEL: Final = 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def sweep(
     target_loss: float | None = None,
     prune: bool = True,
     resume: bool = False,
-    parallel: int = PARALLEL,
+    parallel: int = 8,
     processes: int | None = None,
     on: On = None,
     progress: Progress = lambda _: None,
@@ -214,7 +214,7 @@ def _write(found: SweepResult, experiment: Experiment | None, out: Path) -> None
             f"# The best of {len(found.candidates)} candidates of a sweep, number "
             f"{found.best.number}: {in_one_line(found.best.values)}\n"
             f"# {found.objective.words}: {found.best.value:.6g}\n"
-            f"# outpace simulate {out / files.BEST}\n"
+            f"# outpace simulate {shlex.quote(str(out / files.BEST))}\n"
         )
         files.write_text(out / files.BEST, comments + write_yaml(to_plain(experiment)))
     write_sweep_page(found, out / files.REPORT, out / files.BEST)
