@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from outpace import RunError, run
-from outpace.experiment.launching import Launch
 from outpace.real.control import RealControl
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node
@@ -73,10 +72,10 @@ def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_th
         return found
 
     @contextmanager
-    def launch(*_: Any, **__: Any) -> Iterator[Launch]:
+    def launch(*_: Any, **__: Any) -> Iterator[dict[str, Any]]:
         each = {"worker": {"CPU": 1.0}, "server": {"CPU": 1.0}}
         elastic = Elastic(Rules((2, 3), None, each, settle_s=0.2), look)
-        yield Launch(partial(places(without), address="127.0.0.1"), "127.0.0.1", elastic=elastic)
+        yield {"launcher": partial(places(without), address="127.0.0.1"), "elastic": elastic}
 
     def control(control: RealControl) -> None:
         attempt = len(runs)
@@ -117,8 +116,8 @@ def test_a_server_without_a_place_ends_the_run_with_what_was_missing_and_it_can_
     folder, runs, without = tmp_path / "run", [], set[str]()
 
     @contextmanager
-    def launch(*_: Any, **__: Any) -> Iterator[Launch]:
-        yield Launch(partial(places(without), address="127.0.0.1"), "127.0.0.1")
+    def launch(*_: Any, **__: Any) -> Iterator[dict[str, Any]]:
+        yield {"launcher": partial(places(without), address="127.0.0.1")}
 
     def lose(control: RealControl) -> None:
         def follow() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.watching import Elastic, Look
 from outpace.real.net.addresses import is_loopback
-from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.ray.placing import Group, groups_of
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
@@ -26,21 +25,6 @@ _BOUNDS = ("workers", "servers")  # keys of `launcher.elastic`
 _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How the processes of a run are started.
-
-    address: at which they reach this process. copies, elastic: see `RealRun`. said: what is to be
-    logged.
-    """
-
-    launcher: MakeLauncher
-    address: str
-    copies: bool = False
-    said: str = ""
-    elastic: Elastic | None = None
-
-
 @contextmanager
 def launch_of(
     experiment: Experiment,
@@ -48,14 +32,16 @@ def launch_of(
     log: Callable[[str], None],
     *,
     insecure: bool,
-    goes_on: bool = False,
-) -> Iterator[Launch | None]:
-    """Yield how the processes of this run are started; None: by this process, on this machine.
+    resumes: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield how the processes of this run are started, as options of `RealRun`.
+
+    There are none if this process starts them on this machine.
 
     Args:
         out: the folder of the run, which need not exist.
-        log: called with a line about what is awaited.
-        goes_on: the run is resumed from a checkpoint.
+        log: called with a line about what is awaited, and where checkpoints go.
+        resumes: the run is resumed from a checkpoint.
 
     Raises:
         ConfigError: there is no Ray, no cluster, or no room on it; a node cannot take part; or
@@ -63,7 +49,7 @@ def launch_of(
     """
     settings = experiment.launcher
     if isinstance(settings, Local):
-        yield None
+        yield {}
         return
     _require_elastic(experiment, settings)
     try:
@@ -86,7 +72,7 @@ def launch_of(
                 f"the run is written to {out.absolute()}, into Ray's copy of the working folder of "
                 "the job, which Ray removes: name a folder that stays with --out"
             )
-        shared = out if experiment.checkpoint is not None or goes_on else None
+        shared = out if experiment.checkpoint is not None or resumes else None
         copies = settings.storage == "copy"
         blind = cluster.survey(files_of(experiment), None if copies else shared)
         if blind and settings.storage == "shared":
@@ -96,10 +82,14 @@ def launch_of(
                 "copied to this machine (launcher.storage=copy)"
             )
         copies = copies or bool(blind)
-        said = "" if shared is None else _said(copies, blind, shared)
-        launcher = partial(RayLauncher, cluster)
-        elastic = _elastic(experiment, settings, groups, cluster.look)
-        yield Launch(launcher, cluster.address, copies, said, elastic)
+        if shared is not None:
+            log(_said(copies, blind, shared))
+        yield {
+            "launcher": partial(RayLauncher, cluster),
+            "address": cluster.address,
+            "copies": copies,
+            "elastic": _elastic(experiment, settings, groups, cluster.look),
+        }
 
 
 def _elastic(

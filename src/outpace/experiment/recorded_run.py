@@ -27,7 +27,7 @@ from outpace.experiment.end_warnings import warnings_at_end
 from outpace.experiment.results import Result
 from outpace.experiment.resuming import Resumption
 from outpace.experiment.status import began_with, resume_command
-from outpace.experiment.tracking import Tracking, trackers_of
+from outpace.experiment.tracking import trackers_of
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
 from outpace.record.checkpoints import Index, RunLock
@@ -104,16 +104,18 @@ def records_of(
     experiment: Experiment,
     out: Path | None,
     command: Command,
-    tracking: Tracking,
+    tracker: Any,
     resumed: Resumption | None,
     show: Callable[[str], None],
     *,
+    name: str = "",
     keep_trace: bool = True,
 ) -> RunRecords:
     """Return the records of a run; nothing is written before its folder is made.
 
     Args:
         command: that runs the experiment; `simulate` has no times of messages.
+        tracker, name: see `trackers_of`.
         show: shows a warning to the user.
         keep_trace: False to drop the trace of a run without a folder.
     """
@@ -144,7 +146,7 @@ def records_of(
         trace,
         timing,
         keeper,
-        trackers_of(experiment, tracking, out, warnings.add),
+        trackers_of(experiment, tracker, name, out, warnings.add),
     )
 
 

@@ -29,7 +29,7 @@ from outpace.experiment.sources import (
     require_function,
 )
 from outpace.experiment.status import resume_command
-from outpace.experiment.tracking import Tracking, require_usable
+from outpace.experiment.tracking import require_usable
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.rendezvous import Outside
@@ -198,14 +198,13 @@ def _run(
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
     require_usable(experiment)
-    tracking = Tracking.of(tracker, out)
     command: Command = "run" if options.get("outside") is None else "serve"
 
     def show(warning: str) -> None:
         log(f"warning: {warning}")
 
     with one_thread_own_randomness(), ExitStack() as held:
-        records = records_of(experiment, out, command, tracking, resumed, show)
+        records = records_of(experiment, out, command, tracker, resumed, show)
 
         def tell(text: str) -> None:
             records.events.add_text("notice", text)
@@ -221,19 +220,9 @@ def _run(
             insecure = options["insecure"]
             if command == "serve" and not isinstance(experiment.launcher, Local):
                 raise ConfigError("outpace serve starts its servers itself: leave launcher out")
-            goes_on = resumed is not None
-            launch = held.enter_context(
-                launch_of(experiment, out, log, insecure=insecure, goes_on=goes_on)
+            options |= held.enter_context(
+                launch_of(experiment, out, tell, insecure=insecure, resumes=resumed is not None)
             )
-            if launch is not None:
-                options |= {
-                    "launcher": launch.launcher,
-                    "address": launch.address,
-                    "copies": launch.copies,
-                    "elastic": launch.elastic,
-                }
-                if launch.said:
-                    tell(launch.said)
         assert records.timing is not None
         engine = RealRun(
             experiment,

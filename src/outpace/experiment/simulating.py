@@ -13,7 +13,7 @@ from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
 from outpace.experiment.recorded_run import RecordedRun, records_of
 from outpace.experiment.resuming import Resumption
-from outpace.experiment.tracking import Tracking, require_usable
+from outpace.experiment.tracking import require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.simulation.composition import (
     require_composable,
@@ -55,6 +55,7 @@ def recorded_run(
     out: Path | None,
     *,
     tracker: Any = None,
+    name: str = "",
     keep_trace: bool = True,
     ended: Callable[[dict[str, Any]], object] = lambda _: None,
     resumed: Resumption | None = None,
@@ -66,6 +67,7 @@ def recorded_run(
     Making and driving it belong into `one_thread_own_randomness`.
 
     Args:
+        name: of one of several runs: that of its trackers, and before what its script prints.
         keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
         ended: called with the summary, however the run ended.
         resumed: the run that is resumed, in its folder `out`; None: a new run.
@@ -76,9 +78,8 @@ def recorded_run(
         ConfigError: if the experiment cannot be run.
     """
     require_usable(experiment)
-    tracking = Tracking.of(tracker, out)
     records = records_of(
-        experiment, out, "simulate", tracking, resumed, warn, keep_trace=keep_trace
+        experiment, out, "simulate", tracker, resumed, warn, name=name, keep_trace=keep_trace
     )
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
     is_script = experiment.has_script
@@ -97,10 +98,9 @@ def recorded_run(
     with free:
         if is_script:
             experiment.load_user_code()
-            # A comparison gives a Tracking with the name of this run.
             show: OnOutput = print_line
-            if isinstance(tracker, Tracking):
-                show = _output_of(tracking.name, out, quiet=not keep_trace)
+            if name:
+                show = _output_of(name, out, quiet=not keep_trace)
             folder = None if out is None else out / SCRIPT_FILES
             run = simulation_of_script(experiment, records.trace, folder, show, **options)
         else:

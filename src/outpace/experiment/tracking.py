@@ -7,7 +7,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,33 +17,6 @@ from outpace.config.trackers import Mlflow, TensorBoard, TrackerKind, Wandb
 from outpace.errors import ConfigError
 from outpace.record import tracker_adapters as adapters
 from outpace.record.trackers import ThreadedTracker, Tracker, Trackers
-
-
-@dataclass(frozen=True, slots=True)
-class Tracking:
-    """How trackers call a run, and the trackers that the user gave for it."""
-
-    name: str
-    given: tuple[tuple[str, Tracker], ...] = ()
-
-    @staticmethod
-    def of(tracker: Any, out: Path | None) -> Tracking:
-        """Return what the argument `tracker` of `simulate` and `run` means.
-
-        Args:
-            tracker: an object or a list of objects, see `as_tracker`; a Tracking; or None.
-            out: the run's folder, which names the run.
-
-        Raises:
-            ConfigError: if an object is no tracker.
-        """
-        if isinstance(tracker, Tracking):
-            return tracker
-        several = tracker if isinstance(tracker, list | tuple) else [tracker]
-        given = [
-            (type(each).__name__, adapters.as_tracker(each)) for each in several if each is not None
-        ]
-        return Tracking("run" if out is None else out.absolute().name, tuple(given))
 
 
 def require_usable(experiment: Experiment) -> None:
@@ -78,19 +50,30 @@ def prepare(experiments: Iterable[Experiment]) -> None:
 
 
 def trackers_of(
-    experiment: Experiment, tracking: Tracking, out: Path | None, warn: Callable[[str], None]
+    experiment: Experiment, given: Any, name: str, out: Path | None, warn: Callable[[str], None]
 ) -> Trackers:
     """Return the trackers of a run; those of the configuration begin their run with `config`.
 
     Args:
+        given: the argument `tracker` of `simulate` and `run`: an object or a list of objects, see
+            `as_tracker`; or None.
+        name: of the run; empty: that of its folder.
         out: the run's folder.
         warn: called with a warning for each tracker that fails.
+
+    Raises:
+        ConfigError: if an object is no tracker.
     """
+    name = name or ("run" if out is None else out.absolute().name)
+    several = given if isinstance(given, list | tuple) else [given]
+    objects = [
+        (type(each).__name__, adapters.as_tracker(each)) for each in several if each is not None
+    ]
     made = [
-        (each.kind, ThreadedTracker(each.kind, partial(_begin, each, tracking.name, out)))
+        (each.kind, ThreadedTracker(each.kind, partial(_begin, each, name, out)))
         for each in experiment.trackers
     ]
-    return Trackers([*made, *tracking.given], warn)
+    return Trackers([*made, *objects], warn)
 
 
 def _begin(tracker: TrackerKind, name: str, out: Path | None) -> Tracker:

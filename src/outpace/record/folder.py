@@ -232,14 +232,14 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         why = f"it has no {SUMMARY}" if folder.is_dir() else "there is no such folder"
         raise ConfigError(f"{folder} is not the folder of a run: {why}") from None
-    except RecursionError:
-        raise ConfigError(f"cannot read {folder / SUMMARY}: it is nested too deeply") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {folder / SUMMARY}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"cannot read {folder / SUMMARY}: {error}") from error
-    if not lenient and (problem := problem_in(summary)):
-        raise ConfigError(f"{folder / SUMMARY} is damaged: {problem}")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {folder / SUMMARY}: {reason}") from error
+    try:
+        if not lenient:
+            msgspec.convert(summary, _Summary)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise ConfigError(f"{folder / SUMMARY} is damaged: {error}") from error
     return summary
 
 
@@ -289,13 +289,3 @@ class _Summary(msgspec.Struct):
     scheduler_shard: _Count | None = None
     lockstep: bool | None = None
     exchanges: bool | None = None
-
-
-def problem_in(summary: Mapping[str, Any]) -> str:
-    """Return what is wrong in a summary, with its key; empty if nothing is."""
-    try:
-        msgspec.convert(summary, _Summary)
-    except (msgspec.ValidationError, OverflowError) as error:
-        words, _, key = str(error).partition(" - at `$.")
-        return f"{key.removesuffix('`') or 'a number'}: {words}"
-    return ""

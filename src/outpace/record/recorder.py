@@ -31,31 +31,28 @@ from outpace.sync.observer import NO_WORKER, Outcome
 
 
 class Average(Protocol):
-    """One worker's part in an all-reduce, or in an average of two."""
+    """One worker's part in an all-reduce, or in an average of two.
+
+    Attributes:
+        number: of the all-reduce or average in the run, from 0.
+        members: the workers that took part. In an average of two, the worker that asked comes
+            first.
+        weight: number of this worker's iterations that the average contains.
+        joined: time when this worker joined (ns since the start of the run).
+        began: time when all members had joined.
+        ended: time when this worker had the result.
+    """
+
+    number: int
+    joined: Time
+    began: Time
+    ended: Time
 
     @property
-    def number(self) -> int:
-        """Number of the all-reduce or average in the run, from 0."""
+    def members(self) -> Sequence[int]: ...
 
     @property
-    def members(self) -> Sequence[int]:
-        """The workers that took part. In an average of two, the worker that asked comes first."""
-
-    @property
-    def weight(self) -> int:
-        """Number of this worker's iterations that the average contains."""
-
-    @property
-    def joined(self) -> Time:
-        """Time when this worker joined (ns since the start of the run)."""
-
-    @property
-    def began(self) -> Time:
-        """Time when all members had joined."""
-
-    @property
-    def ended(self) -> Time:
-        """Time when this worker had the result."""
+    def weight(self) -> int: ...
 
 
 class Recorder:
@@ -116,9 +113,7 @@ class Recorder:
         totals.open += closed - opened
         self._row(
             CUT_OFF,
-            iteration=iteration,
-            start_ns=opened,
-            end_ns=closed,
+            **_span(iteration, opened, closed),
             computed_ns=opened + nanoseconds(wait.until_s) if wait.until_s < 1e9 else NONE,
             clock=count,
             bound=int(wait.count) if math.isfinite(wait.count) else NONE,
@@ -152,9 +147,7 @@ class Recorder:
         self._row(
             ALL_REDUCE,
             worker=worker,
-            iteration=iteration,
-            start_ns=joined,
-            end_ns=ended,
+            **_span(iteration, joined, ended),
             computed_ns=began,
             version=average.number,
             clock=len(members),
@@ -177,9 +170,7 @@ class Recorder:
         self._row(
             COLLECTIVE,
             worker=worker,
-            iteration=iteration,
-            start_ns=joined,
-            end_ns=ended,
+            **_span(iteration, joined, ended),
             computed_ns=began,
             version=number,
         )
@@ -241,3 +232,8 @@ class Recorder:
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed
         delayed[shard] = delayed.get(shard, 0) + 1
+
+
+def _span(iteration: int, start: Time, end: Time) -> dict[str, int]:
+    """Return columns that most rows have."""
+    return {"iteration": iteration, "start_ns": start, "end_ns": end}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import torch
@@ -15,7 +15,7 @@ from tests.support.fluentps import behind_barrier, ssptable
 from torch import Tensor
 
 import outpace
-from outpace.cluster.faults import KINDS
+from outpace.cluster.faults import FaultKind
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.trace import Trace, trace_table
@@ -162,7 +162,7 @@ def random_faults(seed: int, workers: int, servers: int, until_s: float) -> list
     draw = random.Random(seed)
     found = []
     for _ in range(draw.choice((1, 2, 4, 8))):
-        kind = draw.choice((*("crash",) * 3, *KINDS[1:]))
+        kind = draw.choice((*("crash",) * 3, *get_args(FaultKind)[1:]))
         key = draw.choice(("worker", "worker", "server")) if kind != "slow" else "worker"
         key = key if servers else "worker"
         fault: dict[str, Any] = {"kind": kind, "at_s": round(draw.uniform(0, until_s), 3)}

@@ -12,7 +12,6 @@ from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.results import Result
 from outpace.experiment.simulating import recorded_run
-from outpace.experiment.tracking import Tracking
 from outpace.support.notices import warnings_to
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
@@ -153,7 +152,7 @@ def carry_out(
                 order.experiment,
                 folder,
                 progress=progress,
-                tracker=Tracking(order.name),
+                name=order.name,
                 keep_trace=folder is not None or order.here,
                 ended=summary.update,
             )
