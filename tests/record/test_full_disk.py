@@ -83,10 +83,11 @@ def test_a_folder_that_became_read_only_is_a_line_and_the_summary_says_so(
 
 @pytest.mark.slow
 def test_a_trace_that_cannot_be_written_ends_a_real_run_in_order(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tables.RunTable, "_write", full)
+    monkeypatch.setattr(tables.pq, "ParquetWriter", full)
+    monkeypatch.setattr(tables, "CHUNK", 10)  # rows
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as a coroutine that was never awaited
         with pytest.raises(RunError, match=r"cannot write the records .* No space"):

@@ -60,12 +60,12 @@ def test_the_promise_names_its_parts_or_says_which_one_is_not_known():
     text = said(one_run=known)
     assert "One real run takes 7.00 to 13.0 s" in text
     assert "(9.00 to 11.0 s by the seeds alone, 8.00 to 12.0 s by the calibration alone)" in text
-    assert "In times of one of BSP it is 1.80 to 2.20 with 90 % probability" in text
+    assert "It is 1.80 to 2.20 times as fast as one of BSP, with 90 % probability" in text
     unknown = dataclasses.replace(
         known, error=None, prediction=NOTHING, no_error="no cluster file", evaluated_every_s=2.0
     )
     text = said(one_run=unknown)
-    assert "the error of the calibration is not contained: no cluster file" in text
+    assert "without the error of the calibration: no cluster file" in text
     assert "every 2.00 s here" in text  # a fifth of the time to the target
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -66,16 +67,10 @@ class RunTable:
             RunError: the first time that rows cannot be written. Later rows are dropped, so that
                 the run can end in order.
         """
-        if self._has_failed:
-            return
         self._waiting.append(rows)
         self._rows += len(rows)
         if self._rows >= CHUNK:
-            try:
-                self._write()
-            except OSError as error:
-                self._has_failed = True
-                raise self._failure(error) from error
+            self._write()
 
     def cut(self) -> tuple[str, ...]:
         """Complete the present segment, wait until it is on the disk, and return all segments.
@@ -167,7 +162,7 @@ class RunTable:
         return self._path.with_suffix("") / f"{last + 1:06d}.parquet"
 
     def _write(self) -> None:
-        """Make a batch of the rows that wait, and write it."""
+        """Make a batch of the rows that wait, and write it. Raises RunError the first time."""
         batches = []
         if self._rows:
             rows, self._waiting, self._rows = np.concatenate(self._waiting), [], 0
@@ -175,27 +170,23 @@ class RunTable:
         if self._path is None:
             self._batches += batches
             return
-        if self._writer is None:
-            self._place.parent.mkdir(exist_ok=True)
-            self._partial = partial_of(self._place)
-            self._writer = pq.ParquetWriter(self._partial, self._schema, compression="zstd")
-        for batch in batches:
-            self._writer.write_batch(batch)
+        with self._failing():
+            if self._writer is None and not self._has_failed:
+                self._place.parent.mkdir(exist_ok=True)
+                self._partial = partial_of(self._place)
+                self._writer = pq.ParquetWriter(self._partial, self._schema, compression="zstd")
+            for batch in batches:
+                if self._writer is not None:
+                    self._writer.write_batch(batch)
 
     def _complete(self) -> None:
         """Write the rest of the present file, and give it its name. Raises RunError."""
-        path = self._place
-        try:
-            if not self._has_failed:
-                self._write()
-                assert self._writer is not None
-                assert self._partial is not None
+        self._write()
+        with self._failing():
+            if self._writer is not None and self._partial is not None:
                 self._writer.close()
-                self._partial.replace(path)
-        except OSError as error:
-            raise self._failure(error) from error
-        finally:
-            self._drop_present()
+                self._partial.replace(self._place)
+        self._drop_present()
 
     def _drop_present(self) -> None:
         """Forget the rows that are in no complete file."""
@@ -204,8 +195,16 @@ class RunTable:
             self._partial.unlink(missing_ok=True)
         self._partial = None
 
-    def _failure(self, error: OSError) -> RunError:
-        return RunError(f"cannot write the records of the run, {self._path}: {error}")
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Drop the rows if they cannot be written, and all later ones. Raises RunError."""
+        try:
+            yield
+        except OSError as error:
+            self._has_failed = True
+            self._drop_present()
+            path = self._path
+            raise RunError(f"cannot write the records of the run, {path}: {error}") from error
 
 
 def segments_of(run: Path, names: Sequence[str]) -> list[Path]:

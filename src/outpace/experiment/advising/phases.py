@@ -65,7 +65,7 @@ def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
         return
     for width, seeds in _rounds(found, len(others)):
         others = found.ranked(others)[:width]
-        found.left = tuple(others)
+        found.left = (*references, *others)
         yield [
             *trials(references, lambda name: found.rates(name)[:_SURE], seeds),
             *trials(others, lambda name: found.rates(name)[:_RATES], seeds),

@@ -14,7 +14,7 @@ from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import FRESH, SEARCH, Curve
 from outpace.experiment.advising.findings import Findings
 from outpace.experiment.advising.promise import PredictionError, promised
-from outpace.experiment.advising.statistics import MIN_GAIN, Choice, chosen, speedup
+from outpace.experiment.advising.statistics import MIN_GAIN, Choice, chosen
 from outpace.report.advice.result import (
     AdviceResult,
     CandidateResult,
@@ -59,6 +59,9 @@ def advice_of(
         best_speedup = choice.speedups[choice.best]
     if len(seeds) < 2:
         choice = dataclasses.replace(choice, name=BSP)
+    over_all_reduce = NOTHING
+    if ALL_REDUCE in times and len(seeds) > 1:
+        over_all_reduce = chosen(times, ALL_REDUCE, error.of_speedup).speedups[choice.name]
     name, rate = choice.name, found.used_rate(choice.name)
     own, bsp = ([*fresh.get(each, {}).values()] for each in (name, BSP))
     one = promised(own, (), level, error.of_time.get(name))
@@ -80,7 +83,7 @@ def advice_of(
         ),
         learning_rate=rate if problem.rate is not None else None,
         speedup_over_bsp=choice.speedups[name] if len(seeds) > 1 else NOTHING,
-        speedup_over_all_reduce=_over_all_reduce(times, name, error.of_speedup),
+        speedup_over_all_reduce=over_all_reduce,
         distinguishable=name != BSP,
         min_gain=min_gain,
         best=choice.best,
@@ -113,16 +116,6 @@ def left_target(curves: Sequence[Curve], target: Target) -> tuple[int, int]:
     ]
     bound = _LEFT * level if target.accuracy is None else 1 - _LEFT * (1 - level)
     return len(continued), sum(score < bound for score in continued)
-
-
-def _over_all_reduce(
-    times: Mapping[str, Sequence[TimeTo]], name: str, error: float | None
-) -> Estimate:
-    if name == ALL_REDUCE:
-        return Estimate(1.0, 1.0, 1.0)
-    if name not in times or len(times.get(ALL_REDUCE, ())) < 2:
-        return NOTHING
-    return speedup(times[name], times[ALL_REDUCE], len(times) - 1, error)
 
 
 def _candidate(

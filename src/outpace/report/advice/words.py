@@ -52,8 +52,10 @@ def _main(advice: AdviceResult) -> str:
     else:
         text += " as fast as BSP"
     among = sum(each.fresh for each in advice.candidates) - 1
-    seeds = plural(len(advice.seeds), "fresh seed")
-    return f"{text} (95 % intervals over {seeds}, for the choice among {among})."
+    over = plural(len(advice.seeds), "fresh seed")
+    if advice.one_run.speedup_over_bsp.error is not None:
+        over += " and the error of the calibration"
+    return f"{text} (95 % intervals over {over}, for the choice among {among})."
 
 
 def _doubts(advice: AdviceResult) -> Iterator[str]:
@@ -108,14 +110,17 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
 def _one_run(advice: AdviceResult) -> Iterator[str]:
     """Say how long one real run may take, and how much sooner than one of BSP it is."""
     one, pair = advice.one_run, advice.one_run.speedup_over_bsp
-    both = [(one, "One real run takes", seconds), (pair, "In times of one of BSP it is", factor)]
-    for found, what, show in both:
+    said = (
+        (one, "One real run takes {}", seconds),
+        (pair, "It is {} times as fast as one of BSP", factor),
+    )
+    for found, text, show in said:
         if whole := interval(found.both, show):
             seeds, error = interval(found.seeds, show), interval(found.prediction, show)
             parts = f"{seeds} by the seeds alone, {error} by the calibration alone"
             if found.error is None:
-                parts = f"the error of the calibration is not contained: {one.no_error}"
-            yield f"{what} {whole} with 90 % probability ({parts})."
+                parts = f"without the error of the calibration: {one.no_error}"
+            yield f"{text.format(whole)}, with 90 % probability ({parts})."
     gap, mean = one.evaluated_every_s, one.both.mean
     if gap and mean and gap > _COARSE * mean:
         yield (
