@@ -40,7 +40,7 @@ def explain(
     import json
 
     from outpace.experiment.explaining import explain as explain_run
-    from outpace.experiment.resuming import gather
+    from outpace.record.checkpoints.gathering import gather
     from outpace.record.folder import EXPLANATION, write_json
     from outpace.report.explaining.words import gain_words, sentences
     from outpace.report.words import SPACE

@@ -30,7 +30,7 @@ def report(
     ] = None,
 ) -> None:
     """Make the report of one run, one report over several, or the page of a sweep or an advice."""
-    from outpace.experiment.resuming import gather
+    from outpace.record.checkpoints.gathering import gather
     from outpace.record.folder import JOURNAL, REPORT
     from outpace.report.page import write_report
     from outpace.report.read.folders import distinct, runs_in
@@ -79,7 +79,7 @@ def export(
     ] = None,
 ) -> None:
     """Write the trace of a run for a tool that shows traces."""
-    from outpace.experiment.resuming import gather
+    from outpace.record.checkpoints.gathering import gather
     from outpace.report.perfetto import PERFETTO, write_perfetto
     from outpace.report.words import SPACE, size
 

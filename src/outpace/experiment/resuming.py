@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from outpace.blocks.block import Block
@@ -18,13 +17,13 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.redividing import PAST_LIMIT, past_limit
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
 from outpace.experiment.sources import TaskLike, as_experiment, path_of
 from outpace.experiment.status import began_with, resume_command
 from outpace.record import folder as files
-from outpace.record.checkpoints import Checkpoint, Checkpoints, Damaged, RunLock, holder
-from outpace.record.checkpoints.committed import INDEX, committed
-from outpace.record.tables import RunTable, join_segments, segments_of
+from outpace.record.checkpoints import Checkpoint, Checkpoints, Damaged, RunLock
+from outpace.record.checkpoints.committed import INDEX
+from outpace.record.tables import RunTable, segments_of
 from outpace.record.trace import Trace
 from outpace.support.notices import warn
 from outpace.support.regular_files import regular, require_no_link
@@ -182,44 +181,6 @@ def _differences(
             yield from _differences(was, given, f"{within}{key}.")
         else:
             yield f"{within}{key}", was, given
-
-
-# -- runs that were killed ---------------------------------------------------------------------
-
-
-def gather(*folders: Path) -> list[str]:
-    """Write the trace, the times and the metrics of runs that were killed into their folders.
-
-    They reach to the last checkpoint, or a little further. A run joins the segments of its tables
-    when it ends; reports, exports and calibrations read the joined files. A run that is resumed
-    removes them.
-
-    Returns:
-        A line for each run that was killed; other folders are left as they are.
-
-    Raises:
-        ConfigError: if a file cannot be read or written.
-    """
-    return [line for folder in folders if (line := _gather(folder))]
-
-
-def _gather(folder: Path) -> str:
-    try:
-        if not committed(folder) or (folder / files.TRACE).exists() or holder(folder) is not None:
-            return ""
-        with RunLock(folder):
-            checkpoint = Checkpoints(folder).newest()
-            if checkpoint is None or (folder / files.TRACE).exists():
-                return ""
-            files.write_table(folder / files.METRICS, checkpoint.metrics())
-            for name in (files.TIMING, files.TRACE):  # the trace is last: with it, all is there
-                path = folder / name
-                named = [n for n in checkpoint.index.segments if Path(n).parent.name == path.stem]
-                if segments := segments_of(folder, named):
-                    join_segments(segments, path, pq.read_schema(segments[0]))
-    except (OSError, RunError, pa.ArrowException) as error:
-        raise ConfigError(f"{folder}: cannot join what this run has recorded: {error}") from error
-    return f"the run in {folder} was killed: its records until {checkpoint.name} are shown"
 
 
 # -- outpace.load_checkpoint -------------------------------------------------------------------
