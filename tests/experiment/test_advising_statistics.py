@@ -273,6 +273,13 @@ def test_a_trial_ends_when_it_can_no_longer_win_and_a_reference_by_its_own_best_
     assert finalists(found)[:3] == ["BSP", "SSP 4", "all-reduce"]
 
 
+def test_bsp_is_ahead_in_a_search_in_which_no_candidate_is_faster():
+    """A study that ends early says who is ahead; only other candidates were looked at."""
+    slower = dict.fromkeys(NAMES, 0.3) | {"BSP": 0.0}
+    found = Synthetic(slower).found(phases=[search])
+    assert found.ranked(found.left)[0] == "BSP"
+
+
 def test_a_candidate_that_fails_with_every_rate_is_no_finalist():
     found = Synthetic(limits={"ASP": 0.01}).found(["BSP", "all-reduce", "ASP", "SSP 4"])
     assert finalists(found) == ["BSP", "SSP 4", "all-reduce"]

@@ -36,8 +36,9 @@ _LEAST_SEEDS: Final = 3  # fresh seeds that come before all else; also those of 
 def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     """Yield the rounds of the search.
 
-    The references have one more learning rate in the further rounds: with two, 9 % of 200 studies
-    of equal candidates told one apart from BSP, whose best rate was not among them; 7 % with three.
+    The references have one more learning rate in the further rounds. Without it 47 of 600 simulated
+    studies of equal candidates told one apart from BSP, whose best rate had been left out; with it
+    34 did.
     """
     references = found.references
     others = [name for name in found.names if name not in references]
