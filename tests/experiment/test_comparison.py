@@ -193,13 +193,13 @@ def test_a_comparison_is_resumed_where_it_stopped(tmp_path):
     rows = compare(chosen, out, seeds=2, resume=True)
     assert digests(rows) == digests(first)
     assert (out / "BSP" / "seed-0" / "summary.json").stat().st_mtime_ns == kept
-    with pytest.raises(ConfigError, match="differs from the configuration of BSP with seed 0"):
+    with pytest.raises(ConfigError, match="is not of BSP with seed 0 in this comparison"):
         compare(variants(*VARIANTS[:2], batch_size=7), out, seeds=2, resume=True)
     with pytest.raises(ConfigError, match="is not an empty folder"):
         compare(chosen, out, seeds=2)
     with pytest.raises(ConfigError, match="there is nothing to resume"):
         compare(chosen, tmp_path / "nowhere", seeds=2, resume=True)
-    with pytest.raises(ConfigError, match="is the folder of one run, not of a comparison"):
+    with pytest.raises(ConfigError, match="is not the folder of a comparison"):
         compare(chosen, out / "BSP" / "seed-0", seeds=2, resume=True)
 
 
@@ -249,7 +249,7 @@ def test_resuming_removes_nothing_that_is_not_an_unfinished_run(tmp_path):
     chosen, out = variants({"name": "BSP"}), tmp_path / "out"
     (out / "BSP").mkdir(parents=True)
     (out / "BSP" / "thesis.tex").write_text("precious")
-    with pytest.raises(ConfigError, match=r"BSP is not the folder of a run, it has no config.yaml"):
+    with pytest.raises(ConfigError, match="BSP is not of BSP with seed 0 in this comparison"):
         compare(chosen, out, resume=True)
     assert (out / "BSP" / "thesis.tex").read_text() == "precious"
 
@@ -257,10 +257,10 @@ def test_resuming_removes_nothing_that_is_not_an_unfinished_run(tmp_path):
 def test_one_seed_and_several_seeds_are_not_mixed_by_resuming(tmp_path):
     chosen = variants({"name": "BSP"})
     compare(chosen, tmp_path / "one")
-    with pytest.raises(ConfigError, match=r"with several seeds it would be in .*BSP/seed-0: move"):
+    with pytest.raises(ConfigError, match="BSP/seed-0 is not of BSP with seed 0"):
         compare(chosen, tmp_path / "one", seeds=2, resume=True)
     compare(chosen, tmp_path / "two", seeds=2)
-    with pytest.raises(ConfigError, match="resume with the number of seeds"):
+    with pytest.raises(ConfigError, match="and the number of seeds that"):
         compare(chosen, tmp_path / "two", resume=True)
     assert len(compare(chosen, tmp_path / "two", seeds=3, resume=True)) == 3
 

@@ -251,22 +251,3 @@ def test_the_command_writes_the_best_configuration_and_says_what_was_missed(tmp_
     # 40 iterations halve w 40 times: the loss is 2^-80 / 2 = 4.1e-25.
     assert "the best was 4.1e-25" in said
     assert "budget" in refused(capsys, *given, "--budget", "soon")
-
-
-def test_ctrl_c_speaks_of_a_run_folder_only_where_a_command_keeps_one(
-    tmp_path, monkeypatch, capsys
-):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("outpace.experiment.sweeping.sweep.sweep", interrupted)
-    monkeypatch.setattr("outpace.experiment.running.simulate", interrupted)
-    config = tmp_path / "config.yaml"
-    config.write_text(json.dumps(BASE))
-    out = ("--out", str(tmp_path / "out"))
-    assert command("sweep", str(config), "--over", "optimizer.lr=0.5,0.25", *out) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-    assert command("simulate", str(config), *out) == 130
-    assert capsys.readouterr().err.endswith(
-        "the folder of a run that had started is marked partial\n"
-    )
