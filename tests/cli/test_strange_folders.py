@@ -8,13 +8,13 @@ import random
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.support.checkpoints import index_of, index_text
 from tests.support.command import outpace as command
 
 import outpace
@@ -234,17 +234,10 @@ def test_inputs_that_are_no_files_are_refused_in_a_line(tmp_path, capsys, monkey
         assert arguments[1] in said or arguments[2] in said
 
 
-def plain_index(folder: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint's index as it is."""
-    plain: dict[str, Any] = json.loads((folder / committed.INDEX).read_text())["index"]
-    return plain
-
-
 def of_checkpoint(run: Path, **changes: object) -> None:
     """Change the index of the last checkpoint, with a checksum that is right."""
     folder = run / committed.name_of(committed.committed(run)[-1])
-    plain = {**plain_index(folder), **changes}
-    (folder / committed.INDEX).write_text(committed.index_json(plain).decode())
+    (folder / committed.INDEX).write_text(index_text({**index_of(folder), **changes}))
 
 
 @pytest.mark.parametrize("name", ["../outside/trace/000001.parquet", "trace/../../x", "trace/x.y"])
@@ -309,7 +302,7 @@ def replaced(data, path, value):
 @pytest.mark.parametrize("key", ["clock", "watermarks"])
 def test_a_checkpoint_with_progress_that_cannot_be_is_passed_over(run, capsys, key):
     number = committed.committed(run)[-1]
-    (shard,) = plain_index(run / committed.name_of(number))["shards"]
+    (shard,) = index_of(run / committed.name_of(number))["shards"]
     of_checkpoint(run, shards=[{**shard, key: 10**15 if key == "clock" else [10**15, 3]}])
     assert command("simulate", "--resume", "run") == 0  # and does not count to 10**15
     said = capsys.readouterr().err
@@ -321,7 +314,7 @@ def test_a_checkpoint_of_another_model_is_passed_over(run, capsys):
     number = committed.committed(run)[-1]
     folder = run / committed.name_of(number)
     part = write_tensors(folder / "server-0.safetensors", {"parameters": torch.zeros(1)})
-    others = plain_index(folder)["parts"][1:]
+    others = index_of(folder)["parts"][1:]
     of_checkpoint(run, parts=[msgspec.to_builtins(part), *others])
     assert command("simulate", "--resume", "run") == 0
     assert "of another model: it has 1 parameters, and index.json says 2" in capsys.readouterr().err
@@ -395,7 +388,7 @@ def test_odd_values_are_shown_or_named_in_a_line(run, capsys, monkeypatch, name)
     data = {
         files.SUMMARY: files.read_summary,
         files.CONFIG: files.read_config,
-        "index.json": lambda _: plain_index(path.parent),
+        "index.json": lambda _: index_of(path.parent),
         "status.json": lambda _: msgspec.to_builtins(STATUS),
     }[name](run)
     if name == "status.json":  # of a run that was killed
@@ -410,7 +403,7 @@ def test_odd_values_are_shown_or_named_in_a_line(run, capsys, monkeypatch, name)
         value = odd.choice(ODD)
         changed = replaced(data, where, value)
         path.write_text(
-            committed.index_json(changed).decode()
+            index_text(changed)
             if name == "index.json"
             else write_yaml(changed)
             if name == files.CONFIG

@@ -93,11 +93,21 @@ def save(
     return index
 
 
+def index_of(folder: Path) -> dict[str, Any]:
+    """Return what index.json in the folder of a checkpoint says, as plain data."""
+    plain: dict[str, Any] = json.loads((folder / "index.json").read_text())["index"]
+    return plain
+
+
+def index_text(plain: Any) -> str:
+    """Return the content of index.json, with a checksum that is right."""
+    raw = json.dumps(plain)
+    return f'{{"crc32": {zlib.crc32(raw.encode())}, "index": {raw}}}'
+
+
 def rewrite_index(folder: Path, **changes: Any) -> None:
     """Change values in index.json, as somebody would who knows its checksum."""
-    path = folder / "index.json"
-    raw = json.dumps(json.loads(path.read_text())["index"] | changes)
-    path.write_text(f'{{"crc32": {zlib.crc32(raw.encode())}, "index": {raw}}}')
+    (folder / "index.json").write_text(index_text(index_of(folder) | changes))
 
 
 class Keeper:

@@ -29,15 +29,15 @@ def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = N
     """Return columns of a trace; null where a row has no value.
 
     Raises:
-        Unreadable: if the file is missing or damaged, or a column has not the type of a trace.
+        Unreadable: if the file is missing or damaged.
     """
     with reading(path):
         rows = pq.read_table(
             table_file(path), columns=list(names), filters=chosen, partitioning=None
         )
         for name, column in zip(names, rows.columns, strict=True):
-            whole = pa.types.is_integer(column.type) or pa.types.is_null(column.type)
-            if name not in _TYPES and not whole:
+            is_integer = pa.types.is_integer(column.type) or pa.types.is_null(column.type)
+            if name not in _TYPES and not is_integer:
                 raise ValueError(f"its column {name} has {column.type} in place of integers")
         return rows.cast(pa.schema((name, _TYPES.get(name, pa.int64())) for name in names))
 

@@ -60,7 +60,7 @@ def test_only_a_cluster_that_says_so_has_room(answers, event):
         kernel=kernel,
         listener=None,
         launcher=Busy(),
-        setting=SimpleNamespace(interruptions=None),
+        setting=SimpleNamespace(events=None),
         members=SimpleNamespace(take=take),
         table=SimpleNamespace(next_deadline=None),
     )

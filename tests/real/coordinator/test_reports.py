@@ -18,7 +18,7 @@ def test_a_warning_that_several_workers_send_is_shown_once_without_their_names()
         listener=None,
         log=logged.append,
         setting=SimpleNamespace(
-            trace=None, timing=None, interruptions=None, log_warning=warned.append
+            trace=None, timing=None, events=None, log_warning=warned.append
         ),
     )
     reports = Reports(run, other, other, other, other, None, other)

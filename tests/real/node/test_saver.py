@@ -143,7 +143,7 @@ def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
     folder = tmp_path / "missing"
     if state == "unfit":
         folder = tmp_path
-        kept = {0: {"history": []}}
+        kept = {0: {"history": object()}}
         monkeypatch.setattr(server.shard, "state", lambda: unfit(Shard.state(server.shard), kept))
     server.saver.take(TakeCheckpoint(3, None, str(folder)))
     (message,) = server.hear(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from outpace.record.checkpoints.tensors import Part
 from outpace.record.event_log import Recovery
 from outpace.record.folder import is_segment
 from outpace.record.totals import Totals
+
+_MOST: Final = 2**53
+_LEAD: Final = 1_000_000  # iterations that a worker may be ahead of a shard
 
 
 class Index(Head, kw_only=True):
@@ -68,6 +71,10 @@ class Index(Head, kw_only=True):
             raise ValueError("its slices are not in order")
         if any(len(shard.watermarks) != self.workers for shard in self.shards):
             raise ValueError("its servers have not as many workers")
+        for record in records:  # a shard finishes iterations one by one, up to the last it has
+            last = max(record.watermarks, default=-1)
+            if not 0 <= record.clock <= _MOST or abs(last - record.clock) > _LEAD:
+                raise ValueError(f"watermarks of {record.file}: {last:,} is not near its clock")
 
     @property
     def workers(self) -> int:

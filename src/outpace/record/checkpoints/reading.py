@@ -17,6 +17,7 @@ from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import (
     SUFFIX,
     ShardRecord,
+    parameters_in,
     read_parameters,
     read_shard,
 )
@@ -56,6 +57,21 @@ class Checkpoint:
                 raise Damaged(f"{file} is damaged: {error.strerror or error}") from error
             if found != part:
                 raise Damaged(f"{file} is damaged: its size or its CRC-32 is wrong")
+        for record, owned in zip(self.index.shards, self.index.slices, strict=True):
+            try:
+                count = parameters_in(self.path, record)
+            except OSError as error:
+                raise Damaged(f"{self.path / record.file} is damaged: {error}") from error
+            # Behind those of a script without servers are the model buffers.
+            if (
+                count is not None
+                and count != owned.stop - owned.start
+                and not (len(self.index.shards) == 1 and count > owned.stop)
+            ):
+                raise Damaged(
+                    f"{self.path / record.file} is damaged, or of another model: it has {count:,} "
+                    f"parameters, and {INDEX} says {owned.stop - owned.start:,}"
+                )
 
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint. Raises OSError."""

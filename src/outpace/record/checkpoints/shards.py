@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import torch
+from safetensors import SafetensorError, safe_open
 
 from outpace.blocks.block import Phantom, Pieces, StepSettings, Value, whole
 from outpace.blocks.sums import TreeSum
 from outpace.record.checkpoints.tensors import Part, read_tensor, read_tensors, write_tensors
 from outpace.record.checkpoints.trees import packed_tree, tree_of
+from outpace.support.regular_files import regular
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import server_name
 from outpace.sync.policy import Scale
@@ -152,6 +155,21 @@ def read_parameters(folder: Path, record: ShardRecord) -> Value:
     if record.phantom_bytes is not None:
         return Phantom(record.phantom_bytes)
     return read_tensor(folder / record.file, _PARAMETERS)
+
+
+def parameters_in(folder: Path, record: ShardRecord) -> int | None:
+    """Return how many parameters the file of a shard has; None if they have no values.
+
+    Raises OSError.
+    """
+    if record.phantom_bytes is not None:
+        return None
+    try:
+        with safe_open(str(regular(folder / record.file)), "pt") as file:
+            shape: list[int] = file.get_slice(_PARAMETERS).get_shape()
+            return math.prod(shape)
+    except SafetensorError as error:
+        raise OSError(f"{folder / record.file}: {error}") from error
 
 
 def mean_parameters(folder: Path, files: Sequence[str]) -> Value:
