@@ -1,1 +1,1 @@
-"""Scripts that use torch.distributed and DistributedDataParallel, unchanged (ADR 20)."""
+"""Scripts that use torch.distributed and DistributedDataParallel, unchanged (decision 11)."""

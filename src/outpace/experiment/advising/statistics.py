@@ -9,7 +9,7 @@ beforehand would flatter it. Its lower end is simultaneous over the k: Student's
 probability 2.5 % / k (Bonferroni), so the chance that any of the k lower ends exceeds its true
 value is at most 2.5 %, whichever is then chosen. The upper end needs no such correction: the
 estimate of the best is at least that of the truly best strategy, whose true value is the largest,
-so it is too low only if that one's is. ADR 23 has the argument, and simulations.
+so it is too low only if that one's is. decision 14 has the argument, and simulations.
 
 The error of the calibration is the same for all seeds, so it does not shrink with their number: its
 variance is added to that of the mean.

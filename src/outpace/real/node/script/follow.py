@@ -1,4 +1,4 @@
-"""A script that trains with its own collectives and its own optimizer, in a worker (ADR 20).
+"""A script that trains with its own collectives and its own optimizer, in a worker (decision 11).
 
 The gradients are all-reduced by DistributedDataParallel, over `BackendCollectives`. An iteration
 ends with each `optimizer.step()`. This worker tells the coordinator when it computed and waited.
