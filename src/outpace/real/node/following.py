@@ -1,4 +1,4 @@
-"""The process of a worker whose script trains with its own collectives and optimizer (decision 11)."""
+"""The process of a worker whose script has its own collectives and optimizer (decision 11)."""
 
 from __future__ import annotations
 
