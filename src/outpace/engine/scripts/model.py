@@ -12,6 +12,7 @@ from operator import is_
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from outpace.blocks.block import Block, parts, whole
 from outpace.blocks.naming import aliases_in, layout_of
@@ -52,6 +53,7 @@ class ScriptModel:
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, is_exchanged: bool = True
     ) -> None:
         self.model, self.optimizer, self._is_exchanged = model, optimizer, is_exchanged
+        _require_values(model)
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
         owned = {id(p): p for group in self.groups for p in group}
         if is_exchanged:
@@ -394,6 +396,16 @@ def when_shared() -> str:
     if HERE.is_distributed and not HERE.has_attached:
         return "at the first forward pass of DistributedDataParallel"
     return "in outpace.attach"
+
+
+def _require_values(model: torch.nn.Module) -> None:
+    """Raise ConfigError if a parameter has no values yet."""
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter) or parameter.is_meta:
+            raise ConfigError(
+                f"the parameter {name} has no values yet (a lazy module, or the device meta): call "
+                "the model once, or load its values, before the training begins"
+            )
 
 
 def _shapes(model: torch.nn.Module) -> dict[str, torch.Size]:
