@@ -401,10 +401,10 @@ def when_shared() -> str:
 def _require_values(model: torch.nn.Module) -> None:
     """Raise ConfigError if a parameter has no values yet."""
     for name, parameter in model.named_parameters():
-        if is_lazy(parameter) or parameter.is_meta:
+        if is_lazy(parameter):
             raise ConfigError(
-                f"the parameter {name} has no values yet (a lazy module, or the device meta): call "
-                "the model once, or load its values, before the training begins"
+                f"the parameter {name} has no values yet (a lazy module): call the model once "
+                "before the training begins"
             )
 
 
