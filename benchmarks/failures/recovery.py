@@ -16,7 +16,7 @@ from benchmarks.rows import Row, row
 
 from outpace.engine.control import Control
 from outpace.real.run import RealRun
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 WORKER_S, SERVER_S, RESUME_S = 3.0, 5.0, 5.0
 _LIMIT_S = 120.0

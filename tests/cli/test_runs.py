@@ -76,6 +76,7 @@ def test_a_run_leaves_a_complete_folder(here, capsys):
         files.METRICS,
         files.TRACE,
         files.MODEL,
+        files.LOG,
         files.REPORT,
     }
     summary = json.loads((run / files.SUMMARY).read_text())

@@ -13,7 +13,7 @@ from tests.support.command import refused
 from outpace import ConfigError, RunError, run
 from outpace.experiment.scaling import scaled
 from outpace.record.checkpoints import RunLock
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 from outpace.record.requests import ScaleRequest, taken
 
 

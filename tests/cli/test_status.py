@@ -16,7 +16,8 @@ import outpace
 from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
-from outpace.record.event_log import LOG, EventLog
+from outpace.record.event_log import EventLog
+from outpace.record.folder import LOG
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status, read_status, write_status
 
 CONFIG = {

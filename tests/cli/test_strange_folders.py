@@ -22,7 +22,7 @@ from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import committed, lock
 from outpace.record.checkpoints.tensors import write_tensors
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status
 from outpace.report import frame
 from outpace.support.yaml_files import write_yaml

@@ -11,7 +11,7 @@ import pytest
 
 from outpace import RunError, run, simulate
 from outpace.real.run import RealRun
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kills processes")
 BSP = {

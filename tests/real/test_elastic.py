@@ -28,7 +28,7 @@ from outpace.real.process.launcher import Role, answered
 from outpace.real.process.local import LocalLauncher
 from outpace.real.training import TaskTraining
 from outpace.record.checkpoints import Checkpoints
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 CONFIG: dict[str, Any] = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0] * 8},

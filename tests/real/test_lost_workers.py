@@ -13,7 +13,7 @@ from tests.support.fluentps import behind_barrier
 
 from outpace import run, simulate
 from outpace.engine.control import Control
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP: dict[str, Any] = {

@@ -18,8 +18,7 @@ from outpace.engine.resuming import ResumePoint
 from outpace.real.control import RealControl
 from outpace.real.run import RealRun
 from outpace.record.checkpoints import Checkpoints
-from outpace.record.event_log import LOG
-from outpace.record.folder import TRACE
+from outpace.record.folder import LOG, TRACE
 
 ITERATIONS = 60
 

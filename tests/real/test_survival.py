@@ -13,7 +13,7 @@ from tests.support.saved_runs import give_up, numbers, once_saved
 from outpace import RunError, load_checkpoint, run, simulate
 from outpace.engine.control import Control
 from outpace.record.checkpoints import Checkpoints
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 from outpace.record.status import read_status
 from outpace.report.read.runs import read_run
 from outpace.report.read.traces import interruptions

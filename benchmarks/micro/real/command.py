@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.rows import Row, ratio, times_note
 
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 # Runs a command; prints when it began, how long it took, and its processor time. On Linux that of
 # processes that end after it counts, too: they become children of this process.

@@ -32,7 +32,8 @@ from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
 from outpace.record.checkpoints import Index, RunLock
 from outpace.record.checkpoints.committed import name_of
-from outpace.record.event_log import LAUNCHER, LOG, EventLog, Level
+from outpace.record.event_log import LAUNCHER, EventLog, Level
+from outpace.record.folder import LOG
 from outpace.record.metrics import Metrics
 from outpace.record.status import Command, remove_status
 from outpace.record.tables import RunTable
@@ -171,23 +172,17 @@ class RecordedRun:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
         records, engine = self.records, self.engine
         with ExitStack() as held:
-            try:
-                with uninterrupted():  # else the folder could stay without records
-                    self._open(held)
-            except BaseException as error:
-                engine.close()
-                if isinstance(error, OSError):
-                    raise RunError(
-                        f"cannot write to the folder {records.out}: {error.strerror or error}; "
-                        "nothing was run: make room there, or choose another folder"
-                    ) from error
-                raise
             began_s, status, reason = time.perf_counter(), "complete", None
+            is_open = False
             if records.keeper is not None:
                 records.keeper.when_saved = lambda taken, metrics: self._write_partial(
                     time.perf_counter() - began_s, taken, metrics
                 )
             try:
+                with uninterrupted():  # else the folder could stay without records
+                    self._open(held)
+                    is_open = True
+                began_s = time.perf_counter()
                 config = to_plain(self.experiment)
                 config.pop("trackers")
                 records.trackers.config(config)
@@ -203,9 +198,17 @@ class RecordedRun:
             except BaseException as error:
                 status = "failed"
                 reason = str(error) if isinstance(error, OutpaceError) else repr(error)
+                if isinstance(error, OSError) and not is_open:
+                    raise RunError(
+                        f"cannot write to the folder {records.out}: {error.strerror or error}; "
+                        "nothing was run: make room there, or choose another folder"
+                    ) from error
                 raise
             finally:
-                result = self._finish(status, time.perf_counter() - began_s, reason)
+                if is_open:
+                    result = self._finish(status, time.perf_counter() - began_s, reason)
+                else:
+                    engine.close()
             return result
 
     def _open(self, held: ExitStack) -> None:

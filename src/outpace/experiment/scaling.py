@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError, RunError
 from outpace.record.checkpoints.lock import holder
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 from outpace.record.requests import ScaleRequest, ask
 from outpace.record.status import read_status
 from outpace.support.regular_files import inside

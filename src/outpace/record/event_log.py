@@ -41,7 +41,6 @@ from outpace.support.regular_files import inside
 from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 
-LOG: Final = "log.jsonl"
 LAUNCHER: Final = "launcher"
 COORDINATOR: Final = "coordinator"
 Level: TypeAlias = Literal["info", "warning", "error"]

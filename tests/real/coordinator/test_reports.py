@@ -17,9 +17,7 @@ def test_a_warning_that_several_workers_send_is_shown_once_without_their_names()
         numbers={"worker-0": 0, "worker-1": 1},
         listener=None,
         log=logged.append,
-        setting=SimpleNamespace(
-            trace=None, timing=None, events=None, log_warning=warned.append
-        ),
+        setting=SimpleNamespace(trace=None, timing=None, events=None, log_warning=warned.append),
     )
     reports = Reports(run, other, other, other, other, None, other)
     for name in ("worker-0", "worker-1"):

@@ -17,7 +17,8 @@ from outpace.real.elastic import watching
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node, RunView
 from outpace.real.elastic.watching import Elastic, Failure, Looking, NodeWatcher
-from outpace.record.event_log import LOG, EventLog
+from outpace.record.event_log import EventLog
+from outpace.record.folder import LOG
 from outpace.sync.membership.events import AskedToScale
 
 ONE = {"CPU": 1.0}

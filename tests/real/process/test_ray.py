@@ -25,7 +25,7 @@ from outpace import ConfigError
 from outpace.experiment.scaling import scaled
 from outpace.real.process.ray import cluster as ray_cluster
 from outpace.record import folder as files
-from outpace.record.event_log import LOG
+from outpace.record.folder import LOG
 
 pytestmark = [
     pytest.mark.slow,
