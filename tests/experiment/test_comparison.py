@@ -142,6 +142,7 @@ def test_without_a_target_variants_are_told_apart_by_accuracy(tmp_path):
     assert again.distinguishable is False
     assert long.distinguishable is True
     assert long.accuracy.low > short.accuracy.high
+    assert long.accuracy.high <= 1.0
 
 
 def test_times_to_different_accuracies_are_not_compared():

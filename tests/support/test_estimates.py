@@ -49,6 +49,13 @@ def test_the_interval_of_a_time_does_not_go_below_zero():
     assert found.high == pytest.approx(1.5 + STUDENT[2] * 0.5, rel=1e-4)
 
 
+def test_the_interval_of_a_share_stays_between_0_and_1():
+    # Mean 0.95, standard deviation 0.05 √2, standard error 0.05: 0.95 ± 0.635.
+    found = mean_of([0.9, 1.0]).within(0.0, 1.0)
+    assert (found.mean, found.high) == (pytest.approx(0.95), 1.0)
+    assert found.low == pytest.approx(0.95 - STUDENT[2] * 0.05, rel=1e-4)
+
+
 def test_one_seed_has_no_interval_and_excludes_nothing():
     assert mean_of([7.0]) == Estimate(7.0, None, None)
     assert not mean_of([7.0]).excludes(0.0)

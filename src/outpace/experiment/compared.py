@@ -138,10 +138,10 @@ def _compared(name: str, runs: dict[int, Row], first: dict[int, Row]) -> Variant
         seeds=len(runs),
         failed=sum(row.error is not None for row in runs.values()),
         missed=sum(not time.reached for time in times.values()),
-        run_s=next_of([*_known(_run_s, runs).values()]).not_below(0.0),
+        run_s=next_of([*_known(_run_s, runs).values()]).within(0.0),
         time_to_target_s=mean_time([*times.values()]) if times else NOTHING,
-        accuracy=mean_of([*accuracies.values()]),
-        goodput=mean_of([*_known(_goodput, runs).values()]),
+        accuracy=mean_of([*accuracies.values()]).within(0.0, 1.0),
+        goodput=mean_of([*_known(_goodput, runs).values()]).within(0.0, 1.0),
         ratio_to_first=ratio,
         distinguishable=distinguishable,
     )

@@ -9,7 +9,6 @@ from typing import Final, Literal
 from outpace.report.read.runs import Run
 from outpace.report.target import ReportTarget
 from outpace.report.words import SPACE, factor, interval, number, percent, seconds, size
-from outpace.support.estimates import Estimate
 
 NOTHING: Final = "–"
 NOT_DISTINGUISHABLE: Final = "not distinguishable"
@@ -106,11 +105,7 @@ def _ratio_to(first: Run) -> Column:
 
 
 def _accuracy_note(run: Run) -> str:
-    found = run.compared.accuracy
-    if found.low is None or found.high is None:
-        return ""
-    possible = Estimate(found.mean, max(0.0, found.low), min(1.0, found.high))  # as t knows no end
-    said = interval(possible, percent)
+    said = interval(run.compared.accuracy, percent)
     by_accuracy = run.compared.time_to_target_s.mean is None
     alike = by_accuracy and run.compared.distinguishable is False
     return f"{said}\n{NOT_DISTINGUISHABLE}" if alike else said

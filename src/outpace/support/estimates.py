@@ -35,11 +35,15 @@ class Estimate:
         above = self.low is not None and self.low > value
         return above or (self.high is not None and self.high < value)
 
-    def not_below(self, least: float) -> Estimate:
-        """Return the estimate of a quantity that is never below `least`, such as a time."""
-        if self.low is None or self.low >= least:
-            return self
-        return Estimate(self.mean, least, self.high)
+    def within(self, least: float, most: float = math.inf) -> Estimate:
+        """Return the estimate of a quantity that lies between these two, as Student's t does not.
+
+        Args:
+            least: 0 for a time or a share.
+            most: 1 for a share.
+        """
+        low = None if self.low is None else max(least, self.low)
+        return Estimate(self.mean, low, None if self.high is None else min(self.high, most))
 
 
 NOTHING: Final = Estimate(None)
@@ -91,7 +95,7 @@ def next_of(values: Sequence[float]) -> Estimate:
 
 def mean_time(times: Sequence[TimeTo]) -> Estimate:
     """Return the mean time in seconds; a lower bound if a run missed the target."""
-    found = mean_of([each.time_s for each in times]).not_below(0.0)
+    found = mean_of([each.time_s for each in times]).within(0.0)
     if all(each.reached for each in times):
         return found
     return Estimate(found.mean, found.low, None)

@@ -275,7 +275,7 @@ class Search:
             return dataclasses.replace(known, status="failed", error=error)
         mean = mean_of(values)
         if self.objective.is_time:
-            mean = mean.not_below(0.0)
+            mean = mean.within(0.0)
         return dataclasses.replace(known, value=mean.mean, low=mean.low, high=mean.high)
 
     def _seed_run(self, run: _Run) -> SeedRun:
