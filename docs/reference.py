@@ -101,7 +101,7 @@ LINKS: Final[Mapping[str, str]] = {
     "trackers": "#trackers",
     "overlap": "#pushes-during-backward",
     "launcher": "#launcher",
-    "checkpoint": "checkpoints.md",
+    "checkpoint": "failures.md#checkpoints",
     "on_server_loss": "failures.md#a-server-of-a-real-run-dies",
     "on_worker_loss": "failures.md#two-recoveries",
     "probe": "real.md#times-of-messages",
