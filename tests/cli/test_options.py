@@ -12,7 +12,8 @@ import pytest
 import typer
 from tests.support.command import outpace, refused
 
-from outpace.cli import app
+from outpace.cli import app, output, processes
+from outpace.errors import RunError
 from outpace.record import folder as files
 
 CONFIG = """\
@@ -150,6 +151,28 @@ def test_a_command_whose_output_nothing_reads_ends_quietly(here, monkeypatch, ca
     )
     if command[0] == "simulate":
         assert files.read_summary(here / "runs" / "config")["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "all.yaml"),
+        ("sweep", "config.yaml", "--over", "workers=2,3"),
+        ("advise", "config.yaml", "--target-loss", "1"),
+    ],
+)
+def test_the_fork_server_of_a_study_is_started_before_progress_bars(here, monkeypatch, command):
+    """They have a thread, and a process with several threads cannot be copied."""
+    order = []
+
+    def bars(wanted):
+        order.append("bars")
+        raise RunError("enough")
+
+    monkeypatch.setattr(processes, "_start", lambda _: order.append("server"))
+    monkeypatch.setattr(output, "progress_bars", bars)
+    assert outpace(*command) == 1
+    assert order == ["server", "bars"]
 
 
 def test_completion_names_the_commands(capsys, monkeypatch):

@@ -1,6 +1,5 @@
 """Advice on real runs in virtual time: its files, its pairs of runs, and what it refuses."""
 
-import dataclasses
 import json
 import shlex
 
@@ -10,7 +9,7 @@ from tests.support.recorded_as_real import as_real
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import advise, phases, recording, study, verifying
+from outpace.experiment.advising import advise, phases, recording, study
 from outpace.experiment.advising.changed import (
     CHANGES,
     changed,
@@ -20,15 +19,12 @@ from outpace.experiment.advising.changed import (
 from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial
 from outpace.experiment.advising.findings import Findings
 from outpace.experiment.advising.problem import problem_of
-from outpace.experiment.advising.promise import PredictionError, prediction_error
-from outpace.experiment.advising.results import advice_of
+from outpace.experiment.advising.promise import prediction_error
 from outpace.experiment.advising.runner import Budget
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
 from outpace.real.process.ray import connecting
-from outpace.report.advice.words import sentences
-from outpace.report.frame import LIBRARY
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
@@ -50,29 +46,24 @@ def found_of(config=CONFIG, only=ONLY, seeds=(0, 1, 2)):
     return Findings(problem, seeds, 20.0)
 
 
-def slower(experiment):
-    """In place of real processes: run times are twice as long."""
-    law = dataclasses.replace(experiment.compute, mean_s=2 * experiment.compute.mean_s)
-    return outpace.simulate(dataclasses.replace(experiment, compute=law))
-
-
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory):
     out = tmp_path_factory.mktemp("advice") / "my out"
     phases = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verifying, "run", slower)
-        found = outpace.advise(
-            CONFIG,
-            out,
-            target_loss=0.05,
-            seeds=3,
-            only=ONLY,
-            show=lambda *each: phases.append(each[0]),
-            verify=True,
-        )
-    study = ["a run of BSP", "search", "fresh seeds", "changed clusters"]
-    assert list(dict.fromkeys(phases)) == [*study, "real processes"]
+    found = outpace.advise(
+        CONFIG,
+        out,
+        target_loss=0.05,
+        seeds=3,
+        only=ONLY,
+        show=lambda *each: phases.append(each[0]),
+    )
+    assert list(dict.fromkeys(phases)) == [
+        "a run of BSP",
+        "search",
+        "fresh seeds",
+        "changed clusters",
+    ]
     return found
 
 
@@ -97,46 +88,6 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     assert pair["both"]["low"] < data["speedup_over_bsp"]["mean"] < pair["both"]["high"]
     assert data["left_target"][0] == 3  # three seeds continue
     assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
-
-
-def test_the_advice_names_what_slows_bsp(tmp_path):
-    outpace.simulate(CONFIG, tmp_path / "bsp", sync={"kind": "bsp"}, stop={"iterations": 30})
-    found = advice_of(found_of(), PredictionError(), folder=tmp_path / "bsp")
-    assert [each.name for each in found.causes] == ["worker 3"]
-    named = "Slow under BSP, and what it cost: worker 3 (5.00 times slower, always)"
-    assert any(each.startswith(named) for each in sentences(found))
-
-
-def test_the_pages_of_an_advice_share_one_copy_of_plotly(advice):
-    assert (advice.folder / LIBRARY).is_file()
-    for page in (advice.folder / "report.html", advice.folder / "bsp" / "report.html"):
-        assert page.stat().st_size < 1e6
-
-
-def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
-    data = json.loads((advice.folder / "advice.json").read_text())
-    fresh = sorted(
-        (each for each in data["candidates"] if each["fresh"]),
-        key=lambda each: each["time_to_target_s"]["mean"],
-    )
-    names = list(dict.fromkeys([*(each["name"] for each in fresh[:3]), "BSP"]))
-    assert [each["name"] for each in data["verified"]] == names
-    for each in data["verified"]:
-        # Run times are twice as long, messages are as long as before.
-        assert -0.5 <= each["error"] < -0.4
-        assert each["predicted"].endswith(" s to the target")
-    assert "On real processes" in (advice.folder / "report.html").read_text()
-
-
-def test_a_real_run_that_fails_is_a_result_of_the_verification(monkeypatch):
-    def failing(experiment):
-        raise outpace.RunError("worker 1 ended\nmore")
-
-    monkeypatch.setattr(verifying, "run", failing)
-    found = found_of()
-    result = advice_of(found, PredictionError())
-    (bsp,) = verifying.verified(found, result, lambda _: None)
-    assert (bsp.measured, bsp.error) == ("failed: worker 1 ended", None)
 
 
 def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):

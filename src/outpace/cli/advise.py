@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -29,7 +28,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
+from outpace.cli.sources import ConfigOrScript, seconds_of, study_source
 
 if TYPE_CHECKING:
     from outpace.report.advice.result import AdviceResult
@@ -78,10 +77,6 @@ def advise(
             help="Recommend another strategy than BSP if it is faster by this share at least.",
         ),
     ] = 0.05,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Then run the best three for real, for a minute each."),
-    ] = False,
     on: On = None,
     address: Address = None,
     cpus: Cpus = None,
@@ -95,18 +90,13 @@ def advise(
     """
     budget_s = None if budget is None else seconds_of(budget)
     from outpace.experiment.advising import advise as advising
-    from outpace.experiment.sources import Source
-    from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = source_data("advise", config, context.obj, given)
-    source = Source(with_overrides(data, given), str(config), base, None)
+    source = study_source("advise", config, context.obj, given, cluster)
     output, away = Output(quiet, as_json), where(on, address, cpus)
-    started_s = time.monotonic()
     with folder_for(out, config) as folder:
         try:
-            with output.of_run(), output.progress_bars() as bar:
-                fork_server_of_trials(None, away)
+            with output.with_bars(lambda: fork_server_of_trials(None, away)) as bar:
                 bar = functools.cache(bar)  # one for each phase
                 advice = advising.advise(
                     source,
@@ -115,11 +105,9 @@ def advise(
                     target_loss=target_loss,
                     budget_s=budget_s,
                     seeds=seeds,
-                    cluster=cluster,
                     lr_argument=lr_argument,
                     only=None if only is None else [each.strip() for each in only.split(",")],
                     min_gain=min_gain,
-                    verify=verify,
                     on=away,
                     say=output.log,
                     show=lambda phase, done, planned: bar(phase)(done / max(1, planned)),
@@ -130,7 +118,7 @@ def advise(
             say("interrupted", [f"this is the answer so far; it is in {folder}"])
             raise typer.Exit(_INTERRUPTED) from None
         _print(advice.result, output)
-        output.note(f"this took {time.monotonic() - started_s:.0f} s")
+        output.note(f"this took {advice.result.elapsed_s:.0f} s")
         output.where(folder)
 
 

@@ -30,7 +30,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, source_data, with_cluster_file
+from outpace.cli.sources import ConfigOrScript, study_source
 from outpace.errors import ConfigError
 
 
@@ -70,11 +70,11 @@ def compare(
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
     from outpace.record.comparison import plain_comparison
-    from outpace.support.yaml_files import read_yaml, with_overrides
+    from outpace.support.yaml_files import read_yaml
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = source_data("compare", config, context.obj, given)
-    data = with_overrides(with_cluster_file(data, cluster), given)
+    source = study_source("compare", config, context.obj, given, cluster)
+    data, base = source.data, source.folder or Path.cwd()
     if variants_of is not None:
         data, base = (
             {**data, "variants": read_yaml(variants_of).get("variants")},
@@ -94,25 +94,27 @@ def compare(
     variants = variants_from(data, str(variants_of or config), base)
     output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
-        with output.continuable(folder), output.of_run():
-            fork_server_of_trials([each.experiment for each in variants], away)
-            with output.progress_bars() as bar:
-                rows = compare_all(
-                    variants,
-                    folder,
-                    seeds=count,
-                    resume=resume,
-                    on=away,
-                    progress=bar("runs"),
-                    say=output.log,
-                )
+        experiments = [each.experiment for each in variants]
+        with (
+            output.continuable(folder),
+            output.with_bars(lambda: fork_server_of_trials(experiments, away)) as bar,
+        ):
+            rows = compare_all(
+                variants,
+                folder,
+                seeds=count,
+                resume=resume,
+                on=away,
+                progress=bar("runs"),
+                say=output.log,
+            )
         found = compared(rows)
         plain = plain_comparison(found)
         if count == 1:
             names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
             output.result(plain, lambda: print_table(names, summaries))
         else:
-            laws = [each.experiment.compute for each in variants]
+            laws = [each.compute for each in experiments]
             drawn = any(getattr(law, key, None) for law in laws for key in ("errors", "block"))
             output.result(plain, lambda: print_comparison(found, of_runs=drawn))
         for row in rows:

@@ -57,9 +57,18 @@ class Output:
             raise
 
     @contextlib.contextmanager
-    def progress_bars(self) -> Iterator[Callable[[str], Callable[[float], None]]]:
-        with progress_bars(not self.quiet) as bar:
-            yield bar
+    def with_bars(
+        self, start_fork_server: Callable[[], None]
+    ) -> Iterator[Callable[[str], Callable[[float], None]]]:
+        """Run the block as `of_run`, with progress bars; yields the function that adds one.
+
+        The fork server is started before them: they have a thread, and then this process could not
+        be copied.
+        """
+        with self.of_run():
+            start_fork_server()
+            with progress_bars(not self.quiet) as bar:
+                yield bar
 
     def log(self, text: str) -> None:
         """Print a line about the run to standard error."""

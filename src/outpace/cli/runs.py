@@ -84,11 +84,12 @@ def simulate(
 
     output = Output(quiet, as_json)
     with _folder(resume, out, config or "") as folder:
-        with _said_on_failure(output, folder, "simulate"), output.of_run():
-            fork_server_of_simulation(experiment)  # before progress bars, which have a thread
-            with output.progress_bars() as bar:
-                new, progress = folder if resume is None else None, bar(folder.name)
-                result = simulate_one(experiment, new, resume=resume, progress=progress, **changes)
+        with (
+            _said_on_failure(output, folder, "simulate"),
+            output.with_bars(lambda: fork_server_of_simulation(experiment)) as bar,
+        ):
+            new, progress = folder if resume is None else None, bar(folder.name)
+            result = simulate_one(experiment, new, resume=resume, progress=progress, **changes)
         output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
         output.where(folder)
 

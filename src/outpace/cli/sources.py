@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from outpace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outpace.experiment.sources import Source
 
 ConfigOrScript: TypeAlias = Annotated[
     Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
@@ -44,6 +47,28 @@ def source_data(
             f"{config}: the number of workers is missing: outpace {command} {config} --workers N"
         )
     return script_data(str(config.absolute()), arguments or ()), Path.cwd()
+
+
+def study_source(
+    command: str,
+    config: Path,
+    arguments: Sequence[str] | None,
+    overrides: Sequence[str],
+    cluster: Path | None,
+    over: Sequence[str] = (),
+) -> Source:
+    """Return the configuration of a study: a file or a script, a cluster file and overrides.
+
+    over: keys of a sweep, of which `workers` may be one.
+
+    Raises ConfigError as `source_data`, or if the cluster file cannot be read.
+    """
+    data, base = source_data(command, config, arguments, [*overrides, *over])
+    from outpace.experiment.sources import Source  # here: errors of YAML come at once
+    from outpace.support.yaml_files import with_overrides
+
+    data = with_overrides(with_cluster_file(data, cluster), overrides)
+    return Source(data, str(config), base, None)
 
 
 def script_data(path: str, arguments: Sequence[str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, seconds_of, source_data, with_cluster_file
+from outpace.cli.sources import ConfigOrScript, seconds_of, study_source
 from outpace.errors import RunError
 
 if TYPE_CHECKING:
@@ -101,37 +101,35 @@ def sweep(
     """
     budget_s = None if budget is None else seconds_of(budget)  # before the slow imports
 
-    from outpace.experiment.sources import Source
     from outpace.experiment.sweeping.sweep import sweep as sweep_over
-    from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
-    data = with_overrides(with_cluster_file(data, cluster), given)
+    source = study_source("sweep", config, context.obj, given, cluster, over or ())
     require_out(resume, out, "study")
     output, away = Output(quiet, as_json), where(on, address, cpus)
-    if data.get("variants"):
+    if source.data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:
-        with output.continuable(folder), output.of_run():
-            fork_server_of_trials(None, away)
-            with output.progress_bars() as bar:
-                found = sweep_over(
-                    Source(data, str(config), base, None),
-                    over or [],
-                    folder,
-                    trials=trials,
-                    budget_s=budget_s,
-                    seeds=seeds,
-                    target_accuracy=target_accuracy,
-                    target_loss=target_loss,
-                    prune=prune,
-                    resume=resume,
-                    parallel=parallel,
-                    on=away,
-                    progress=bar("candidates"),
-                    say=output.log,
-                )
+        with (
+            output.continuable(folder),
+            output.with_bars(lambda: fork_server_of_trials(None, away)) as bar,
+        ):
+            found = sweep_over(
+                source,
+                over or [],
+                folder,
+                trials=trials,
+                budget_s=budget_s,
+                seeds=seeds,
+                target_accuracy=target_accuracy,
+                target_loss=target_loss,
+                prune=prune,
+                resume=resume,
+                parallel=parallel,
+                on=away,
+                progress=bar("candidates"),
+                say=output.log,
+            )
         _show(found, folder, output)
 
 

@@ -22,7 +22,6 @@ from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.runner import Budget, Show, shows_nothing
 from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
-from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
 from outpace.experiment.trials.where import On, check_on, pool_on
 from outpace.record import folder as files
@@ -40,7 +39,6 @@ from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
 _TEMPORARY: Final = "outpace-advice-"
-_BSP: Final = "bsp"  # folder of BSP's run, whose trace is kept
 _MOST_SEEDS: Final = 1000
 _MOST_GAIN: Final = 10.0
 
@@ -106,7 +104,6 @@ def advise(
     lr_argument: str | None = None,
     only: Sequence[str] | None = None,
     min_gain: float = MIN_GAIN,
-    verify: bool = False,
     processes: int | None = None,
     on: On = None,
     say: Callable[[str], None] = lambda _: None,
@@ -132,7 +129,6 @@ def advise(
             it, all candidates run a script with its own.
         only: kinds of strategies to choose from, beside BSP and all-reduce; None: all.
         min_gain: the least gain over BSP, as a share, for which another strategy is recommended.
-        verify: also run the best three on real processes, for a minute each.
         processes: most runs at a time; None: one for each core.
         on: where the runs in virtual time are carried out, as for `compare`; `out` is not needed.
         say: called with provisional answers.
@@ -181,8 +177,7 @@ def advise(
         experiments = [problem.source.experiment()]
         with pool_on(on, experiments, processes=processes, warning=warning) as pool:
             budget = Budget(math.inf if budget_s is None else budget_s, show)
-            bsp = None if folder is None else folder / _BSP
-            study = Study(problem, pool, seeds=seeds, budget=budget, folder=bsp, say=say)
+            study = Study(problem, pool, seeds=seeds, budget=budget, say=say)
             status = "interrupted"
             with contextlib.suppress(KeyboardInterrupt):
                 study.run()
@@ -191,7 +186,7 @@ def advise(
         if found is None or found.best_s() is None:
             raise KeyboardInterrupt
         result = dataclasses.replace(
-            advice_of(found, study.error, min_gain, bsp),
+            advice_of(found, study.error, min_gain),
             status=status,
             command=_command(problem, folder),
             more_s=None if status == "complete" else budget.missing_s,
@@ -205,10 +200,6 @@ def advise(
         advice = _written(result, folder)
         if status == "interrupted":
             raise Interrupted(advice)
-        if verify:
-            say(f"on real processes, {VERIFY_S:g} s for each strategy at most")
-            real = verified(found, result, say, show)
-            advice = _written(dataclasses.replace(result, verified=real), folder)
         return advice
 
 

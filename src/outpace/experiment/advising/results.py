@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from outpace.config.cluster_files import INCLUDE
-from outpace.errors import ConfigError
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import FRESH, SEARCH, Curve
 from outpace.experiment.advising.findings import Findings
@@ -22,32 +20,22 @@ from outpace.report.advice.result import (
     OneRun,
     Promise,
 )
-from outpace.report.explaining import Cause, explained
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time
 from outpace.support.targets import Target
 from outpace.support.version import __version__
 
 _PHASES: Final = ("compute", "communicate", "wait")
 _LEFT: Final = 1.1  # times the loss of the target, or the share of errors that it allows
-_MOST_CAUSES: Final = 3
-_LEAST_SHARE: Final = 0.01  # of a run: causes that cost less are not named
-_LEAST_S: Final = 0.1  # and, with the times of real machines, those that cost fewer seconds
 _SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, takes seconds
 _SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
 
 
-def advice_of(
-    found: Findings,
-    error: PredictionError,
-    min_gain: float = MIN_GAIN,
-    folder: Path | None = None,
-) -> AdviceResult:
+def advice_of(found: Findings, error: PredictionError, min_gain: float = MIN_GAIN) -> AdviceResult:
     """Return the advice of a complete study.
 
     Args:
         error: of what is predicted, by the calibration.
         min_gain: see `statistics.chosen`.
-        folder: of BSP's run on the first fresh seed, if it was written.
     """
     problem, level, fresh, times = found.problem, found.level, found.on(FRESH), found.times(FRESH)
     ahead = next(iter(found.ranked(found.left)), BSP)
@@ -99,7 +87,6 @@ def advice_of(
         time_goes={each: _shares(curves) for each, curves in named.items() if curves},
         sensitivity=tuple(_changed(found)),
         evaluated_every_s=every_s,
-        causes=_causes(found, folder),
         trials=len(found.trials),
     )
 
@@ -176,15 +163,3 @@ def _changed(found: Findings) -> Iterable[ChangedCluster]:
         if BSP in (times := found.times(words)):
             choice = chosen(times, BSP)
             yield ChangedCluster(words, choice.best, choice.speedups[choice.best])
-
-
-def _causes(found: Findings, folder: Path | None) -> tuple[Cause, ...]:
-    """Return what slows BSP, from the folder of a run."""
-    if folder is None:
-        return ()
-    try:
-        causes = explained(folder).causes[:_MOST_CAUSES]
-    except ConfigError:  # there was no time for this run
-        return ()
-    least_s = _LEAST_S if found.problem.data.get(INCLUDE) else 0.0
-    return tuple(e for e in causes if e.share >= _LEAST_SHARE and e.lost_s >= least_s)

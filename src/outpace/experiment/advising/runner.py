@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from outpace.experiment.advising.curves import Curve, Trial
@@ -106,11 +105,7 @@ def events_of(pool: Pool, orders: Sequence[Order], budget: Budget) -> Iterator[E
 
 
 def carry_out(
-    trials: Sequence[Trial],
-    problem: Problem,
-    pool: Pool,
-    budget: Budget,
-    folder_of: Callable[[Trial], Path | None] = lambda _: None,
+    trials: Sequence[Trial], problem: Problem, pool: Pool, budget: Budget
 ) -> Iterator[tuple[Trial, Curve]]:
     """Run trials, as many at a time as the pool allows, and yield them with their curves.
 
@@ -119,13 +114,9 @@ def carry_out(
 
     Args:
         problem: on the cluster of these trials.
-        folder_of: returns the folder for the results of a trial, or None.
     """
     target = problem.target
-    orders = [
-        Order(trial, problem.experiment(trial), folder_of(trial), trial.candidate)
-        for trial in trials
-    ]
+    orders = [Order(trial, problem.experiment(trial), name=trial.candidate) for trial in trials]
     reached: set[Trial] = set()
     enough: set[Trial] = set()
     for event in events_of(pool, orders, budget):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from outpace.errors import RunError
@@ -18,7 +16,6 @@ from outpace.experiment.advising.promise import PredictionError, prediction_erro
 from outpace.experiment.advising.runner import Budget, carry_out
 from outpace.experiment.advising.statistics import chosen
 from outpace.experiment.trials import Pool
-from outpace.report.frame import write_library
 from outpace.report.words import plural
 
 _POINTS: Final = 20  # evaluations of BSP until the target, at least
@@ -36,7 +33,6 @@ class Study:
     Args:
         seeds: number of fresh seeds.
         budget: of the study, which begins now.
-        folder: for the trace of BSP; None: it is not kept.
         say: called with provisional answers.
     """
 
@@ -47,10 +43,9 @@ class Study:
         *,
         seeds: int,
         budget: Budget,
-        folder: Path | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._problem, self._pool, self._folder, self._say = problem, pool, folder, say
+        self._problem, self._pool, self._say = problem, pool, say
         self._seeds = tuple(problem.seed + place for place in range(seeds))
         self.budget = budget
         self.found: Findings | None = None
@@ -91,7 +86,7 @@ class Study:
         """Run those of the trials that have not been run."""
         new = [trial for trial in trials if trial not in found.of(trial.part, trial.candidate)]
         problem = found.changed.get(new[0].part, found.problem) if new else found.problem
-        for trial, curve in carry_out(new, problem, self._pool, self.budget, self._folder_of):
+        for trial, curve in carry_out(new, problem, self._pool, self.budget):
             found.note(trial, curve)
 
     def _pilot(self) -> Findings:
@@ -118,16 +113,6 @@ class Study:
         if problem.is_script:  # evaluates itself, so the pilot is like all other trials
             self.found.note(trial, curve)
         return self.found
-
-    def _folder_of(self, trial: Trial) -> Path | None:
-        """Return a folder for BSP's run on the first fresh seed, whose trace has the waits."""
-        is_first = (trial.part, trial.candidate, trial.seed) == (FRESH, BSP, self._seeds[0])
-        if self._folder is None or not is_first:
-            return None
-        shutil.rmtree(self._folder, ignore_errors=True)  # of the rate with which it diverged
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        write_library(self._folder.parent)  # for the page of this run, and that of the advice
-        return self._folder
 
 
 def _horizon_s(pilot: Curve, level: float, stop: dict[str, float]) -> float:

@@ -33,7 +33,6 @@ def write_advice_page(advice: AdviceResult, path: Path) -> None:
 def _sections(advice: AdviceResult) -> list[Section]:
     head, *cells = rows(advice)
     changes = [[e.change, e.best, gain(e.speedup_over_bsp)] for e in advice.sensitivity]
-    verified = [[each.name, each.predicted, each.measured] for each in advice.verified]
     return [
         Section("recommendation", "Recommendation", _recommendation(advice)),
         Section(
@@ -50,12 +49,6 @@ def _sections(advice: AdviceResult) -> list[Section]:
             _table("changes", ["change", "first", "as fast as BSP"], changes),
             "The finalists and BSP on a changed cluster, on the first three fresh seeds, with the "
             "learning rates of the unchanged one.",
-        ),
-        Section(
-            "verified",
-            "On real processes",
-            _table("verified", ["strategy", "predicted", "for real"], verified),
-            "Runs on this machine, and what virtual time predicted for them.",
         ),
         Section(
             "candidates",

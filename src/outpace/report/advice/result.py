@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pydantic
 
-from outpace.report.explaining.explanation import Cause
 from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.targets import Target
 
@@ -90,16 +89,6 @@ class ChangedCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What was predicted and measured for a strategy, in words; error: relative, None: unknown."""
-
-    name: str
-    predicted: str
-    measured: str
-    error: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class AdviceResult:
     """The advice of a study.
 
@@ -128,9 +117,7 @@ class AdviceResult:
         time_goes: shares of a worker's time under BSP and the recommended strategy: compute,
             communicate, wait.
         evaluated_every_s: time between evaluations on fresh seeds; None: as configured.
-        causes: what slows BSP.
         warnings: of the runs, each behind the names of the candidates.
-        verified: with `verify`, what real runs showed.
         trials: runs of the study. elapsed_s: its real time.
         study: what tells one study from another.
     """
@@ -164,9 +151,7 @@ class AdviceResult:
     time_goes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     sensitivity: tuple[ChangedCluster, ...] = ()
     evaluated_every_s: float | None = None
-    causes: tuple[Cause, ...] = ()
     warnings: tuple[str, ...] = ()
-    verified: tuple[Verified, ...] = ()
     trials: int = 0
     elapsed_s: float = 0.0
     study: Any = None

@@ -19,7 +19,6 @@ from outpace.report.words import (
 )
 from outpace.support.estimates import Estimate
 
-_PATTERNS: Final = {"steady": "always", "once": "once", "bursts": "in bursts"}
 _COARSE: Final = 0.1  # of the time to the target: a gap between evaluations that is mentioned
 
 
@@ -130,17 +129,10 @@ def _one_run(advice: AdviceResult) -> Iterator[str]:
 
 
 def _reasons(advice: AdviceResult) -> Iterator[str]:
-    """Say where the time goes, and what slows BSP."""
+    """Say where the time goes."""
     for name, shares in advice.time_goes.items():
         waits, sends = percent(shares["wait"]), percent(shares["communicate"])
         yield f"Under {name} a worker waits {waits} of the time, and communicates {sends}."
-    if advice.causes:
-        causes = "; ".join(
-            f"{each.name} ({factor(each.factor)} times slower, {_PATTERNS[each.pattern]}) "
-            f"{seconds(each.lost_s)}, {percent(each.share)} of the run"
-            for each in advice.causes
-        )
-        yield f"Slow under BSP, and what it cost: {causes}."
 
 
 def _more(advice: AdviceResult) -> Iterator[str]:
