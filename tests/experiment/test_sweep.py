@@ -36,7 +36,7 @@ def by_lr(found):
 
 
 def test_the_best_is_found_and_what_cannot_win_is_ended():
-    found = outpace.sweep(BASE, {"optimizer.lr": list(SECONDS)}, **TARGET)
+    found = outpace.sweep(BASE, {"optimizer.lr": list(SECONDS)}, parallel=2, **TARGET)
     assert found.best.values == {"optimizer.lr": 0.75}
     assert found.best.value == 2.0
     assert found.status == "complete"

@@ -3,18 +3,16 @@
 A candidate is run with several seeds at the same time, and ended early for one of two reasons:
 
 - too slow: the mean of its times over the seeds is already larger than the best time to the target
-  of the candidates before it. It cannot win on these seeds, so this loses nothing.
+  of earlier groups. It cannot win on these seeds, so this loses nothing.
 - pruned: with the first seed, it is at some virtual time worse than three quarters of the complete
   candidates were at the same time (Optuna's PercentilePruner). This is a guess from the course so
   far.
 
 A sweep repeats: what it finds depends on its seed and configuration, not on the number of processes
-or their speed. Candidates are asked for in groups of `parallel`. All candidates of a group begin
-with what the study was told of earlier groups, which is what they are pruned by, and it is told of
-their ends when the whole group has ended. A candidate is too slow beside those with lower numbers.
-Processes may finish in another order; then a candidate runs longer than needed, and is judged again
-when its turn has come: `verdict` depends on the evaluations in the order of the seeds and of
-virtual time alone, and what comes after the verdict is left out.
+or their speed. Candidates are asked for in groups of `parallel`. All candidates of a group are
+judged by earlier groups alone, and the study is told of their ends when the whole group has ended.
+The verdict on a candidate depends on its evaluations in the order of the seeds and of virtual time,
+and what comes after it is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -51,24 +48,15 @@ class _Run:
     ended: Ended | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    """Why a candidate ends. runs: what counts of its runs, those with later seeds left out."""
-
-    status: Status
-    runs: Sequence[_Run]
-    error: str | None = None
-
-
 @dataclass(eq=False, slots=True)
 class _UnderWay:
     """A candidate that is not told to the study yet.
 
     Attributes:
         experiment: None if the values make none; `error` says why.
-        runs: in the order of the seeds.
-        pruned_at: number of the points of the first run after which it was to be pruned.
-        verdict: with which its runs were ended.
+        runs: in the order of the seeds; of an ended one, what counts of them.
+        pruned_at: number of the points of the first run after which it is pruned.
+        found: None while it runs.
     """
 
     trial: Trial
@@ -77,12 +65,7 @@ class _UnderWay:
     runs: list[_Run]
     error: str | None = None
     pruned_at: int | None = None
-    verdict: _Verdict | None = None
-
-    @property
-    def end(self) -> _Verdict:
-        """The verdict; without one, the candidate is interrupted."""
-        return self.verdict or _Verdict("interrupted", self.runs)
+    found: Candidate | None = None
 
 
 @dataclass(eq=False)
@@ -96,7 +79,7 @@ class Search:
             spent, or all combinations are tried.
         budget_s: seconds after which every candidate is stopped.
         parallel: candidates of a group.
-        ends: called with each candidate that has ended, in the order of their numbers.
+        ends: called with each candidate that has ended.
         ended: the candidates, with those of earlier sessions.
         status: see `SweepResult`.
     """
@@ -115,38 +98,38 @@ class Search:
     def __post_init__(self) -> None:
         self._began_s, self._spent = time.monotonic(), self.study.spent
         self._cpu_s = 0.0  # of the runs that have ended
+        self._best_s = math.inf  # to the target, of earlier groups
         self.ended = list(self.study.ended)
 
     def run(self) -> None:
         """Carry the sweep out. After Ctrl-C all candidates have ended, as `interrupted`."""
         while not self._is_late and (group := self._asked()):
-            left = deque(group)
+            values = [each.value for each in self.ended if each.value is not None]
+            self._best_s = min(values, default=math.inf)
             try:
                 self._start(group)
-                while left and not self._is_late:
+                while not self._is_late and any(each.found is None for each in group):
                     left_s = self._began_s + self.budget_s - time.monotonic()
                     for event in self.pool.wait(None if left_s == math.inf else left_s):
                         self._take(group, event)
-                    while left and left[0].verdict is not None:
-                        self._settle(left.popleft())
             finally:
-                for each in left:
-                    self._stop(each, "interrupted")
-                while left:
-                    self._settle(left.popleft())
-                for each, candidate in zip(group, self.ended[-len(group) :], strict=True):
-                    if candidate.status == "interrupted":
-                        self.study.give_up(each.trial.number, each.trial.params)
-                        continue
-                    points = each.end.runs[0].points
-                    until_s = points[-1].time_s if points else 0.0
-                    self.study.tell(each.trial, candidate, self._course(points), until_s)
+                for each in group:
+                    self._tell(each, each.found or self._end(each, "interrupted"))
                 wall_s, cpu_s = self._spent
                 took_s = time.monotonic() - self._began_s
                 self.study.spent = wall_s + took_s, cpu_s + self._cpu_s
         is_cut = any(each.status == "interrupted" for each in self.ended)
         is_done = len(self.ended) >= self.most or not self._is_late
         self.status = "complete" if is_done and not is_cut else "budget"
+
+    def _tell(self, each: _UnderWay, found: Candidate) -> None:
+        """Tell the study of a candidate that has ended."""
+        if found.status == "interrupted":
+            self.study.give_up(each.trial.number, each.trial.params)
+            return
+        points = each.runs[0].points
+        until_s = points[-1].time_s if points else 0.0
+        self.study.tell(each.trial, found, self._course(points), until_s)
 
     @property
     def _is_late(self) -> bool:
@@ -179,7 +162,7 @@ class Search:
     def _start(self, group: Sequence[_UnderWay]) -> None:
         for each in group:
             if each.experiment is None:
-                self._judge(group, each)
+                self._end(each, "invalid", each.error)
                 continue
             for place, run in enumerate(each.runs):
                 experiment = dataclasses.replace(each.experiment, seed=run.seed)
@@ -193,7 +176,7 @@ class Search:
         candidate = next((each for each in group if each.trial.number == number), None)
         if isinstance(event, Ended):
             self._cpu_s += event.cpu_s
-        if candidate is None or candidate.verdict is not None:  # it is about to end
+        if candidate is None or candidate.found is not None:  # it is about to end
             return
         run = candidate.runs[place]
         if isinstance(event, Ended):
@@ -204,34 +187,13 @@ class Search:
                 self.pool.stop(event.key, "it has reached the target")
             elif place == 0 and self.study.is_pruned(self._course(run.points), event.time_s):
                 candidate.pruned_at = len(run.points)
-        self._judge(group, candidate)
+        self._judge(candidate)
 
-    def _judge(self, group: Sequence[_UnderWay], candidate: _UnderWay) -> None:
-        """End the runs of a candidate as soon as its verdict is known."""
-        before = [each for each in group if each.trial.number < candidate.trial.number]
-        known = [self._found(each) for each in before if each.verdict is not None]
-        candidate.verdict = self._verdict(candidate, [*self.ended, *known])
-        if candidate.verdict is not None:
-            self._stop(candidate, candidate.verdict.status)
-
-    def _stop(self, candidate: _UnderWay, reason: str) -> None:
-        for place in range(len(candidate.runs)):
-            self.pool.stop((candidate.trial.number, place), reason)
-
-    def _settle(self, each: _UnderWay) -> None:
-        """Judge the first of the candidates that are left; `interrupted` if it has not ended."""
-        if each.verdict is not None:
-            each.verdict = self._verdict(each, self.ended) or each.verdict
-        self.ended.append(self._found(each))
-        self.ends(self.ended[-1])
-
-    def _verdict(self, candidate: _UnderWay, before: Sequence[Candidate]) -> _Verdict | None:
-        """Judge a candidate as far as its runs have come; None: they have to continue."""
-        if candidate.experiment is None:
-            return _Verdict("invalid", candidate.runs, candidate.error)
+    def _judge(self, candidate: _UnderWay) -> None:
+        """End a candidate if its runs have come far enough."""
         has_target = self.objective.target is not None
-        best_s = min((each.value for each in before if each.value is not None), default=math.inf)
-        bound_s = best_s * len(candidate.runs) if has_target else math.inf  # of the sum of times
+        # Of the sum of the times.
+        bound_s = self._best_s * len(candidate.runs) if has_target else math.inf
         before_s = 0.0
         for place, run in enumerate(candidate.runs):
             for count, point in enumerate(run.points, 1):
@@ -241,30 +203,37 @@ class Search:
                 is_slow = before_s + point.time_s > bound_s
                 if is_slow or (place == 0 and count == candidate.pruned_at):
                     cut = _Run(run.seed, run.points[:count])
-                    counted = [*candidate.runs[:place], cut]
-                    return _Verdict("too-slow" if is_slow else "pruned", counted)
+                    candidate.runs[place:] = [cut]
+                    self._end(candidate, "too-slow" if is_slow else "pruned")
+                    return
             else:
                 if run.ended is None or run.ended.status == "stopped":
-                    return None
+                    return
                 if run.ended.status == "failed" or has_target:
+                    del candidate.runs[place + 1 :]
                     status: Status = "failed" if run.ended.status == "failed" else "missed"
-                    return _Verdict(status, candidate.runs[: place + 1], run.ended.error)
-        return _Verdict("complete", candidate.runs)
+                    self._end(candidate, status, run.ended.error)
+                    return
+        self._end(candidate, "complete")
 
-    def _found(self, candidate: _UnderWay) -> Candidate:
-        """Return what is known of a candidate that has ended."""
-        end = candidate.end
-        runs = [self._seed_run(run) for run in end.runs if run.points or run.ended is not None]
-        known = Candidate(
+    def _end(self, candidate: _UnderWay, status: Status, error: str | None = None) -> Candidate:
+        """End the runs of a candidate, and return what is known of it."""
+        for place in range(len(self.seeds)):
+            self.pool.stop((candidate.trial.number, place), status)
+        runs = [self._seed_run(run) for run in candidate.runs if run.points or run.ended]
+        found = Candidate(
             candidate.trial.number,
             candidate.values,
-            end.status,
+            status,
             ended_at_s=math.fsum(run.time_s for run in runs) / len(runs) if runs else None,
-            error=end.error,
+            error=error,
             runs=tuple(runs),
-            curve=_thinned(self._course(end.runs[0].points)),
+            curve=_thinned(self._course(candidate.runs[0].points)),
         )
-        return self._valued(known) if known.status == "complete" else known
+        candidate.found = self._valued(found) if status == "complete" else found
+        self.ended.append(candidate.found)
+        self.ends(candidate.found)
+        return candidate.found
 
     def _valued(self, known: Candidate) -> Candidate:
         """Return a complete candidate with its value; as failed if a run has none."""
