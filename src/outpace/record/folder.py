@@ -97,12 +97,14 @@ def files_of_scripts(path: Path) -> Iterator[None]:
         ConfigError: if the folder is not empty.
     """
     require_new(path)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     except BaseException:
         shutil.rmtree(path / SCRIPT_FILES, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            path.rmdir()
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise
 
 

@@ -32,6 +32,7 @@ Iterations: TypeAlias = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Steps: TypeAlias = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
 NotEmpty: TypeAlias = Annotated[str, pydantic.Field(min_length=1)]
 
+_CHOICE: Final = pydantic.Discriminator  # among sections, each of which checks itself
 _BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _TYPES: Final = {
     "int_type": "a whole number",
@@ -120,7 +121,7 @@ def _constrained(section: type) -> dict[str, pydantic.TypeAdapter[Any]]:
 def _has_limits(hint: Any) -> bool:
     """True if a type has constraints, or choices, in itself or in the types that it consists of."""
     if typing.get_origin(hint) is Annotated:
-        return all(each is not KINDS for each in hint.__metadata__)
+        return not any(each is KINDS or isinstance(each, _CHOICE) for each in hint.__metadata__)
     if typing.get_origin(hint) is Literal:
         return True
     return any(map(_has_limits, typing.get_args(hint)))

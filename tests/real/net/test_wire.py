@@ -92,7 +92,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(StateEntry, value=value, **named)
     if kind is ShardRecord:
         hints = typing.get_type_hints(kind, include_extras=True)
-        del hints["optimizer"], hints["pending"]
+        del hints["pending"]
         return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
     if kind is BlockHead:
         return heads()

@@ -45,10 +45,9 @@ def test_virtual_and_real_runs_end_with_bitwise_equal_parameters(sync, servers, 
         assert virtual.summary[key] == real.summary[key]
     assert virtual.summary["time_to_target_s"] == 4 * STEP_S  # of the first loss that is logged
     assert real.summary["time_to_target_s"] == real.metrics["time_s"][0].as_py()
-    for kind, result in (("virtual", virtual), ("real", real)):
+    for result in (virtual, real):
         assert result.summary["script"]["batch_size"] == 8
-        words = "# The script trained with SGD in batches of 8 per worker. Settings at the start:"
-        assert (tmp_path / kind / "config.yaml").read_text().startswith(words)
+        assert result.summary["script"]["optimizer"] == "SGD"
     assert virtual.parameters.keys() == real.parameters.keys()
     saved = [
         torch.load(tmp_path / kind / "files" / "worker-1" / "end.pt", weights_only=True)
