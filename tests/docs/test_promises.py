@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.paths import ROOT
 
-PAGES = [ROOT / "docs" / name for name in ("cluster.md", "failures.md", "security.md")]
+PAGES = [ROOT / "docs" / name for name in ("failures.md", "real.md", "security.md")]
 _FILES = re.compile(r"(?:, )?`(tests/[\w/.]+)`")
 
 

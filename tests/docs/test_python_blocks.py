@@ -86,6 +86,7 @@ BEFORE: dict[str, Callable[[], dict[str, Any]]] = {
     "real.md": a_script,
     "simulator.md": lambda: {"torch": torch},
     "tracking.md": a_loop,
+    "your-script.md": a_loop,
 }
 AFTER: dict[str, Callable[[dict[str, Any]], None]] = {"simulator.md": trainer_and_server}
 
