@@ -21,7 +21,6 @@ from tests.support.profiles import gloo
 from tests.support.recorded_as_real import as_real
 
 import outpace
-from outpace.config.cluster_files import with_cluster
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
 from outpace.experiment.sweeping.space import applied, dimensions_of, first_valid
@@ -110,9 +109,7 @@ def instead(monkeypatch, tmp_path, small_run, real_run):
             out,
         )
 
-    def advising(source, folder, *, target_accuracy, target_loss, cluster, lr_argument, only, **_):
-        if cluster is not None:
-            source = source._replace(data=with_cluster(source.data, cluster))
+    def advising(source, folder, *, target_accuracy, target_loss, lr_argument, only, **_):
         target = Target(target_accuracy, target_loss)
         problem = problem_of(source, target, lr_argument, only)
         folder.mkdir(parents=True, exist_ok=True)
