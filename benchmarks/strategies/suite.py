@@ -9,10 +9,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.released_jobs import read_bytedance
+
 from outpace.errors import ConfigError
 from outpace.experiment.advising.candidates import Candidate, candidates
-from outpace.predict.recorded.bytedance import read_bytedance
-from outpace.predict.recorded.files import write
+from outpace.predict.recorded import write
 from outpace.support.yaml_files import merged, read_yaml
 from outpace.tasks.data.files import DATA
 

@@ -115,7 +115,7 @@ def test_conditioning_is_what_rejection_says():
 
 
 def test_a_rule_is_measured_without_its_warm_up_on_every_run():
-    settings = Settings(seed=0, repeats=2, warmup=20, samples=30, objective="iteration")
+    settings = Settings(seed=0, repeats=2, warmup=20, samples=30)
     cluster = clusters("nowhere")["i"]
     runs = measure(cluster, "last-5", Fits(cluster, 0), settings, censored=True)
     assert [len(run.count) for run in runs] == [180, 180]

@@ -15,7 +15,7 @@ from outpace.errors import ConfigError
 from outpace.predict import deep_markov
 from outpace.predict.deep_markov import DeepMarkov
 from outpace.predict.models import load, save
-from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded import RunTimes
 from outpace.support import repeatable
 
 WORKERS = 8
@@ -198,12 +198,6 @@ def test_a_file_without_one_of_the_parts_is_refused(small, tmp_path, part):
     del tensors[part]
     with pytest.raises(ConfigError, match=rf"model.safetensors(.|\n)*{part}(.|\n)*fit it again"):
         reloaded(tmp_path, tensors, small.settings())
-
-
-def test_a_file_of_an_earlier_outpace_says_that_it_must_be_fitted_again(small, tmp_path):
-    settings = {name: value for name, value in small.settings().items() if name != "factors"}
-    with pytest.raises(ConfigError, match=r"model.safetensors.*earlier Outpace.*fit it again"):
-        reloaded(tmp_path, small.tensors(), settings)
 
 
 @pytest.mark.parametrize("change", [{"workers": 9}, {"lags": 3}, {"workers": "many"}])

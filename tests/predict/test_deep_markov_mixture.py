@@ -11,15 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.deep_markov.mixture import Mixture
+from outpace.predict.deep_markov.mixture import Known, Mixture
 
 NAN = math.nan
 
 
 def mixture(mean, std, *, ordered=False, seed=0):
-    mean = torch.tensor(mean, dtype=torch.float32)
-    std = torch.tensor(std, dtype=torch.float32).expand_as(mean).contiguous()
-    return Mixture(mean, std, torch.Generator().manual_seed(seed), ordered)
+    mean = torch.tensor(mean, dtype=torch.float64)
+    std = torch.full_like(mean, std)
+    even, nothing = torch.full((len(mean),), 1 / len(mean)).double(), Known.nothing(mean.shape[1])
+    return Mixture(mean, std, torch.Generator().manual_seed(seed), ordered, even, nothing)
 
 
 def many(mean, count=100):
@@ -121,8 +122,9 @@ def test_in_order_it_does_not_matter_which_workers_finished():
 
 
 def test_in_order_an_absent_worker_has_any_rank():
-    ranks = mixture(many(np.log([1.0, 2.0, 4.0])), 0.01, ordered=True)
-    log = torch.tensor([0.0, math.log(4.0), NAN], dtype=torch.float64)
-    low = torch.tensor([NAN, NAN, -math.inf], dtype=torch.float64)
-    found = {round(math.exp(float(ranks.knowing(log, low).draw(1)[0, 2]))) for _ in range(100)}
-    assert found == {1, 2, 4}
+    x = torch.tensor([0.0, math.log(4.0), NAN], dtype=torch.float64)
+    low, generator = torch.full((3,), -torch.inf), torch.Generator().manual_seed(0)
+    places = {
+        Known.arranged(x, low, generator, ordered=True).place.tolist().index(2) for _ in range(50)
+    }
+    assert places == {0, 1, 2}

@@ -9,10 +9,9 @@ import pytest
 import scipy.stats
 import torch
 
-from outpace.predict.deep_markov.calls import backwards, log_likelihood, states
 from outpace.predict.deep_markov.factors import Factors
-from outpace.predict.deep_markov.network import DeepMarkovNetwork, Seen
-from outpace.predict.normal import divergence, draw_above, log_above, log_density
+from outpace.predict.deep_markov.network import DeepMarkovNetwork, Seen, log_likelihood
+from outpace.predict.normal import draw_above
 
 # z_1 ~ N(0.3, 0.8²), z_t = 0.7 z_{t-1} + 0.2 + N(0, 0.5²), x_t = z_t (1.5, -1) + (0.1, 0.4) + noise
 FIRST, FIRST_STD, KEEP, MOVE, STEP_STD = 0.3, 0.8, 0.7, 0.2, 0.5
@@ -22,6 +21,10 @@ WINDOW = torch.tensor([[[0.9, -0.2]], [[1.4, -0.6]], [[0.2, 0.5]]], dtype=torch.
 
 def before_softplus(std):
     return math.log(math.expm1(std - 1e-3))
+
+
+def log_density(x, mean, std):
+    return torch.distributions.Normal(mean, std).log_prob(x)
 
 
 def seen(window):
@@ -142,39 +145,10 @@ def doubles(*shape):
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
 
-def test_the_derivatives_written_by_hand_are_those_of_finite_differences():
-    torch.manual_seed(0)
-    cut = torch.tensor([[[0.0, 1.0]]], dtype=torch.float64).expand(4, 3, 2)
-    free, start, into = doubles(4, 3, 2), doubles(2), doubles(2, 5)
-    bias, back, x = doubles(5), doubles(5, 2), torch.randn(4, 3, 2, dtype=torch.float64)
-    check = torch.autograd.gradcheck
-    assert check(states, (free, start, into, bias, back))
-    assert check(backwards, (doubles(4, 3, 2), doubles(4, 3, 2)))
-    assert check(lambda *free: log_likelihood(x, cut, *free), (doubles(4, 3, 2), doubles(4, 3, 2)))
-
-
-def test_the_states_are_those_of_their_definition():
-    torch.manual_seed(0)
-    free, start, into = doubles(4, 3, 2), doubles(2), doubles(2, 5)
-    bias, back = doubles(5), doubles(5, 2)
-    z, found = start.expand(3, -1), []
-    for each in free:
-        z = each + torch.tanh(z @ into + bias) @ back
-        found.append(z)
-    assert torch.allclose(states(free, start, into, bias, back), torch.stack(found))
-
-
-def test_the_network_reads_from_the_end():
-    new, gate = doubles(3, 1, 1), torch.tensor([[[0.25]], [[0.5]], [[0.9]]], dtype=torch.float64)
-    last = new[2]
-    middle = 0.5 * last + 0.5 * new[1]
-    first = 0.75 * middle + 0.25 * new[0]
-    assert torch.allclose(backwards(new, gate), torch.stack([first, middle, last]))
-
-
 def test_of_a_time_that_was_cut_off_only_the_probability_of_a_longer_one_counts():
     x, mean = torch.tensor([[[0.4, 1.1]]]), torch.tensor([[[0.1, 0.3]]])
-    found = log_likelihood(x, torch.tensor([[[0.0, 1.0]]]), mean, torch.full((1, 1, 2), 0.5).log())
+    told = Seen(x, torch.tensor([[[0.0, 1.0]]]))
+    found = log_likelihood(told, mean, torch.full((1, 1, 2), 0.5).log())
     expected = scipy.stats.norm.logpdf(0.4, 0.1, 0.5) + scipy.stats.norm.logsf(1.1, 0.3, 0.5)
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
@@ -192,22 +166,6 @@ def test_factors_are_the_nodes_that_slow_down_and_tell_normal_from_slow():
     # A slow node adds 2 to each of its workers.
     added = (factors.loading * factors.more).max(0).values
     assert torch.allclose(added, torch.full((6,), 2.0, dtype=torch.float64), atol=0.1)
-
-
-def test_density_and_divergence_are_those_of_torch_distributions():
-    generator = torch.Generator().manual_seed(0)
-    x, mean, to_mean = torch.randn(3, 50, generator=generator, dtype=torch.float64)
-    std, to_std = torch.rand(2, 50, generator=generator, dtype=torch.float64) + 0.05
-    law, to = torch.distributions.Normal(mean, std), torch.distributions.Normal(to_mean, to_std)
-    assert torch.allclose(log_density(x, mean, std), law.log_prob(x), rtol=1e-12)
-    expected = torch.distributions.kl_divergence(law, to)
-    assert torch.allclose(divergence(mean, std, to_mean, to_std), expected, rtol=1e-10)
-
-
-def test_the_tail_is_that_of_scipy():
-    low = torch.tensor([-30.0, -5.0, -1.0, 0.0, 1.0, 5.0, 19.0, 20.0])
-    expected = torch.from_numpy(scipy.stats.norm.logsf(low.double().numpy()))
-    assert torch.allclose(log_above(low), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("low", [-6.0, -2.0, 0.0, 1.5, 8.0])

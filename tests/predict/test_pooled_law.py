@@ -8,12 +8,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ks_2samp, norm
+from scipy.stats import ks_2samp
 
-from outpace.predict.pooled.law import Law, log_above, log_likelihood
-from outpace.predict.pooled.layout import NodeLayout, ordered
-from outpace.predict.pooled.prediction import Forecast
-from outpace.predict.recorded import RunTimes
+from outpace.predict.pooled.law import Law, log_likelihood
+from outpace.predict.pooled.model import Forecast
+from outpace.predict.pooled.tracks import NodeLayout
 
 _FLAGS = list(itertools.product((False, True), repeat=2))
 _NODE = np.array([0, 0, 1, 1])
@@ -84,25 +83,6 @@ def test_the_likelihood_is_the_sum_over_all_shifts_regimes_and_delays(
     assert float(found) == pytest.approx(math.log(_density(law, away, cut, there)), rel=1e-9)
 
 
-def test_its_derivatives_are_those_of_small_differences() -> None:
-    law = Law(*(part.requires_grad_() for part in _law()))
-    away = torch.tensor([[0.1, -0.3], [0.4, 0.2]], dtype=torch.float64)
-    censored = torch.tensor([[True, False], [False, True]])
-    known = torch.tensor([[True, True], [True, False]])
-
-    def likelihood(*parts: torch.Tensor) -> torch.Tensor:
-        return log_likelihood(Law(*parts), away, censored, known)
-
-    assert torch.autograd.gradcheck(likelihood, tuple(law))
-
-
-def test_the_normal_tail_is_right_however_far_out() -> None:
-    z = np.concatenate((np.linspace(-30.0, 4.99, 200), np.linspace(5.0, 300.0, 500)))
-    for kind in (torch.float64, torch.float32):
-        found = log_above(torch.from_numpy(z).to(kind)).double().numpy()
-        np.testing.assert_allclose(found, norm.logsf(z), rtol=1e-6, atol=3e-4)
-
-
 def test_draws_have_the_density_of_the_likelihood() -> None:
     law = _law(3)
     times = np.log(_forecast(law).sample(40_000) / 2.0)
@@ -157,9 +137,8 @@ def test_time_beyond_all_that_was_thought_possible_gives_finite_draws() -> None:
 
 
 def _forecast(law: Law) -> Forecast:
-    single = Law(*(part.float() for part in law))
-    layout = NodeLayout.of(_NODE)
-    return Forecast(single, math.log(2.0), layout, torch.Generator().manual_seed(0))
+    layout, nothing = NodeLayout.of(_NODE), np.full(4, np.nan)
+    return Forecast(law, math.log(2.0), layout, torch.Generator().manual_seed(0), nothing)
 
 
 def test_a_layout_follows_the_first_times_and_keeps_nodes_together() -> None:
@@ -170,6 +149,3 @@ def test_a_layout_follows_the_first_times_and_keeps_nodes_together() -> None:
     assert (layout.nodes, layout.width) == (3, 3)
     assert layout.workers.tolist() == [3, 1, 4, 2, 0]
     assert layout.place.tolist() == [6, 1, 3, 0, 2]
-    table = ordered(RunTimes(first[None], np.zeros((1, 5), bool), node))
-    np.testing.assert_array_equal(table.seconds, [[1.5, 3.0, np.nan, 1.0, 2.0]])
-    assert table.node.tolist() == [0, 0, 0, 1, 2]

@@ -12,7 +12,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.record.recorder import Recorder
-from outpace.record.run_times import Of, read_source
+from outpace.record.run_times import Meaning, read_source
 from outpace.record.trace import Trace, trace_table
 from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome
@@ -78,7 +78,7 @@ def test_servers_see_the_computation_and_both_transfers(tmp_path):
 
 @pytest.mark.parametrize("kind", ["bsp", "asp"])
 def test_computing_alone_is_the_law_itself(tmp_path, kind):
-    found = read_source(simulated(tmp_path, {"kind": kind}), Of.COMPUTE)
+    found = read_source(simulated(tmp_path, {"kind": kind}), Meaning.COMPUTE)
     assert found.times.seconds.tolist() == by_iteration(TIMES).tolist()
     assert found.definition == "computing alone"
 
@@ -87,7 +87,7 @@ def test_where_workers_do_not_begin_together_computing_is_the_default_and_all_th
     run = simulated(tmp_path, {"kind": "ssp", "staleness": 1})
     assert read_source(run).definition == "computing alone"
     with pytest.raises(ConfigError, match=r"do not start iterations together.*use --of compute"):
-        read_source(run, Of.SERVER)
+        read_source(run, Meaning.SERVER)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_who_was_cut_off_is_censored_when_the_iteration_ended(tmp_path):
     run = handmade(tmp_path / "run", pushes, "cutoff", iterations=rows)
     cut = [[False, True], [False, False]]
     assert_same(read_source(run).times, table([[1.0, 1.0], [2.0, 3.0]], censored=cut))
-    computing = read_source(run, Of.COMPUTE).times
+    computing = read_source(run, Meaning.COMPUTE).times
     assert_same(computing, table([[1.0, 1.25], [2.0, 3.0]], censored=cut))
 
 
@@ -184,11 +184,11 @@ def test_what_is_no_source_is_refused(tmp_path):
         read_source(empty)
     strange = tmp_path / "times.txt"
     strange.write_text("1 2 3")
-    with pytest.raises(ConfigError, match="run times cannot be read from such a file"):
+    with pytest.raises(ConfigError, match="give the folder of a run"):
         read_source(strange)
     strange.rename(tmp_path / "times.csv")
     with pytest.raises(ConfigError, match="--of is for the folder of a run"):
-        read_source(tmp_path / "times.csv", Of.COMPUTE)
+        read_source(tmp_path / "times.csv", Meaning.COMPUTE)
 
 
 def test_a_run_without_a_whole_trace_is_refused(tmp_path):

@@ -16,8 +16,7 @@ from outpace.record import folder as files
 from outpace.report.frame import write_library
 from outpace.report.page import write_report
 from outpace.report.read.folders import runs_in
-from outpace.report.run_times.facts import facts_of
-from outpace.report.run_times.page import write_run_times
+from outpace.report.run_times import facts_of, write_run_times
 
 CHROMIUM = next(
     (p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))),
@@ -151,5 +150,5 @@ def test_a_page_of_run_times_draws_all_figures_without_complaint(tmp_path):
     times = RunTimes(seconds, seconds > 3.0, np.arange(12) // 4)
     path = tmp_path / "page.html"
     write_run_times(facts_of(times), "times", "as recorded", path)
-    figures = ["figure-heat", "figure-throughput", "figure-order", "figure-stragglers"]
+    figures = ["figure-heat", "figure-throughput", "figure-order"]
     require_drawn(path, tmp_path, 500, figures)

@@ -11,7 +11,7 @@ from outpace.config.reading import experiment_from, sync_from
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import OutpaceError
 from outpace.record import folder as files
-from outpace.record.run_times.run_folder import Of, read_run
+from outpace.record.run_times import read_source
 
 POLICIES = """\
 from dataclasses import dataclass
@@ -131,8 +131,9 @@ def test_the_summary_says_whether_workers_start_together(mine, tmp_path):
         folder = tmp_path / name
         outpace.simulate(mine(name), folder)
         assert json.loads((folder / files.SUMMARY).read_text())["lockstep"] is expected
-        _, of = read_run(folder, None, None)
-        assert of is (Of.SERVER if expected else Of.COMPUTE)
+        assert read_source(folder).definition.startswith(
+            "from the start" if expected else "computing"
+        )
 
 
 def test_what_a_policy_excludes_is_refused_wherever_it_is_named(mine, tmp_path):

@@ -20,7 +20,7 @@ from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 
 from outpace.predict import models
 from outpace.predict.interface import Model, Wait
-from outpace.predict.recorded.table import RunTimes, Seconds
+from outpace.predict.recorded import RunTimes, Seconds
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
 

@@ -26,8 +26,7 @@ from benchmarks.papers.over_seeds import Spread
 
 from outpace import run as run_for_real
 from outpace.config.reading import experiment_from
-from outpace.predict.recorded import write
-from outpace.predict.recorded.table import Seconds
+from outpace.predict.recorded import Seconds, write
 from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
 

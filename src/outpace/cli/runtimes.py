@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outpace.cli.base import app, echo, print_rows, progress_bars, require_page
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError
 
 if TYPE_CHECKING:
     from outpace.record.run_times import Source
@@ -21,7 +21,7 @@ runtimes = typer.Typer(
 )
 app.add_typer(runtimes, name="runtimes")
 
-_HELP = "The folder of a run, .parquet, .csv, or a ByteDance trace (.npz)."
+_HELP = "The folder of a run, .parquet or .csv."
 _Source = Annotated[Path, typer.Argument(metavar="SOURCE", help=_HELP)]
 _Of = Annotated[
     str | None,
@@ -78,8 +78,7 @@ def show(
     workers_per_node: _PerNode = None,
 ) -> None:
     """Show how long workers took, and what waiting for fewer workers would gain."""
-    from outpace.report.run_times.facts import facts_of
-    from outpace.report.run_times.page import write_run_times
+    from outpace.report.run_times import facts_of, write_run_times
     from outpace.report.words import SPACE
 
     if out is None:
@@ -180,8 +179,6 @@ def replay(
 
 
 def _read(source: Path, of: str | None, workers_per_node: int | None) -> Source:
-    from outpace.record.run_times import Of, read_source
+    from outpace.record.run_times import read_source
 
-    if of is not None and of not in list(Of):
-        raise ConfigError(f"--of {of}: must be server or compute.{did_you_mean(of, map(str, Of))}")
-    return read_source(source, None if of is None else Of(of), workers_per_node)
+    return read_source(source, of, workers_per_node)

@@ -21,8 +21,7 @@ from outpace.cluster.laws import (
 )
 from outpace.cluster.regimes import Regimes
 from outpace.errors import ConfigError, RunError
-from outpace.predict.recorded import read_nodes, read_run_times
-from outpace.predict.recorded.table import Nodes
+from outpace.predict.recorded import Nodes, read, read_run_times
 from outpace.support.checks import (
     KINDS,
     Count,
@@ -69,12 +68,21 @@ class Recorded:
     def __post_init__(self) -> None:
         check_ranges(self)
 
-    def nodes(self, workers: int) -> Nodes | None:
-        """Return the node of each worker, shape (N,); see `read_nodes`."""
-        if not self.recorded_workers:
-            return read_nodes(Path(self.path), workers)
-        known = read_nodes(Path(self.path), len(read_run_times(Path(self.path))))
-        return None if known is None else known[list(self.recorded_workers)]
+    def nodes(self, workers: int) -> Nodes:
+        """Return the node of each worker, shape (N,); its own if the file has no nodes.
+
+        Raises ConfigError if the file cannot be read, or has other workers.
+        """
+        known = read(Path(self.path)).node
+        if (known == 0).all():  # the file does not say it
+            return np.arange(workers)
+        if self.recorded_workers:
+            return known[list(self.recorded_workers)]
+        if len(known) != workers:
+            raise ConfigError(
+                f"{self.path}: has run times of {len(known)} workers, and there are {workers}"
+            )
+        return known
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the run times as `RunTimeLaw.run_time` does.

@@ -16,10 +16,10 @@ from outpace.errors import ConfigError
 from outpace.predict.interface import Rule
 from outpace.predict.models import Fitting
 from outpace.predict.models import load as load_model
-from outpace.predict.recorded.table import Nodes, Seconds
-from outpace.predict.rules.history import History
+from outpace.predict.recorded import Nodes, Seconds
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
+from outpace.predict.rules.wrappers import History
 from outpace.record.checkpoints import Part, write_tensors
 
 _FILE: Final = "rule.safetensors"
@@ -72,7 +72,7 @@ def with_history(rule: Rule, resume: ResumePoint | None) -> History:
         except OSError as error:
             raise ConfigError(f"{resume.path}: {error}") from error
         if observed and resume.checkpoint.index.workers == len(resume.first):
-            history.go_on(observed)
+            history.resume(observed)
     return history
 
 
@@ -90,9 +90,7 @@ def _nodes(experiment: Experiment, per_node: int | None) -> Nodes:
     """Return the machine of each worker; by default each has its own."""
     compute = experiment.compute
     if per_node is None and isinstance(compute, Recorded):
-        recorded = compute.nodes(experiment.workers)
-        if recorded is not None:
-            return recorded
+        return compute.nodes(experiment.workers)
     if per_node is None:
         per_node = compute.workers_per_node if isinstance(compute, Regimes) else 1
     return np.arange(experiment.workers) // per_node

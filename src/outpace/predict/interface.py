@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from outpace.predict.recorded.table import Mask, Nodes, Seconds
+from outpace.predict.recorded import Mask, Nodes, Seconds
 
 
 class Prediction(Protocol):
@@ -104,5 +104,6 @@ class Rule(Protocol):
         """Take in an iteration that ended after `ended_s`, without the censored workers.
 
         Shapes (N,), as the rows of `RunTimes`. The time of a censored worker is the cut-off, which
-        can be a little less than `ended_s`.
+        can be a little less than `ended_s`. A rule that learns nothing need not define this.
         """
+        return

@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
-from torch import Tensor
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
-from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded import RunTimes
 from outpace.predict.rules.settings import DecisionName
 from outpace.support.regular_files import named, regular
 from outpace.support.repeatable import one_thread
@@ -28,7 +27,6 @@ from outpace.support.replacing import replace_file
 Progress = Callable[[float], None]  # called with the share that is done
 
 _VERSION: Final = 1
-_UNIT: Final = "s"
 # A single key, because safetensors writes several in changing order.
 _KEY: Final = "outpace.run-time-model"
 
@@ -38,24 +36,20 @@ class Kind:
     """Where a kind of model is; it is imported when it is used.
 
     Args:
-        module: Has a function `fit`, with the arguments of `fit` below without the kind.
-        name: The class in it, with a class method `from_parts`, the inverse of the methods
+        module: has a function `fit`, with the arguments of `fit` below without the kind.
+        name: the class in it, with a class method `from_parts`, the inverse of the methods
             `tensors` and `settings`.
-        refits: True if `fit` takes an earlier model to begin with.
-        sorts: True if `fit` takes `ordered`.
-        decision: How a wait is chosen from its predictions, unless the configuration says it.
+        decision: how a wait is chosen from its predictions, unless the configuration says it.
     """
 
     module: str
     name: str
-    refits: bool = False
-    sorts: bool = False
     decision: DecisionName = "count"
 
 
 MODELS: Final[dict[str, Kind]] = {
-    "pooled": Kind("outpace.predict.pooled", "Pooled", refits=True, decision="replan"),
-    "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov", sorts=True),
+    "pooled": Kind("outpace.predict.pooled", "Pooled", decision="replan"),
+    "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov"),
 }
 
 
@@ -93,18 +87,12 @@ def fit(
         ConfigError: for an unknown kind, for one that cannot sort run times if it is asked to, and
             for run times from which nothing can be learned.
     """
-    found = require_kind(kind)
-    more: dict[str, Any] = {}
-    if found.refits and earlier is not None:
-        more["earlier"] = earlier
-    if ordered is not None:
-        if not found.sorts:
-            raise ConfigError(f"ordered: leave it out: {kind} has no choice; deep-markov has")
-        more["ordered"] = ordered
+    module = import_module(require_kind(kind).module)
     with one_thread():
-        module = import_module(found.module)
-        fitted: Model = module.fit(histories, seed=seed, progress=progress, **more)
-        return fitted
+        fitted: Model = module.fit(
+            histories, seed=seed, progress=progress, earlier=earlier, ordered=ordered
+        )
+    return fitted
 
 
 class Fitting(Protocol):
@@ -140,12 +128,7 @@ def save(model: Model, path: Path) -> None:
 
     Equal models make equal files.
     """
-    said = {
-        "version": _VERSION,
-        "kind": model.kind,
-        "unit": _UNIT,
-        "settings": model.settings(),
-    }
+    said = {"version": _VERSION, "kind": model.kind, "unit": "s", "settings": model.settings()}
     tensors = {name: tensor.contiguous() for name, tensor in model.tensors().items()}
     content = serialised(tensors, {_KEY: json.dumps(said, sort_keys=True, allow_nan=False)})
     try:
@@ -156,47 +139,19 @@ def save(model: Model, path: Path) -> None:
 
 def load(path: Path) -> Model:
     """Return a model as it was saved. Raises ConfigError naming the file and what to do."""
-    tensors, said = _read(path)
-    again = "fit it again: outpace runtimes fit"
-    if said.get("version") != _VERSION:
-        raise ConfigError(
-            f"{path}: the run-time model has format {said.get('version')!r}, and this Outpace "
-            f"reads {_VERSION}; update Outpace, or {again}"
-        )
-    if said.get("unit") != _UNIT or not isinstance(settings := said.get("settings"), dict):
-        raise ConfigError(f"{path}: the run-time model is damaged; {again}")
-    kind = require_kind(str(said.get("kind")))
-    try:
-        model: Model = getattr(import_module(kind.module), kind.name).from_parts(tensors, settings)
-    except (LookupError, ValueError, TypeError, RuntimeError) as error:
-        raise ConfigError(f"{path}: the run-time model is incomplete ({error}); {again}") from error
-    return model
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the metadata of a file."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder; name the file that outpace runtimes fit made")
     try:
         with safe_open(regular(path, named), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        said = json.loads(metadata[_KEY])
-    except KeyError:
+        said = json.loads(metadata.get(_KEY, "{}"))
+        if said.get("version") != _VERSION:
+            found = f"format {said['version']!r}" if said else "no run-time model"
+            raise ValueError(f"it has {found}, and this Outpace reads format {_VERSION}")
+        kind = require_kind(str(said.get("kind")))
+        made = getattr(import_module(kind.module), kind.name)
+        model: Model = made.from_parts(tensors, said["settings"])
+    except (OSError, LookupError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise ConfigError(
-            f"{path}: not a run-time model (perhaps the parameters of a run); "
-            "make one with outpace runtimes fit"
-        ) from None
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no file {path}; make a model with outpace runtimes fit"
-        ) from None
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ConfigError(
-            f"cannot read the run-time model in {path}: {error}; make one with outpace runtimes fit"
+            f"cannot read the run-time model in {path}: {error}; fit it again: outpace runtimes fit"
         ) from error
-    if not isinstance(said, dict):
-        raise ConfigError(
-            f"{path}: the run-time model is damaged; fit it again: outpace runtimes fit"
-        )
-    return tensors, said
+    return model

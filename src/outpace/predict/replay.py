@@ -1,22 +1,58 @@
-"""A rule on a recorded table: what it would have done, and what would have been best."""
+"""Rules over known run times: the meaning of a `Wait`, and what would have been best."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outpace.predict.interface import Rule, Wait
-from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.iteration import play
+from outpace.predict.recorded import Mask, Seconds
 from outpace.support.checks import require
 
 Clock: TypeAlias = Callable[[], float]
-_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an iteration: its gradients, its length in seconds, the reviews in it."""
+
+    count: int
+    ended_s: float
+    reviews: int = 0
+
+
+def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
+    """Return the end of an iteration that starts with `wait` and is reviewed by `rule`.
+
+    seconds: the workers' times, shape (N,); NaN for an absent worker. A review whose time or
+    count has already passed is ignored.
+    """
+    order = np.sort(seconds[~np.isnan(seconds)])
+
+    def arrival_s(count: float) -> float:
+        return float(order[max(1, math.ceil(count)) - 1]) if count <= len(order) else math.inf
+
+    now, reviews = 0.0, 0
+    while True:
+        until = min(wait.until_s, arrival_s(wait.count))
+        end = max(now, float(min(max(order[0], until), order[-1])))
+        due = wait.again_s, arrival_s(wait.again_count)
+        again = min((time_s for time_s in due if time_s > now), default=math.inf)
+        if end <= again:
+            return Ended(int(np.searchsorted(order, end, "right")), end, reviews)
+        now, reviews = again, reviews + 1
+        wait = rule.review(np.where(seconds <= now, seconds, math.nan), now)
+
+
+def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
+    """Return how many workers had finished at `ended_s`; arguments as in `Rule.observe`."""
+    return int((seconds[~censored] <= ended_s).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,26 +115,35 @@ def replay(
 ) -> Replay:
     """Run the rule over true run times.
 
-    seconds: shape (T, N); NaN where a worker was absent. censored: True if the rule observes of
-    a worker that was cut off only how long it had computed when the iteration ended, as in a run;
-    else its true time. clock: measures what the rule takes on the host, in seconds. Raises
-    ValueError for times that are not positive, and iterations without workers.
+    Args:
+        rule: observes and decides as in a run.
+        seconds: shape (T, N); NaN where a worker was absent.
+        censored: True if the rule observes of a worker that was cut off only how long it had
+            computed when the iteration ended, as in a run; else its true time.
+        clock: measures what the rule takes on the host, in seconds.
+
+    Raises:
+        ValueError: for times that are not positive, and iterations without workers.
     """
     there = ~np.isnan(seconds)
     require(bool((seconds[there] > 0).all()), "seconds", "positive", "0 or less")
     require(
         bool(there.any(axis=1).all()), "seconds", "known for a worker in every iteration", "all NaN"
     )
-    timed = _Timed(rule, clock)
     rows: list[tuple[float, ...]] = []
+    observed_s = 0.0
     for row in seconds:
-        ended = play(timed, timed.begin(), row)
-        ready = 2 if rows else 1  # calls: observe, except before the first iteration, and begin
-        spent, timed.spent_s = timed.spent_s, []
-        cut = (row > ended.ended_s) & censored
-        timed.observe(np.where(cut, ended.ended_s, row), cut, ended.ended_s)
-        took = sum(spent[:ready]), sum(spent), len(spent) - ready
-        rows.append((ended.count, ended.ended_s, *took))
+        began = clock()
+        wait = rule.begin()
+        ready = clock()
+        end = play(rule, wait, row)
+        reviewed_s = clock() - ready if end.reviews else 0.0
+        before_s = observed_s + ready - began
+        rows.append((end.count, end.ended_s, before_s, before_s + reviewed_s, end.reviews))
+        cut = (row > end.ended_s) & censored
+        began = clock()
+        rule.observe(np.where(cut, end.ended_s, row), cut, end.ended_s)
+        observed_s = clock() - began
     count, ended_s, ready_s, rule_s, reviews = (
         np.array(column) for column in zip(*rows, strict=True)
     )
@@ -108,37 +153,8 @@ def replay(
     every = there.sum(axis=1)
     turn = np.arange(len(seconds))
     return Replay(
-        count,
-        ended_s,
-        best + 1,
-        order[turn, best],
-        every,
-        order[turn, every - 1],
-        ready_s,
-        rule_s,
-        reviews,
+        *(count, ended_s),
+        *(best + 1, order[turn, best]),
+        *(every, order[turn, every - 1]),
+        *(ready_s, rule_s, reviews),
     )
-
-
-class _Timed(Rule):
-    """A rule whose calls are timed on the host: `spent_s` has one entry per call."""
-
-    def __init__(self, rule: Rule, clock: Clock) -> None:
-        self._rule = rule
-        self._clock = clock
-        self.spent_s: list[float] = []
-
-    def begin(self) -> Wait:
-        return self._timed(self._rule.begin)
-
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self._timed(lambda: self._rule.review(arrived, elapsed_s))
-
-    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._timed(lambda: self._rule.observe(seconds, censored, ended_s))
-
-    def _timed(self, call: Callable[[], _T]) -> _T:
-        start = self._clock()
-        answer = call()
-        self.spent_s.append(self._clock() - start)
-        return answer

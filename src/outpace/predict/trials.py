@@ -11,7 +11,7 @@ import numpy as np
 from outpace.errors import ConfigError
 from outpace.predict.interface import Model
 from outpace.predict.models import FittingAtOnce
-from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded import RunTimes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import ROLLING, WARM_UP, CutOffSettings, DecisionName, ModelName

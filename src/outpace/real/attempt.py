@@ -9,7 +9,7 @@ from typing import IO
 
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.predict.interface import Rule
-from outpace.predict.rules.history import History
+from outpace.predict.rules.wrappers import History
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.fitting import BackgroundFitting
 from outpace.real.coordinator.setting import Setting

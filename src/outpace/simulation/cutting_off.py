@@ -23,8 +23,8 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
-from outpace.predict.recorded.table import RunTimes, Seconds
-from outpace.predict.rules.history import History
+from outpace.predict.recorded import RunTimes, Seconds
+from outpace.predict.rules.wrappers import History
 from outpace.support.notices import warn
 from outpace.support.units import Time, nanoseconds
 
@@ -80,7 +80,7 @@ class CutOffs:
         before = self.history
         rule = self.new_rule(None, is_saved=True)
         if before is not None and self.history is not None:
-            self.history.go_on(before.tensors(clock))
+            self.history.resume(before.tensors(clock))
         return rule
 
     def _truth(self) -> Seconds:

@@ -6,8 +6,8 @@ import numpy as np
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.against_all import LIMIT, AgainstAll, Evidence
 from outpace.predict.rules.baselines import Fixed
+from outpace.predict.rules.comparing import LIMIT, AgainstAll, Evidence
 
 
 def times(iterations, last, seed=0):

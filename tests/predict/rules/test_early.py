@@ -9,18 +9,18 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.decisions import Objective, best_count, best_deadline
-from outpace.predict.rules.early import Early
-from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.baselines import Early
+from outpace.predict.rules.comparing import Hedge
 from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.planning import best_count, best_deadline
 from outpace.predict.rules.settings import CutOffSettings
 
 # Relative to the second of eight: 1.2 is the best deadline (6 / 1.2 = 5; 8 / 2 = 4; 2 / 1 = 2).
 EIGHT = np.array([0.9, 1.0, 1.1, 1.1, 1.2, 1.2, 2.0, 2.0])
 
 
-def early(decision=best_deadline, *, iterations=20, objective="iteration", every=1):
-    return Early(iterations, decision, Objective(objective), every)
+def early(decision=best_deadline, *, iterations=20):
+    return Early(iterations, decision)
 
 
 def shown(rule, rows):
@@ -64,18 +64,6 @@ def test_a_worker_that_was_cut_off_is_not_taken_to_have_been_about_to_come():
     rule.observe(row, row == 1.3, 1.3)
     rule.begin()
     assert rule.review(arrived(0.9, 1.0), 1.0).until_s == pytest.approx(1.1 * 1.005)
-
-
-def test_a_decision_holds_relative_to_each_iteration_for_as_many_as_asked_for():
-    rule = shown(early(every=3, iterations=1), [EIGHT])
-    late = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5])  # its best deadline is 1.0
-    untils = []
-    for speed in (1.0, 2.0, 1.0, 1.0):
-        rule.begin()
-        untils.append(rule.review(arrived(speed, speed), speed).until_s / speed)
-        rule.observe(speed * late, np.zeros(8, bool), 1.5 * speed)
-    assert untils[:3] == pytest.approx([1.2 * 1.005] * 3)
-    assert untils[3] == pytest.approx(1.005)
 
 
 def common(seed, iterations=160, factor=0.4):

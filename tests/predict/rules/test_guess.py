@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.guess import Guess
+from outpace.predict.rules.baselines import Guess
 
 NO_WORKER = np.zeros(5, dtype=bool)
 ONE = np.array([False, False, False, False, True])

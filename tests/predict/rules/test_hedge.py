@@ -8,7 +8,7 @@ import pytest
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
-from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.comparing import Hedge
 
 FIRST, ITERATIONS = 20, 320
 

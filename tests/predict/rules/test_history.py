@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from outpace.predict.interface import Wait
+from outpace.predict.replay import play
 from outpace.predict.rules.baselines import Fixed
-from outpace.predict.rules.history import History
-from outpace.predict.rules.iteration import play
-from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
+from outpace.predict.rules.wrappers import History, Learning
 
 NODE = np.arange(6) // 2
 TIMES = np.random.default_rng(5).lognormal(0, 0.3, (40, 6))
@@ -37,7 +36,7 @@ def test_it_decides_as_the_other_one_would_have(model):
     expected = decide(whole, TIMES)[20:]
     decide(half, TIMES[:23])  # three more than are asked for
     again = rule_of(model=model, warmup=10)
-    again.go_on(half.tensors(20))
+    again.resume(half.tensors(20))
     assert decide(again, TIMES[20:]) == expected
     for name, tensor in whole.tensors(40).items():
         assert tensor.equal(again.tensors(40)[name])
@@ -58,19 +57,19 @@ class AtOnce:
 def test_a_learned_rule_is_fitted_to_it_and_does_not_warm_up_again():
     def learning():
         made = lambda *_: Fixed(Wait(count=2))  # noqa: E731
-        return History(Learning(AtOnce(), made, Fixed(Wait(count=4)), NODE, 20))
+        return History(Learning(Fixed(Wait(count=4)), AtOnce(), made, NODE, 20))
 
     half, again = learning(), learning()
     assert decide(half, TIMES[:21]) == [Wait()] * 20 + [Wait(count=2)]
-    again.go_on(half.tensors(21))
+    again.resume(half.tensors(21))
     assert again.begin() == Wait(count=2)
 
 
 def test_an_oracle_knows_the_next_times_and_nothing_of_the_past():
     again = rule_of(model="oracle")
-    again.go_on(rule_of(model="fixed").tensors(0))
+    again.resume(rule_of(model="fixed").tensors(0))
     told = decide(rule_of(model="oracle"), TIMES[:1])
     half = rule_of(model="oracle")
     decide(half, TIMES[:1])
-    again.go_on(half.tensors(1))
+    again.resume(half.tensors(1))
     assert again.begin() == told[0]

@@ -9,10 +9,10 @@ from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
-from outpace.predict.rules.hedge import Hedge
-from outpace.predict.rules.learning import Learning
+from outpace.predict.rules.comparing import Hedge
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
+from outpace.predict.rules.wrappers import Learning
 
 NODE = np.arange(6) // 2
 TIMES = np.random.default_rng(5).lognormal(0, 0.3, (30, 6))
@@ -59,7 +59,7 @@ class Watching:
 
 def learning(fitting, made, **options):
     other = Fixed(Wait(count=4))
-    return Learning(fitting, lambda *_: made, other, node=NODE, warmup=10, **options)
+    return Learning(other, fitting, lambda *_: made, node=NODE, warmup=10, **options)
 
 
 @pytest.mark.parametrize("takes", [0, 1, 7])
@@ -117,7 +117,7 @@ def test_it_is_fitted_again_whenever_the_run_is_three_times_as_long():
         made.append(Watching())
         return made[-1]
 
-    rule = Learning(fitting, make, other, node=NODE, warmup=10, note=noted.append)
+    rule = Learning(other, fitting, make, node=NODE, warmup=10, note=noted.append)
     replay(rule, LONG)
     assert [history.iterations for history in fitting.histories] == [10, 30, 90]
     assert [text.split()[-2] for text in noted] == ["14", "34", "94"]

@@ -70,12 +70,11 @@ ALL_OF_THEM = [
 
 
 @pytest.mark.parametrize(("model", "decision"), ALL_OF_THEM)
-@pytest.mark.parametrize(("objective", "every"), [("iteration", 1), ("run", 10)])
+@pytest.mark.parametrize("every", [1, 10])
 def test_every_rule_waits_for_all_in_its_warm_up_and_decides_the_same_with_the_same_seed(
-    model, decision, objective, every
+    model, decision, every
 ):
     options = {
-        "objective": objective,
         "every": every,
         "fitted": Recorded(),
         "warmup": 10,
@@ -182,7 +181,6 @@ def test_a_rule_whose_model_or_times_are_missing_is_refused(name, options, words
         ({"every": 0}, "every must be"),
         ({"warmup": -1}, "warmup must be"),
         ({"samples": 0}, "samples must be"),
-        ({"objective": "speed"}, "objective must be"),
     ],
 )
 def test_values_out_of_range_are_refused(options, words):

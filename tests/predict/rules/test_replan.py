@@ -11,8 +11,7 @@ from tests.support.scenarios import Always, Scenarios, best_stopping
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.decisions import Objective
-from outpace.predict.rules.predicted import Predicted, Replan
+from outpace.predict.rules.planning import Predicted, Replan
 
 
 def nodes(slow: float, jitter: tuple[float, ...] = (0.9, 1.0)) -> np.ndarray:
@@ -27,12 +26,12 @@ def mean_throughput(rule, seconds):
 
 
 def replan(seconds, **options):
-    return Replan(Always(Scenarios(seconds)), Objective(), samples=len(seconds), **options)
+    return Replan(Always(Scenarios(seconds)), samples=len(seconds), **options)
 
 
 def planned(seconds):
     following = Always(Scenarios(seconds))
-    return Predicted(following, Objective(), samples=len(seconds))
+    return Predicted(following, samples=len(seconds))
 
 
 @pytest.mark.parametrize("slow", [1.3, 2.0, 5.0])
@@ -74,14 +73,14 @@ def test_it_is_asked_no_more_often_than_it_may_be():
     seconds = np.random.default_rng(0).lognormal(0, 0.5, (40, 8))
     following = Always(Drawn(8))
     for reviews in (0, 1, 3):
-        done = replay(Replan(following, Objective(), reviews=reviews), seconds)
+        done = replay(Replan(following, reviews=reviews), seconds)
         assert done.reviews.max() == reviews
 
 
 @pytest.mark.parametrize("reviews", [0, 1, 8])
 def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(reviews):
     seconds = np.linspace(1.0, 1.1, 8)[None]
-    rule = Replan(Always(Soon(seconds[0].copy())), Objective(), reviews=reviews)
+    rule = Replan(Always(Soon(seconds[0].copy())), reviews=reviews)
     seconds[0, 7] = 1e6
     done = replay(rule, seconds)
     assert done.reviews[0] == reviews
@@ -101,7 +100,6 @@ def test_where_predictions_take_too_long_for_the_iterations_it_only_plans(predic
     noted: list[str] = []
     rule = Replan(
         Always(Drawn(8)),
-        Objective(),
         clock=lambda: prediction_s * next(ticks),
         note=noted.append,
     )
@@ -115,7 +113,7 @@ def test_one_prediction_that_is_held_up_changes_nothing():
     held_up[7] = 0.9
     clock = itertools.chain.from_iterable((10.0 * n, 10.0 * n + t) for n, t in enumerate(held_up))
     times = iter(list(clock))
-    rule = Replan(Always(Drawn(8)), Objective(), clock=lambda: next(times))
+    rule = Replan(Always(Drawn(8)), clock=lambda: next(times))
     done = replay(rule, np.random.default_rng(1).lognormal(0, 0.3, (10, 8)))
     assert done.reviews[7] > 0
 

@@ -9,10 +9,9 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
-from outpace.predict.rules.baselines import Oracle
-from outpace.predict.rules.decisions import CutOffPlan, Objective, best_count, best_deadline
+from outpace.predict.rules.baselines import Oracle, Rolling
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.rolling import Rolling
+from outpace.predict.rules.planning import CutOffPlan, best_count, best_deadline
 from outpace.predict.rules.settings import CutOffSettings
 
 SLOW = np.array([1.0, 1.1, 1.2, 4.0])
@@ -24,11 +23,11 @@ def window(*rows):
     """Return the draws that a decision is made from; the times of each row must be ascending."""
     found = []
 
-    def decide(draws, objective):
+    def decide(draws):
         found.append(draws.tolist())
         return CutOffPlan(0.0)
 
-    rule = Rolling(3, decide, Objective())
+    rule = Rolling(3, decide)
     for seconds, censored in rows:
         rule.observe(np.array(seconds), np.array(censored, dtype=bool), max(seconds))
     rule.begin()
@@ -54,26 +53,26 @@ def test_only_the_last_ones_are_kept():
 
 
 def test_before_it_has_seen_anything_it_waits_for_all():
-    assert Rolling(5, best_count, Objective()).begin() == Wait()
+    assert Rolling(5, best_count).begin() == Wait()
 
 
 @pytest.mark.parametrize(("iterations", "count"), [(1, 4), (20, 3)])
 def test_the_count_that_was_best_over_the_window(iterations, count):
-    rule = Rolling(iterations, best_count, Objective())
+    rule = Rolling(iterations, best_count)
     for row in (SLOW, SLOW, EVEN):
         rule.observe(row, ALL, 4.0)
     assert rule.begin().count == count
 
 
 def test_averaged_it_takes_every_workers_mean():
-    rule = Rolling(2, best_count, Objective(), averaged=True)
+    rule = Rolling(2, best_count, averaged=True)
     rule.observe(np.array([1.0, 1.0, 2.0]), np.zeros(3, dtype=bool), 2.0)
     rule.observe(np.array([1.0, 2.0, 1.0]), np.zeros(3, dtype=bool), 2.0)
     assert rule.begin().count == 3  # of (1, 1.5, 1.5); either by itself has 2 / 1 as the best
 
 
 def test_the_deadline_that_was_best_over_the_window():
-    rule = Rolling(5, best_deadline, Objective())
+    rule = Rolling(5, best_deadline)
     for row in (SLOW, EVEN):
         rule.observe(row, ALL, 4.0)
     assert rule.begin().until_s == 1.3
@@ -93,14 +92,14 @@ def test_a_share_out_of_range_is_refused(share):
 def test_the_oracle_is_what_everything_is_measured_by():
     seconds = np.random.default_rng(0).lognormal(0, 0.5, (50, 30))
     rows = iter(seconds)
-    done = replay(Oracle(lambda: next(rows), Objective()), seconds)
+    done = replay(Oracle(lambda: next(rows)), seconds)
     assert done.of_oracle == 100
     assert (done.count == done.best_count).all()
 
 
 def test_the_oracle_reckons_with_what_comes_on_top_of_computing():
     times = np.array([1.0, 2.1])
-    oracle = Oracle(lambda: times, Objective())
+    oracle = Oracle(lambda: times)
     assert oracle.begin().count == 1
     oracle.observe(times + 1.0, np.zeros(2, dtype=bool), 3.1)
     assert oracle.begin().count == 2  # 2 / 3.1 is more than 1 / 2

@@ -26,7 +26,7 @@ class Ended:
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """Fit in this process: another one would not know the stand-in."""
-    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", refits=True))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     monkeypatch.setattr("os.nice", lambda _: 0)
     monkeypatch.setattr(forking, "start", lambda _, target, *given: target(*given) or Ended())
 
@@ -41,7 +41,7 @@ def test_fits_of_a_run_begin_with_the_one_before():
 
 
 def test_a_fit_is_told_whether_run_times_are_sorted(monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", sorts=True))
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     fitting = BackgroundFitting("stand-in", 0, ordered=True)
     fitting.start(table([[1.0], [1.0]]))
     assert fitting.done()

@@ -22,18 +22,17 @@ from benchmarks.papers.bdsgd.cut_offs.clusters import (
 )
 from benchmarks.papers.bdsgd.cut_offs.results import Kept, Row
 from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Law
+from benchmarks.released_jobs import read_alibaba, read_bytedance
 from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict import models
 from outpace.predict.interface import Filter, Model, Rule
-from outpace.predict.recorded import RunTimes, read
-from outpace.predict.recorded.bytedance import read_bytedance
-from outpace.predict.recorded.table import Nodes
+from outpace.predict.recorded import Nodes, RunTimes
 from outpace.predict.replay import Replay, replay
-from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.comparing import Hedge
 from outpace.predict.rules.making import HEDGED, make_rule
-from outpace.predict.rules.settings import LEARNED, CutOffSettings, ObjectiveName
+from outpace.predict.rules.settings import LEARNED, CutOffSettings
 from outpace.tasks.data.files import DATA
 
 FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on
@@ -61,7 +60,7 @@ def clusters(folder: str) -> dict[str, Cluster]:
     found["iii"] = Cluster(fit, partial(switching_nodes, 320))
     alibaba = Path(folder) / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
     bytedance = Path(folder) / "bytedance-straggler" / "trace-SE.npz"
-    found["alibaba-1"] = _recording(partial(read, alibaba))
+    found["alibaba-1"] = _recording(partial(read_alibaba, alibaba))
     found["bytedance-SE"] = _recording(partial(read_bytedance, bytedance))
     return found
 
@@ -117,7 +116,6 @@ class Settings:
     repeats: int
     warmup: int
     samples: int
-    objective: ObjectiveName
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Settings:
@@ -211,7 +209,6 @@ def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -
             decision,
             warmup=warmup,
             samples=settings.samples,
-            objective=settings.objective,
         )
         return make_rule(chosen, node=run.node, fitted=fitted, seed=seed, say=_not_here)
 

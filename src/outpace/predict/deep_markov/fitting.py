@@ -1,36 +1,33 @@
-"""Fitting by Adam, on the lower bound of the likelihood of windows of recorded runs."""
+"""Fitting, on the lower bound of the likelihood of windows of recorded runs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov.beginning import begin
-from outpace.predict.deep_markov.factors import Factors
+from outpace.predict.deep_markov.factors import Factors, begin
 from outpace.predict.deep_markov.mixture import log_times
-from outpace.predict.deep_markov.model import DeepMarkov, RunTimeScale, Shape
-from outpace.predict.deep_markov.network import Seen
-from outpace.predict.deep_markov.windows import Windows
-from outpace.predict.fitting import Adam, require_learnable
+from outpace.predict.deep_markov.model import UNKNOWN, DeepMarkov, RunTimeScale, Shape
+from outpace.predict.deep_markov.network import DeepMarkovNetwork, Seen
 from outpace.predict.normal import draw_above
-from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded import RunTimes
+from outpace.predict.training import cut_off, minimise, require_learnable, window_rows
 from outpace.support.repeatable import left_as_they_were
 
-_MORE = 4  # iterations that a run must have beyond one window
-_NARROWEST = 1e-3  # spread of a worker's log run times where they do not vary
-_MAD = 1.4826  # standard deviation of a normal distribution in median absolute deviations
-LARGE = 512  # workers; with more, sorted run times are modelled by default
+LARGE: Final = 512  # workers; with more, sorted run times are modelled by default
+_MORE: Final = 4  # iterations that a run must have beyond one window
+_NARROWEST: Final = 1e-3  # spread of a worker's log run times where they do not vary
+_MAD: Final = 1.4826  # deviation of a normal distribution in median absolute deviations
 _MOST_FACTORS, _MOST_FACTORS_SORTED = 32, 8
 _FEWEST_STATES, _MORE_STATES = 16, 8  # in all, and beyond two for each factor
-_HIDDEN = 64  # more learned the recorded runs by heart: held-out run times became less likely
-_WINDOWS = 32  # per step
-_RATE = 5e-3  # learning rate at the start; falls to 0 along a cosine
-_WARMING = 50  # steps in which it rises
-_LONGEST = 10.0  # norm to which gradients are clipped
+_HIDDEN: Final = 64  # more learned the recorded runs by heart: held-out times became less likely
+_WINDOWS: Final = 32  # per step
+_UNSEEN: Final = 0.1  # most workers of which nothing is known, as a share
+_RATE: Final = 5e-3  # learning rate
 _WEIGHT, _ANNEALING = 0.3, 0.2  # of the divergence: at the start, and how fast it rises to 1
 
 
@@ -48,6 +45,7 @@ def fit(
     *,
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
+    earlier: DeepMarkov | None = None,
     lag: int = 16,
     latent: int | None = None,
     hidden: int = _HIDDEN,
@@ -56,6 +54,7 @@ def fit(
 ) -> DeepMarkov:
     """Return the model fitted to recorded runs of the same workers; see `models.fit`.
 
+    earlier: not used, since another history has other factors.
     lag, latent, hidden: see `Shape`. latent: at least two for each factor are taken; None: as
     the run times have factors. ordered: True to model the sorted run times; None: if there are
     more than 512 workers. steps: number of optimizer steps; None: see `default_steps`.
@@ -81,36 +80,45 @@ def fit(
         shape = Shape(workers, ordered, lag, max(states, 2 * factors.count), hidden, factors.count)
         network = shape.network(seed)
         begin(network, factors)
-        windows = Windows(
-            _joined(histories, scale, ordered), [each.iterations for each in histories], generator
-        )
-        optimizer = Adam(network.parameters(), longest=_LONGEST)
         steps = default_steps(workers, len(filled)) if steps is None else steps
-        for step in range(steps):
-            done = (step + 1) / steps
-            length = int(torch.randint(shape.shortest, lag + 1, (1,), generator=generator))
-            told, seen = windows.draw(_WINDOWS, length)
-            noise = torch.randn(
-                length, _WINDOWS, shape.latent, generator=generator, dtype=torch.float64
-            )
-            bound = network.bound(told, seen, noise, weight=min(1.0, _WEIGHT + done / _ANNEALING))
-            optimizer.step(-bound.mean() / (length * workers), _rate(step, done))
-            progress(done)
+        losses = _losses(network, shape, histories, scale, steps, generator)
+        minimise(network.parameters(), losses, _RATE, progress)
         return DeepMarkov(shape, scale, network)
 
 
-def _rate(step: int, done: float) -> float:
-    return _RATE * 0.5 * (1 + math.cos(math.pi * done)) * min(1.0, (step + 1) / _WARMING)
-
-
-def _joined(histories: Sequence[RunTimes], scale: RunTimeScale, ordered: bool) -> Seen:
-    """Return all runs one after the other, standardised, shapes (T, N)."""
-    logs = torch.cat([log_times(each.seconds) for each in histories])
-    cut = torch.cat([torch.from_numpy(each.censored.copy()) for each in histories])
-    if ordered:
+def _losses(
+    network: DeepMarkovNetwork,
+    shape: Shape,
+    histories: Sequence[RunTimes],
+    scale: RunTimeScale,
+    steps: int,
+    generator: torch.Generator,
+) -> Iterator[tuple[float, Tensor]]:
+    """Draw windows of random length in each step; see `training.minimise`."""
+    logs, censored = (torch.cat(each) for each in zip(*map(_logs, histories), strict=True))
+    if shape.ordered:
         logs, order = logs.sort(1)
-        cut = cut.gather(1, order)
-    return Seen(scale.inward(logs), cut.double())
+        censored = censored.gather(1, order)
+    x = scale.inward(logs)
+    lengths = [each.iterations for each in histories]
+    for step in range(steps):
+        done = (step + 1) / steps
+        length = int(torch.randint(shape.shortest, shape.lag + 1, (1,), generator=generator))
+        rows = window_rows(lengths, length, _WINDOWS, generator)
+        times, cut = cut_off(x[rows], censored[rows], generator)
+        # Of some workers nothing is known, so that the model learns to tell them from others.
+        unseen = torch.rand(1, _WINDOWS, shape.workers, generator=generator)
+        unseen = unseen < _UNSEEN * torch.rand(1, _WINDOWS, 1, generator=generator)
+        seen = Seen(times.masked_fill(unseen, UNKNOWN), (cut | unseen).double())
+        told = Seen(x[rows], censored[rows].double())
+        noise = torch.randn(length, _WINDOWS, shape.latent, generator=generator)
+        bound = network.bound(told, seen, noise, weight=min(1.0, _WEIGHT + done / _ANNEALING))
+        yield done, -bound.mean() / (length * shape.workers)
+
+
+def _logs(history: RunTimes) -> tuple[Tensor, Tensor]:
+    """Return log run times and which of them are lower bounds, shapes (T, N)."""
+    return log_times(history.seconds), torch.from_numpy(history.censored.copy())
 
 
 def _first_filled(history: RunTimes, ordered: bool, generator: torch.Generator) -> Tensor:
@@ -120,9 +128,9 @@ def _first_filled(history: RunTimes, ordered: bool, generator: torch.Generator) 
     worker, with its median and median absolute deviation. Both are right as long as less than
     half of its iterations were cut off.
     """
-    logs = log_times(history.seconds)
+    logs, censored = _logs(history)
     centre = logs.median(0).values
     spread = _MAD * (logs - centre).abs().median(0).values.clamp(min=_NARROWEST)
     drawn = centre + spread * draw_above((logs - centre) / spread, generator)
-    filled = torch.where(torch.from_numpy(history.censored.copy()), drawn, logs)
+    filled = torch.where(censored, drawn, logs)
     return filled.sort(1).values if ordered else filled

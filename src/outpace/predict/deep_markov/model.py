@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov.mixture import Mixture, arranged, log_times
+from outpace.predict.deep_markov.mixture import Known, Mixture, log_times
 from outpace.predict.deep_markov.network import RANGE, DeepMarkovNetwork, Seen
-from outpace.predict.recorded.table import Mask, Nodes, Seconds
+from outpace.predict.recorded import Mask, Nodes, Seconds
 from outpace.support.checks import require
 from outpace.support.repeatable import left_as_they_were
 
-COMPONENTS = 100  # of a prediction: the paper's K
-_CLOCK_S = 1e-9  # shortest run time
-_WIDTH = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
-UNKNOWN = -3.0  # the lower bound of a run time of which nothing is known
+COMPONENTS: Final = 100  # of a prediction: the paper's K
+UNKNOWN: Final = -3.0  # the lower bound of a run time of which nothing is known
+_CLOCK_S: Final = 1e-9  # shortest run time
+_WIDTH: Final = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Shape:
     Args:
         workers: N.
         ordered: True: it models the sorted run times instead of each worker's own.
-        lag: Length of the window in iterations.
-        latent: Dimensions of the state.
-        hidden: Width of the networks.
-        factors: Number of factors that the emission has.
+        lag: length of the window in iterations.
+        latent: dimensions of the state.
+        hidden: width of the networks.
+        factors: number of factors that the emission has.
     """
 
     workers: int
@@ -69,8 +69,8 @@ class RunTimeScale:
     the middle 98 %: quartiles miss slow nodes, and a single glitch rules the standard deviation.
 
     Args:
-        centre: Median of each variable's log seconds, shape (N,).
-        width: The width that all have in common, shape ().
+        centre: the median of each variable's log seconds, shape (N,).
+        width: the width that all have in common, shape ().
     """
 
     centre: Tensor
@@ -82,14 +82,10 @@ class RunTimeScale:
         centre = logs.median(0).values
         rest = (logs - centre).flatten().sort().values
         low, high = (rest[round(q * (len(rest) - 1))] for q in (0.01, 0.99))
-        width = ((high - low) / _WIDTH).clamp(min=1e-3)  # 0 if all are equal
-        return cls(centre.double(), width.double())
+        return cls(centre, ((high - low) / _WIDTH).clamp(min=1e-3))  # 0 if all are equal
 
     def inward(self, logs: Tensor) -> Tensor:
-        return ((logs - self.centre) / self.width).double().clamp(-RANGE, RANGE)
-
-    def outward(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        return self.centre + self.width * mean, self.width * std
+        return ((logs - self.centre) / self.width).clamp(-RANGE, RANGE)
 
 
 class DeepMarkov:
@@ -126,14 +122,9 @@ class DeepMarkov:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> DeepMarkov:
-        if "factors" not in settings:
-            raise ValueError(
-                "it comes from an earlier Outpace, whose deep Markov model was another"
-            )
         shape = Shape(**settings)
         learned = dict(tensors)
-        centre, width = (learned.pop(f"scale.{name}").double() for name in ("centre", "width"))
-        scale = RunTimeScale(centre, width)
+        scale = RunTimeScale(*(learned.pop(f"scale.{name}") for name in ("centre", "width")))
         network = shape.network(seed=0)
         network.load_state_dict(learned)
         centres = tuple(scale.centre.shape)
@@ -163,10 +154,10 @@ class DeepMarkovFilter:
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
         logs = log_times(np.maximum(seconds, _CLOCK_S))
-        x = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
+        x = logs.masked_fill(torch.from_numpy(np.array(censored)), torch.nan)
         low = logs.masked_fill(torch.from_numpy(seconds <= _CLOCK_S), -torch.inf)
         low = low.nan_to_num(-torch.inf, neginf=-torch.inf)
-        known = arranged(x, low, self._generator, self._shape.ordered)
+        known = Known.arranged(x, low, self._generator, self._shape.ordered)
         cut = known.x.isnan()
         inward = self._scale.inward(torch.where(cut, known.low, known.x))
         newest = torch.where(cut, inward.clamp(min=UNKNOWN), inward), cut.double()
@@ -178,8 +169,11 @@ class DeepMarkovFilter:
 
     def predict(self) -> Mixture:
         if self._prediction is None:
+            scale, workers = self._scale, self._shape.workers
             with torch.inference_mode():
-                ahead = self._network.ahead(self._window, COMPONENTS, self._generator)
-                mean, std = self._scale.outward(*ahead)
-            self._prediction = Mixture(mean, std, self._generator, self._shape.ordered)
+                mean, std = self._network.ahead(self._window, COMPONENTS, self._generator)
+                mean, std = scale.centre + scale.width * mean, scale.width * std
+            even = mean.new_full((COMPONENTS,), 1.0 / COMPONENTS)
+            ordered, nothing = self._shape.ordered, Known.nothing(workers)
+            self._prediction = Mixture(mean, std, self._generator, ordered, even, nothing)
         return self._prediction

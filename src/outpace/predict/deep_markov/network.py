@@ -7,16 +7,15 @@ distribution.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
-from outpace.predict.deep_markov.calls import backwards, log_likelihood, states
-from outpace.predict.normal import divergence
-
-Normal: TypeAlias = tuple[Tensor, Tensor]
+Moments: TypeAlias = tuple[Tensor, Tensor]  # mean and standard deviation
 _NARROWEST = 1e-3  # smallest standard deviation of a state
 RANGE = 10.0  # standardised log run times are clamped to it: a glitch, a new regime
 _LEAST_LOG = -6.9  # of the deviation of a run time: it bounds the likelihood
@@ -45,7 +44,7 @@ class Transition(nn.Module):
         self.keep = nn.Linear(latent, latent)
         self.spread = nn.Linear(hidden, latent)
 
-    def forward(self, z: Tensor) -> Normal:
+    def forward(self, z: Tensor) -> Moments:
         closing, moving = torch.relu(self.hidden(z)).chunk(2, -1)
         gate = torch.sigmoid(self.gate(closing))
         mean = torch.lerp(self.keep(z), self.move(moving), gate)
@@ -66,7 +65,7 @@ class Emission(nn.Module):
         self.mean = nn.Linear(hidden, workers)
         self.log_std = nn.Linear(hidden, workers)
 
-    def logs(self, z: Tensor) -> Normal:
+    def logs(self, z: Tensor) -> Moments:
         """Return mean and logarithm of the standard deviation.
 
         Both are bounded: in a state beyond those of the recorded runs, deviations would grow
@@ -77,7 +76,7 @@ class Emission(nn.Module):
         mean = (self.mean(hidden) + self.loading(gated)).clamp(-RANGE, RANGE)
         return mean, self.log_std(hidden).clamp(_LEAST_LOG, _MOST_LOG)
 
-    def forward(self, z: Tensor) -> Normal:
+    def forward(self, z: Tensor) -> Moments:
         mean, log_std = self.logs(z)
         return mean, log_std.exp()
 
@@ -107,12 +106,34 @@ class Guide(nn.Module):
         """
         known = torch.cat(seen, -1)
         new, gate = self.gates(torch.relu(self.read(known))).chunk(2, -1)
-        ahead = backwards(torch.tanh(new), torch.sigmoid(gate))
+        ahead = _backwards(torch.tanh(new), torch.sigmoid(gate))
         std = _spread(self.spread(ahead)).expand_as(noise)
         drawn = std * noise
         free = self.mean(ahead) + self.linear(known) + drawn
-        z = states(free, self.start, self.carry.weight.t(), self.carry.bias, self.back.weight.t())
+        before, states = self.start.expand(free.shape[1], -1), []
+        for each in free:
+            before = each + self.back(torch.tanh(self.carry(before)))
+            states.append(before)
+        z = torch.stack(states)
         return z, z - drawn, std
+
+
+def _backwards(new: Tensor, gate: Tensor) -> Tensor:
+    """Return h, shape (L, B, H), with h_L = new_L and h_t = h_{t+1} + gate_t (new_t - h_{t+1})."""
+    found = [new[-1]]
+    for at, share in zip(new[:-1].flip(0), gate[:-1].flip(0), strict=True):
+        found.append(torch.lerp(found[-1], at, share))
+    return torch.stack(found[::-1])
+
+
+def log_likelihood(told: Seen, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Return the sum over N of ln N(x; mean, std²), or of ln P(more than x) where `cut` is 1.
+
+    All have shape (L, B, N).
+    """
+    z = (told.x - mean) * (-log_std).exp()
+    density = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
+    return torch.where(told.cut > 0, torch.special.log_ndtr(-z), density).sum(-1)
 
 
 class DeepMarkovNetwork(nn.Module):
@@ -130,7 +151,7 @@ class DeepMarkovNetwork(nn.Module):
     def latent(self) -> int:
         return len(self.first_mean)
 
-    def first(self) -> Normal:
+    def first(self) -> Moments:
         """Return p(z) of an iteration without a known past."""
         return self.first_mean, _spread(self.first_spread)
 
@@ -147,10 +168,11 @@ class DeepMarkovNetwork(nn.Module):
         first_mean, first_std = (part.expand(1, z.shape[1], -1) for part in self.first())
         prior_mean = torch.cat([first_mean, moved_mean])
         prior_std = torch.cat([first_std, moved_std])
-        likelihood = log_likelihood(told.x, told.cut, *self.emission.logs(z)).sum(0)
-        return likelihood - weight * divergence(mean, std, prior_mean, prior_std).sum((0, 2))
+        likelihood = log_likelihood(told, *self.emission.logs(z)).sum(0)
+        divergence = kl_divergence(Normal(mean, std), Normal(prior_mean, prior_std))
+        return likelihood - weight * divergence.sum((0, 2))
 
-    def ahead(self, seen: Seen, count: int, generator: torch.Generator) -> Normal:
+    def ahead(self, seen: Seen, count: int, generator: torch.Generator) -> Moments:
         """Predict the iteration after a window: `count` components, shapes (count, N).
 
         seen: Shapes (L, N); L = 0 before the first iteration.
@@ -163,5 +185,5 @@ class DeepMarkovNetwork(nn.Module):
             mean, std = self.transition(z[-1])
         else:
             mean, std = self.first()
-        following: Normal = self.emission(mean + std * noise[-1])
+        following: Moments = self.emission(mean + std * noise[-1])
         return following

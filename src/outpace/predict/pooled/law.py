@@ -12,18 +12,39 @@ products over nodes of sums over regimes of products over workers, without appro
     p(y) = Σ_q p_q Π_j Σ_k p_jk Π_n p(y_n | q, k)
 
 A worker that is only known to take longer contributes the probability of that.
+
+**The shift** is the log factor that all workers of an iteration share, on an even grid. Its law is
+a mixture of normals, whose sizes the network says. It may be a hundred times as wide as what the
+times of all workers, once they are known, leave uncertain of it. Points that follow the mixture
+would lie too far apart: a worker between two of them would look slow or fast. So the distance of
+the points follows the workers: it is twice the standard deviation of the factor given the times of
+all of them. Most points have next to no probability once there are times, so only some are
+evaluated for every worker: in training those around the most likely factor, later those that are
+plausible.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid, pad
+
+from outpace.predict.pooled.tracks import REAL, reference
 
 _HALF_LOG_TAU: Final = 0.5 * math.log(2.0 * math.pi)
-_FAR: Final = 5.0  # beyond it the leading terms of the normal tail are precise enough
+_APART: Final = 2.0  # distance of points, in standard deviations of the factor given all times
+_NARROWEST: Final = 0.5  # size of a normal, in distances of points: a narrower one could miss all
+_AROUND: Final = 2  # points on either side of the factor that the times show
+_MOST: Final = 512  # points of a forecast, about
+_RARE: Final = 14.0  # below the most probable point by this log probability: left out
+_UNLIKELY: Final = 25.0  # the same, given some of the workers
+_WORK: Final = 4_000  # points times workers
+_FEWEST: Final = 16  # points, however many workers there are
+_JUDGES: Final = 32  # workers that judge all points first, about
+_COARSE: Final = 64  # cells of points that are judged first
 
 
 class Law(NamedTuple):
@@ -51,68 +72,163 @@ def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]
     rest = (away - law.offset)[..., None, None] - middle
     more = censored[..., None, None]
     straggle = law.straggle[..., None, None]
-    log_of = torch.nn.functional.logsigmoid
-    usual = log_of(-straggle) + _log_normal(rest, law.spread[..., None, :], more)
+    usual = logsigmoid(-straggle) + _log_normal(rest, law.spread[..., None, :], more)
     late = rest - law.delay[..., None, None]
-    delayed = log_of(straggle) + _log_normal(late, law.delay_spread[..., None, None], more)
+    delayed = logsigmoid(straggle) + _log_normal(late, law.delay_spread[..., None, None], more)
     return usual, delayed
+
+
+def _log_normal(rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
+    """Return the log density of N(0, spread²) at `rest`; where `more`, the log tail above it."""
+    z = rest / spread
+    density = -0.5 * z.square() - spread.log() - _HALF_LOG_TAU
+    return torch.where(more, torch.special.log_ndtr(-z), density) if more.any() else density
 
 
 def log_likelihood(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
     """Return the joint log likelihood of log times, shape (...), without unknown workers."""
     usual, delayed = log_parts(law, torch.where(known, away, 0.0), censored)
     by_worker = torch.logaddexp(usual, delayed) * known[..., None, None]
-    by_shift, _ = _accumulated(law, by_worker.sum(-3))
+    by_shift, _ = _accumulated(law, by_worker)
     return by_shift.logsumexp(-1)
 
 
 def posterior(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
     """Return log probabilities of the shifts (Q,), and of the regimes given the shift (J, Q, K).
 
-    by_worker: Log likelihoods, shape (J, W, Q, K), 0 for places without a worker.
+    by_worker: log likelihoods, shape (J, W, Q, K), 0 for places without a worker.
     """
-    by_shift, joint = _accumulated(law, by_worker.sum(-3))
+    by_shift, joint = _accumulated(law, by_worker)
     return by_shift.log_softmax(-1), joint.log_softmax(-1)
 
 
-def _accumulated(law: Law, by_node: Tensor) -> tuple[Tensor, Tensor]:
+def _accumulated(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
     """Return log likelihoods by shift, and of nodes with the prior of the regimes."""
-    joint = by_node + law.log_regime[..., None, :]
+    joint = by_worker.sum(-3) + law.log_regime[..., None, :]
     return joint.logsumexp(-1).sum(-2) + law.log_shift, joint
 
 
-def _log_normal(rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
-    """Return the log density of N(0, spread²) at `rest`; where `more`, the log tail above it."""
-    found: Tensor = _LogNormal.apply(rest, spread, more)  # type: ignore[no-untyped-call]
-    return found
+class Factor(NamedTuple):
+    """A mixture of C normals for the log factor, relative to the one shift of the law beside it."""
+
+    weight: Tensor  # (..., C), logits
+    middle: Tensor  # (..., C)
+    size: Tensor  # (..., C), standard deviations
+
+    def log_share(self, points: Tensor, step: Tensor) -> Tensor:
+        """Return the log probabilities, shape (..., Q), of points of an even grid.
+
+        `step`, shape (...), is their distance. A normal counts as at least half as wide as it.
+        """
+        size = torch.maximum(self.size, _NARROWEST * step[..., None])[..., None]
+        z = (points[..., None, :] - self.middle[..., None]) / size
+        log_weight = self.weight.log_softmax(-1)[..., None] - size.log() - _HALF_LOG_TAU
+        return (log_weight - 0.5 * z.square()).logsumexp(-2) + step.log()[..., None]
 
 
-class _LogNormal(torch.autograd.Function):
-    """`_log_normal` with its derivatives in a few calls, where torch would make forty."""
-
-    @staticmethod
-    def forward(ctx: Any, rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
-        z = rest / spread
-        density = z.square().mul_(-0.5).sub_(_HALF_LOG_TAU).sub_(spread.log())
-        found = torch.where(more, log_above(z), density)
-        ctx.save_for_backward(z, spread, more, found)
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        z, spread, more, found = ctx.saved_tensors
-        # By z: -z for the density, and for the tail minus the hazard rate φ(z) / Φ(-z).
-        hazard = z.square().mul_(-0.5).sub_(_HALF_LOG_TAU).sub_(found).exp_()
-        fall = torch.where(more, hazard, z)
-        scaled = gradients[0] / spread
-        by_spread = (fall * z).add_(more).sub_(1.0).mul_(scaled)
-        return fall.mul_(scaled).neg_(), by_spread.sum_to_size(spread.shape), None
+@torch.no_grad()
+def resolution(law: Law, known: Tensor) -> Tensor:
+    """Return the distance of points, shape (...), for the workers that are known, (..., J, W)."""
+    usual = (law.log_regime.exp()[..., None, :] / law.spread.square()).sum(-1)
+    late = law.straggle.sigmoid()
+    precision = (1.0 - late) * usual + late / law.delay_spread.square()
+    all_workers = (precision * known).sum((-1, -2))
+    return torch.where(all_workers > 0.0, _APART * all_workers.rsqrt(), 1.0)
 
 
-def log_above(z: Tensor) -> Tensor:
-    """Return the log probability that a standard normal is greater than z, to 3e-4."""
-    near = (0.5 * torch.special.erfc(z.clamp(max=_FAR) * math.sqrt(0.5))).log()
-    far = z.clamp(min=_FAR)
-    series = torch.log1p(-1.0 / (far.square() + 3.0))  # of x Φ(-x) / φ(x), to 3e-4 at 5
-    beyond = -0.5 * far.square() - far.log() - _HALF_LOG_TAU + series
-    return torch.where(z > _FAR, beyond, near)
+def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor) -> Law:
+    """Return the law with the 6 points that matter for these log times, shape (..., J, W).
+
+    Five points lie around the most likely factor, and one in the middle, for changes that are not
+    common.
+    """
+    step = resolution(law, known)
+    place = (_most_likely(law, away, censored, known) / step).round()[..., None]
+    around = place + torch.arange(-_AROUND, _AROUND + 1)
+    points = torch.cat((around, torch.zeros_like(place)), -1) * step[..., None]
+    # If all levels rise, the whole grid shows a smaller factor. These few points go down with it,
+    # so the gradient is that of the whole grid. Points that stay would pull the levels after them,
+    # in each step of a fit, if they tend to lie on one side of the factor.
+    by_worker = (law.level[..., :1] + law.offset) * known
+    usual = law.shift[..., 0] + by_worker.sum((-1, -2)) / known.sum((-1, -2)).clamp(min=1)
+    points = points - (usual - usual.detach())[..., None]
+    weight = factor.log_share(points, step)
+    twice = place.abs() <= _AROUND
+    weight = torch.cat((weight[..., :-1], weight[..., -1:].masked_fill(twice, -torch.inf)), -1)
+    return law._replace(shift=law.shift + points, log_shift=weight)
+
+
+def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
+    """Return about the log factor, shape (...), that makes these times the most likely.
+
+    The times show it by their 20 % quantile, which some nodes that change do not move and cut-offs
+    after it do not hide. From the distance to the same quantile of what is usual it ascends by one
+    step of the EM algorithm, whose hidden variables are regimes, delays and what was cut off.
+    """
+    law = Law(*(part.detach() for part in law))
+    usual = torch.where(known, law.level[..., :1] + law.offset, torch.nan)
+    seen = torch.where(known, away, torch.nan)
+    moved = reference(seen.flatten(-2)) - reference(usual.flatten(-2)) - law.shift[..., 0]
+    moved = moved.nan_to_num(0.0).requires_grad_()
+    at = law._replace(shift=law.shift + moved[..., None])
+    on_time, delayed = log_parts(at, torch.where(known, away, 0.0), censored)
+    both = torch.logaddexp(on_time, delayed)
+    there = known[..., None, None]
+    joint = (both * there).sum(-3) + law.log_regime[..., None, :]
+    (slope,) = torch.autograd.grad(joint.logsumexp(-1).sum(), moved)
+    with torch.no_grad():
+        late = (delayed - both).exp()
+        precision = (1.0 - late) / law.spread[..., None, :].square()
+        precision += late / law.delay_spread[..., None, None].square()
+        precision *= joint.softmax(-1)[..., None, :, :] * there
+        return moved + slope / precision.sum((-1, -2, -3, -4)).clamp(min=1e-6)
+
+
+def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
+    """Return the law of one iteration with all points that are not next to impossible."""
+    below = factor.weight - factor.weight.max() + _RARE
+    far = factor.size * (2.0 * below.clamp(min=0.0)).sqrt()
+    low = float((factor.middle - far)[below >= 0.0].min())
+    high = float((factor.middle + far)[below >= 0.0].max())
+    step = max(float(resolution(law, present)), (high - low) / _MOST)
+    points = torch.arange(math.floor(low / step), math.ceil(high / step) + 1, dtype=REAL) * step
+    weight = factor.log_share(points, torch.tensor(step, dtype=REAL)).log_softmax(-1)
+    return law._replace(shift=law.shift + points, log_shift=weight)
+
+
+def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
+    """Return the law of one iteration with the points that matter given these log times.
+
+    Of many points some workers decide which: at first of cells of points by those in their middle,
+    then of single points. If many are left even so, the factor is still uncertain, and neighbours
+    are joined at their mean.
+    """
+    most = max(_FEWEST, _WORK // present.numel())
+    if len(law.shift) <= most:
+        return law
+    nodes, width = present.shape
+    by_node = slice(None, None, -(-nodes // _JUDGES))
+    some = by_node, slice(None, None, -(-width // max(1, _JUDGES // nodes)))
+
+    def judged(points: Tensor) -> Tensor:
+        part = Law(
+            *(law.shift[points], law.log_shift[points]),
+            *(each[by_node] for each in (law.level, law.log_regime)),
+            *(each[some] for each in law[4:]),
+        )
+        by_worker = torch.logaddexp(*log_parts(part, away[some], censored[some]))
+        return posterior(part, by_worker * present[some][..., None, None])[0]
+
+    points = torch.arange(len(law.shift))
+    cell = -(-len(points) // _COARSE)
+    for step in (cell, 1):
+        middle = points[step // 2 :: step]
+        found = judged(middle)
+        kept = found > found.max() - _UNLIKELY
+        cells = kept.repeat_interleave(step)[: len(points)]
+        points = points[: len(cells)][cells]
+    joined = -(-len(points) // most)
+    rest = -len(points) % joined
+    share = pad(law.log_shift[points].log_softmax(-1), (0, rest), value=-torch.inf)
+    share, shift = (each.view(-1, joined) for each in (share, pad(law.shift[points], (0, rest))))
+    return law._replace(shift=(shift * share.softmax(-1)).sum(-1), log_shift=share.logsumexp(-1))

@@ -12,9 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from outpace.predict.pooled.common import Factor
-from outpace.predict.pooled.law import Law
-from outpace.predict.pooled.recurrent import recurrent
+from outpace.predict.pooled.law import Factor, Law
 from outpace.predict.pooled.tracks import (
     CLUSTER_FEATURES,
     NODE_FEATURES,
@@ -164,9 +162,6 @@ def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
     """Run a layer over a sequence of shape (T, ..., features), with any cells in between."""
     times, *cells, _ = sequence.shape
     flat = sequence.reshape(times, -1, sequence.shape[-1])
-    begin = state.reshape(-1, state.shape[-1])
-    if times > 1:
-        out = recurrent(flat, begin, *layer.parameters())
-    else:
-        out = torch.gru_cell(flat[0], begin, *layer.parameters())
-    return out.reshape(times, *cells, -1)
+    out, _ = layer(flat, state.reshape(1, -1, state.shape[-1]))
+    found: Tensor = out.reshape(times, *cells, -1)
+    return found

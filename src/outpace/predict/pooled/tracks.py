@@ -4,15 +4,21 @@ Running means say where a worker and its node have been; the network learns what
 All times are logarithms of seconds, relative to the iteration's *reference*: the 20 % quantile
 of its workers, which a few slow nodes do not change. A worker that was cut off counts with the
 time until then, so if less than a fifth finished the reference is the time of the cut-off.
-Leading dimensions, "..." below, are independent runs.
+
+Workers stand in a rectangle: J nodes by W places on a node (`NodeLayout`). Leading dimensions,
+"..." below, are independent runs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from outpace.predict.recorded import Nodes, Seconds
 
 # Sums of float32 numbers differ between processors by 1e-7, and a fit makes other decisions of it.
 REAL: Final = torch.float64
@@ -26,6 +32,69 @@ _RISE: Final = 0.02  # rate at which `low` follows it up
 WORKER_FEATURES: Final = 7
 NODE_FEATURES: Final = 7
 CLUSTER_FEATURES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLayout:
+    """The place of each worker in a rectangle of J nodes with W places each.
+
+    Large nodes come first, then those with the fastest worker in the first iteration; so do the
+    workers of a node. The numbers of workers and nodes then play no role, unless two first times
+    are equal. Where nodes differ in size the last places of some are empty.
+
+    Args:
+        nodes: J.
+        width: W.
+        place: shape (N,), numbered row by row.
+    """
+
+    nodes: int
+    width: int
+    place: Tensor
+
+    @classmethod
+    def of(cls, node: Nodes, first: Seconds | None = None) -> NodeLayout:
+        """Return the layout of workers on these nodes.
+
+        If all workers have the same node number, their nodes are unknown: each worker then
+        counts as a node of its own, slow or not independently of the others.
+
+        Args:
+            node: the number of each worker's node, shape (N,).
+            first: the times of the first iteration, NaN for a worker that was not there; None:
+                nodes and workers are in the order of their numbers.
+        """
+        count = len(node)
+        if count and (node == node[0]).all():
+            node = np.arange(count)
+        times = np.zeros(count) if first is None else np.where(np.isnan(first), np.inf, first)
+        _, row, sizes = np.unique(node, return_inverse=True, return_counts=True)
+        fastest = np.full(len(sizes), np.inf)
+        np.minimum.at(fastest, row, times)
+        by_size = np.lexsort((fastest, -sizes))
+        row, sizes = np.argsort(by_size)[row], sizes[by_size]
+        order = np.lexsort((times, row))
+        column = np.empty(count, np.int64)
+        column[order] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        width = int(sizes[0])
+        return cls(len(sizes), width, torch.from_numpy(row * width + column))
+
+    @property
+    def workers(self) -> Tensor:
+        """The workers in the order of their places, shape (N,)."""
+        return self.place.argsort()
+
+    @property
+    def present(self) -> Tensor:
+        """True in the places with a worker, shape (J, W)."""
+        return self.spread(torch.ones(len(self.place), dtype=torch.bool))
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Reshape (..., N) to (..., J, W), with NaN or False in empty places."""
+        empty = float("nan") if values.is_floating_point() else 0
+        flat = values.new_full((*values.shape[:-1], self.nodes * self.width), empty)
+        flat[..., self.place] = values
+        return flat.view(*values.shape[:-1], self.nodes, self.width)
 
 
 def reference(times: Tensor) -> Tensor:
@@ -76,22 +145,20 @@ def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
     )
 
 
-def advance(
-    before: Tracks, times: Tensor, censored: Tensor, reference: Tensor, noise: float
-) -> tuple[Tracks, Levels]:
+def advance(before: Tracks, times: Tensor, censored: Tensor, noise: float) -> tuple[Tracks, Levels]:
     """Add an iteration; return the new tracks and the features of the iteration.
 
-    times: log seconds, shape (..., J, W), NaN where unknown. reference: shape (...), NaN where no
-    time is known. noise: usual change of log times, the unit of the features.
+    times: log seconds, shape (..., J, W), NaN where unknown. noise: usual change of log times, the
+    unit of the features.
     """
     known = ~times.isnan()
-    told = ~reference.isnan()
-    reference = torch.where(told, reference, before.reference)
-    away = torch.where(known, times - reference[..., None, None], 0.0)
     came = known & ~censored
-
+    now = reference(times.flatten(-2))
+    told = ~now.isnan()
+    now = torch.where(told, now, before.reference)
+    away = torch.where(known, times - now[..., None, None], 0.0)
     iterations = before.iterations + told
-    usual = _running_mean(before.usual, reference, iterations, told)
+    usual = _running_mean(before.usual, now, iterations, told)
 
     median, node_known, node_came = _medians(away, known, censored)
     seen = before.node_age < _LONG_AGO
@@ -103,64 +170,34 @@ def advance(
     step = level - before.low
     follow = torch.where(seen, torch.where(step < 0, _FALL, _RISE), 1.0) * node_came
     low = before.low + step * follow
+    older = (before.node_age + 1.0).clamp(max=_LONG_AGO - 1.0 * seen)
+    node_age = torch.where(node_came, 0.0, older)
 
-    apart = away - level[..., None]
+    # A straggler is not where its worker usually is.
+    apart = (away - level[..., None]).clamp(-_JUMP * noise, _JUMP * noise)
     counted = came & node_came[..., None]
     offsets = before.offsets + counted
-    # A straggler is not where its worker usually is.
-    apart = apart.clamp(-_JUMP * noise, _JUMP * noise)
     offset = _running_mean(before.offset, apart, offsets, counted)
+    last = torch.where(came, away, before.last)
+    age = torch.where(came, 0.0, (before.age + 1.0).clamp(max=_LONG_AGO))
 
-    after = Tracks(
-        reference,
-        usual,
-        iterations,
-        torch.where(came, away, before.last),
-        torch.where(came, 0.0, (before.age + 1.0).clamp(max=_LONG_AGO)),
-        offset,
-        offsets,
-        level,
-        smooth,
-        smooths,
-        low,
-        torch.where(node_came, 0.0, (before.node_age + 1.0).clamp(max=_LONG_AGO - 1.0 * seen)),
-    )
+    def scaled(distance: Tensor) -> Tensor:
+        return torch.asinh(distance / noise)
+
     surprise = away - torch.where(known, before.smooth[..., None] + before.offset, 0.0)
-    worker = torch.stack(
-        (
-            torch.asinh(away / noise),
-            torch.asinh(surprise / noise),
-            came.to(REAL),
-            known.to(REAL),
-            torch.asinh(after.last / noise),
-            torch.log1p(after.age),
-            torch.asinh(offset / noise),
-        ),
-        dim=-1,
+    here = came.to(REAL)
+    worker = [scaled(away), scaled(surprise), here, known.to(REAL)]
+    worker += [scaled(last), torch.log1p(age), scaled(offset)]
+    node = [scaled(level), scaled(level - before.smooth), scaled(smooth), scaled(low)]
+    node += [node_came.to(REAL), torch.log1p(node_age), torch.log1p(smooths)]
+    moved = torch.where(before.iterations > 0, now - before.reference, 0.0)
+    cluster = [scaled(moved), scaled(now - usual), here.mean((-1, -2))]
+    features = Levels(*(torch.stack(each, dim=-1) for each in (worker, node, cluster)))
+    after = Tracks(
+        *(now, usual, iterations, last, age, offset, offsets),
+        *(level, smooth, smooths, low, node_age),
     )
-    share = came.to(REAL).mean(-1)
-    node = torch.stack(
-        (
-            torch.asinh(level / noise),
-            torch.asinh((level - before.smooth) / noise),
-            torch.asinh(smooth / noise),
-            torch.asinh(low / noise),
-            node_came.to(REAL),
-            torch.log1p(after.node_age),
-            torch.log1p(smooths),
-        ),
-        dim=-1,
-    )
-    moved = torch.where(before.iterations > 0, reference - before.reference, 0.0)
-    cluster = torch.stack(
-        (
-            torch.asinh(moved / noise),
-            torch.asinh((reference - usual) / noise),
-            share.mean(-1),
-        ),
-        dim=-1,
-    )
-    return after, Levels(worker, node, cluster)
+    return after, features
 
 
 def _running_mean(before: Tensor, value: Tensor, count: Tensor, counted: Tensor) -> Tensor:
@@ -171,9 +208,6 @@ def _running_mean(before: Tensor, value: Tensor, count: Tensor, counted: Tensor)
 
 def _medians(away: Tensor, known: Tensor, censored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return each node's lower median, whether it has one, and whether that was not cut off."""
-    if away.shape[-1] == 1:
-        node_known = known[..., 0]
-        return away[..., 0], node_known, node_known & ~censored[..., 0]
     ordered, order = torch.where(known, away, torch.inf).sort(dim=-1)
     count = known.sum(-1, keepdim=True)
     middle = (count - 1).clamp(min=0) // 2

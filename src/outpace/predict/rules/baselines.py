@@ -1,8 +1,14 @@
-"""Rules without a model: a fixed wait, a quorum, Elfving's count, an oracle of the run times."""
+"""Rules without a model: those of the papers, and those of the last iterations.
+
+`Fixed`, `Quorum`, `Elfving` and `Oracle` are baselines of BDSGD and PSP-SGD; `Rolling` is the naive
+baseline of BDSGD. `Early` and `Rolling` together are what a run follows before a model is fitted,
+and what the hedge compares with a model (docs/adr/0007).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,9 +17,15 @@ import numpy as np
 import torch
 
 from outpace.predict.interface import Rule, Wait
-from outpace.predict.recorded.table import Mask, Seconds
-from outpace.predict.rules.decisions import Objective, best_count
-from outpace.predict.rules.iteration import came
+from outpace.predict.recorded import Mask, Seconds
+from outpace.predict.replay import came
+from outpace.predict.rules.planning import Decision, best_count
+
+_REFUTED: Final = 0.25  # share of the expected workers; with fewer, the memory is out of date
+_EARLY: Final = 0.25  # share of the workers after whose arrival the rule decides
+_LATER: Final = 1.005  # the deadline is so many times as late as would have been best
+_WHOLE: Final = 20  # remembered iterations without a cut-off
+_FAST: Final = 0.2  # times are taken relative to this quantile of their iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +36,6 @@ class Fixed(Rule):
 
     def begin(self) -> Wait:
         return self.wait
-
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self.wait
-
-    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,6 @@ class Quorum(Rule):
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         return Wait(until_s=elapsed_s + self.timeout_s)
 
-    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        pass
-
 
 @dataclass
 class Oracle(Rule):
@@ -59,20 +62,18 @@ class Oracle(Rule):
     """
 
     times: Callable[[], Seconds]
-    objective: Objective
     _told: Seconds = field(default_factory=lambda: np.zeros(0), init=False)
     _on_top_s: float = field(default=0.0, init=False)
 
     def begin(self) -> Wait:
         self._told = self.times()
         order = np.sort(np.where(np.isnan(self._told), np.inf, self._told + self._on_top_s))
-        return best_count(order[None], self.objective).wait
+        return best_count(order[None]).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         if len(self._told):  # it has begun, and does not observe an earlier part of the run
             on_top = (seconds - self._told)[~censored]
             self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
-        self.objective.observe(came(seconds, censored, ended_s), ended_s)
 
 
 @dataclass
@@ -80,10 +81,10 @@ class Elfving(Rule):
     """Waits for all workers during the window, then for the best count by Elfving's formula.
 
     The run times are taken to be normally distributed (a baseline of BDSGD):
-    E[x_(j)] ≈ μ + σ E[z_(j)], with μ and σ by maximum likelihood from all times of the window.
-    Order statistics are at least the smallest time of the window: for bimodal times σ is so
-    large that the formula would give a first arrival near or below zero, and waiting for one
-    worker would seem best.
+    E[x_(j)] ≈ μ + σ Φ⁻¹((j − π/8) / (n − π/4 + 1)), with μ and σ by maximum likelihood from all
+    times of the window. Order statistics are at least the smallest time of the window: for bimodal
+    times σ is so large that the formula would give a first arrival near or below zero, and waiting
+    for one worker would seem best.
     """
 
     window: int  # iterations
@@ -97,36 +98,158 @@ class Elfving(Rule):
         if len(self._rows) < self.window:
             self._rows.append(seconds)
             if len(self._rows) == self.window:
-                expected = expected_order(np.stack(self._rows))
-                self._wait = best_count(expected[None], Objective()).wait
+                self._wait = best_count(expected_order(np.stack(self._rows))[None]).wait
 
 
 def expected_order(times: Seconds) -> Seconds:
-    """Return E[x_(1)] ≤ ... ≤ E[x_(N)] of the next row; times: shape (T, N), NaN if absent."""
-    scores = normal_scores(times.shape[1])
+    """Return E[x_(1)] ≤ ... ≤ E[x_(N)] of the next row by Elfving's formula (1947).
+
+    It is within 1.5 % of the exact value for 9 workers or more, and 2 % for fewer.
+
+    times: shape (T, N), NaN if absent.
+    """
+    n = times.shape[1]
+    places = (np.arange(1, n + 1) - math.pi / 8) / (n - math.pi / 4 + 1)
+    scores = torch.special.ndtri(torch.from_numpy(places)).numpy()
     expected = np.nanmean(times) + np.nanstd(times) * scores
     return np.asarray(np.maximum(expected, np.nanmin(times)), dtype=np.float64)
 
 
-_APPROXIMATE: Final = 9  # from this sample size on; at 8 the outermost score would be 1.7 % off
-_GRID: Final = 4001  # points of the integral over ± 10, exact to twelve digits
+@dataclass
+class Rolling(Rule):
+    """Decides from the last `iterations` as draws; the first iteration waits for all workers.
 
+    A worker that was cut off counts with its last uncensored time, or the cut-off if that is
+    later: the smallest time consistent with the observations. So the count
+    rises until the true times have been observed. A larger guess (`Guess`) would raise the
+    deadline, and cost 3 to 4 points on clusters whose nodes become fast again. The time of an
+    absent worker is infinite.
 
-def normal_scores(n: int) -> Seconds:
-    """Return E[z_(j)] for j = 1..n of n independent standard normal variables, shape (n,).
+    The deadline does not rise in this way, because all workers seem to finish when the last
+    iteration was cut off. Therefore, when fewer than a quarter of the expected workers finish by
+    the deadline, the rule forgets the remembered times and waits for all workers once. Otherwise
+    every iteration of a cluster that becomes slower as a whole could end after its first
+    gradient, because the other workers would never be observed to finish.
 
-    Φ⁻¹((j − π/8) / (n − π/4 + 1)) (Elfving 1947, as quoted by BDSGD), within 1.5 %; for fewer
-    than 9 variables the integral of z times the density of z_(j).
+    averaged: True to use a single draw, the mean time of each worker.
     """
-    if n >= _APPROXIMATE:
-        j = torch.arange(1, n + 1, dtype=torch.float64)
-        scores = torch.special.ndtri((j - math.pi / 8) / (n - math.pi / 4 + 1))
-        return np.asarray(scores, dtype=np.float64)
-    z = torch.linspace(-10, 10, _GRID, dtype=torch.float64)
-    below, density = torch.special.ndtr(z).numpy(), (-z.square() / 2).exp().numpy()
-    at, step = z.numpy(), 20 / (_GRID - 1) / math.sqrt(2 * math.pi)
-    terms = [
-        j * math.comb(n, j) * at * density * below ** (j - 1) * below[::-1] ** (n - j)
-        for j in range(1, n + 1)
-    ]
-    return np.array([term.sum() * step for term in terms])
+
+    iterations: int
+    decision: Decision
+    averaged: bool = False
+    _last: Seconds | None = field(default=None, init=False)  # uncensored times
+    _until_s: float = field(default=math.inf, init=False)
+    _counted_on: float = field(default=0.0, init=False)  # gradients expected by the deadline
+
+    def __post_init__(self) -> None:
+        self._rows: deque[Seconds] = deque(maxlen=self.iterations)
+
+    def begin(self) -> Wait:
+        self._until_s = math.inf
+        if not self._rows:
+            return Wait()
+        rows = np.stack(self._rows)
+        if self.averaged:
+            rows = rows.mean(axis=0, keepdims=True)
+        wait = self.decision(np.sort(rows, axis=1)).wait
+        self._until_s = wait.until_s
+        self._counted_on = float(np.count_nonzero(rows <= wait.until_s)) / len(rows)
+        return wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        last = np.zeros_like(seconds) if self._last is None else self._last
+        row = np.where(censored, np.maximum(seconds, last), seconds)
+        self._rows.append(np.where(np.isnan(row), math.inf, row))
+        self._last = np.where(~censored & ~np.isnan(seconds), seconds, last)
+        by_then = came(seconds, censored, self._until_s)
+        if self._until_s <= ended_s and by_then < _REFUTED * self._counted_on:
+            self._rows.clear()
+
+
+class Guess:
+    """Guesses how long workers that were cut off would have taken, for `Early` and the hedge.
+
+    The guesses come from the last 20 iterations without a cut-off (possibly the warm-up), as
+    times relative to the fast workers of the iteration. The workers that were cut off, ordered
+    by their last uncensored times, are spread evenly over the times that exceed their bounds.
+    A guess is never below the worker's last uncensored time, which is taken relative to the fast
+    workers, too, because all workers may be slower or faster than they were then.
+
+    If no time exceeds the bound b, nothing is known about what lies beyond it. A worker then is
+    taken to need more than x seconds with probability b / x. With this law, and with no other,
+    waiting longer for it alone neither raises nor lowers the expected gradients per second.
+    """
+
+    def __init__(self) -> None:
+        self._whole: deque[Seconds] = deque(maxlen=_WHOLE)
+        self._relative = np.zeros(0)  # all of them, ascending
+        self._last: Seconds | None = None  # uncensored times, relative
+        self.blind = False  # in the last iteration a bound exceeded all known times
+
+    def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
+        """Return the times with guesses in place of bounds, shape (N,); NaN: absent."""
+        there = ~np.isnan(seconds)
+        last = np.zeros_like(seconds) if self._last is None else self._last
+        known = np.sort(seconds[there])
+        fast = known[int(_FAST * (len(known) - 1))]
+        self._last = np.where(there & ~censored, seconds / fast, last)
+        self.blind = False
+        if not censored.any():
+            self._whole.append(known / fast)
+            self._relative = np.sort(np.concatenate(self._whole))
+            return seconds
+        cut = np.flatnonzero(censored)
+        cut = cut[np.argsort(last[cut], kind="stable")]
+        row = seconds.copy()
+        row[cut] = np.maximum(fast * self._spread(seconds[cut] / fast), seconds[cut])
+        return np.where(censored, np.maximum(row, fast * last), row)
+
+    def _spread(self, bound: Seconds) -> Seconds:
+        """Return relative times spread evenly over those above each bound."""
+        place = np.searchsorted(self._relative, bound, "right")
+        beyond = len(self._relative) - place
+        self.blind = not beyond.all()
+        level = (np.arange(len(bound)) + 0.5) / len(bound)
+        longer = np.append(self._relative, np.inf)[place + (level * beyond).astype(np.int64)]
+        return np.where(beyond > 0, longer, bound / (1 - level))
+
+
+@dataclass
+class Early(Rule):
+    """Waits for a quarter of the workers, then decides from the last iterations' relative times.
+
+    A time is taken relative to the arrival of the first quarter in its iteration. So what all
+    workers have in common, such as longer samples or a smaller batch, changes nothing: only how
+    far the workers are apart is expected to be as in the last `iterations`. Their relative times
+    times the arrival of the first quarter are the draws of the decision.
+
+    A worker that was cut off counts with a guess (`Guess`): its time is known to be longer, and a
+    deadline that took the bound for the time would find all workers at the deadline and stay
+    there. Because guesses need examples, the deadline is 0.5 % later than would have been best:
+    workers that arrive just after the best deadline are then observed. Without that the rule
+    would cut off a little sooner each time, on average.
+
+    The first iteration waits for all workers.
+    """
+
+    iterations: int
+    decision: Decision
+    _guess: Guess = field(default_factory=Guess, init=False)
+    _early: int = field(default=0, init=False)  # workers that it waits for
+
+    def __post_init__(self) -> None:
+        self._rows: deque[Seconds] = deque(maxlen=self.iterations)  # relative, ascending
+
+    def begin(self) -> Wait:
+        return Wait(again_count=self._early) if self._rows else Wait()
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        here = int(np.count_nonzero(~np.isnan(arrived)))
+        first_s = float(np.sort(arrived)[min(here, self._early) - 1])  # NaN last
+        plan = self.decision(np.stack(self._rows) * first_s)
+        return Wait(max(plan.count, here), max(first_s, _LATER * plan.until_s))
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._early = math.ceil(_EARLY * np.count_nonzero(~np.isnan(seconds)))
+        row = np.sort(self._guess.observe(seconds, censored))  # NaN last
+        self._rows.append(np.where(np.isnan(row), math.inf, row) / row[self._early - 1])

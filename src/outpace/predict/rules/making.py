@@ -6,25 +6,21 @@ from collections.abc import Callable
 from typing import Final
 
 from outpace.errors import ConfigError
-from outpace.predict.interface import Filter, Model, Rule, Wait
+from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.models import MODELS, Fitting
-from outpace.predict.recorded.table import Nodes, Seconds
-from outpace.predict.rules.against_all import AgainstAll
-from outpace.predict.rules.baselines import Elfving, Fixed, Oracle, Quorum
-from outpace.predict.rules.decisions import (
+from outpace.predict.recorded import Nodes, Seconds
+from outpace.predict.rules.baselines import Early, Elfving, Fixed, Oracle, Quorum, Rolling
+from outpace.predict.rules.comparing import AgainstAll, Hedge
+from outpace.predict.rules.planning import (
     Decision,
-    Objective,
+    Predicted,
+    Replan,
     best_count,
     best_count_or_deadline,
     best_deadline,
 )
-from outpace.predict.rules.early import Early
-from outpace.predict.rules.hedge import Hedge
-from outpace.predict.rules.learning import Learning
-from outpace.predict.rules.predicted import Predicted, Replan
-from outpace.predict.rules.rolling import Rolling
 from outpace.predict.rules.settings import LEARNED, ROLLING, WARM_UP, CutOffSettings
-from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
+from outpace.predict.rules.wrappers import Every, Fallback, Learning, WarmUp
 
 _PLANS: Final[dict[str, Decision]] = {
     "count": best_count,
@@ -77,8 +73,24 @@ def make_rule(
         return _independent(settings, len(node), truth)
 
     def learned(model: Model, observes: int = 0) -> Rule:
-        following = model.follow(node, seed)
-        return _learned(settings, model, following, observes, say=say, note=note, clock=clock)
+        """Make a rule that observes so many iterations before it decides, or the warm-up."""
+        following, usual = model.follow(node, seed), MODELS[model.kind].decision
+        decision = settings.decision or usual
+        plan = usual if decision == "hedge" else decision
+        rule: Rule
+        if plan == "replan" and settings.every == 1:
+            rule = Replan(following, samples=settings.samples, clock=clock, note=note)
+        else:
+            plan = "count-or-deadline" if plan == "replan" else plan
+            rule = Every(Predicted(following, _PLANS[plan], settings.samples), settings.every)
+        rule = Fallback(rule, _rolling(settings, "last-20"), say, clock)
+        first = observes or warmup
+        if decision == "hedge":
+            others = [_rolling(settings, name) for name in HEDGED]
+            return Hedge([rule, *others], warmup=max(first, 2 * model.needs), prefers_first=True)
+        if decision == "replan":
+            rule = AgainstAll(rule)
+        return WarmUp(rule, max(first, model.needs))
 
     if fitted is not None:
         if fitted.kind != settings.model:
@@ -90,7 +102,7 @@ def make_rule(
     if fitting is None:
         raise ConfigError(f"model {settings.model!r} has to be fitted to recorded run times first")
     meanwhile = Hedge([_rolling(settings, name) for name in HEDGED], warmup=warmup)
-    return Learning(fitting, learned, meanwhile, node, warmup, WARM_UP, note, say)
+    return Learning(meanwhile, fitting, learned, node, warmup, WARM_UP, note, say)
 
 
 def _independent(
@@ -110,46 +122,14 @@ def _independent(
                     "sync.model: the oracle needs the run times beforehand, which a real run "
                     "cannot know; simulate it, or choose another model"
                 )
-            return Oracle(truth, Objective(settings.objective))
+            return Oracle(truth)
         case _:
             return Fixed(Wait())
 
 
 def _rolling(settings: CutOffSettings, name: str, decision: str | None = None) -> Rule:
     iterations, usual = _WINDOWS[name]
-    plan, objective = _PLANS[decision or usual], Objective(settings.objective)
+    plan = _PLANS[decision or usual]
     if name.startswith("early"):
-        return Early(iterations, plan, objective, settings.every)
-    averaged = name.startswith("mean")
-    return Every(Rolling(iterations, plan, objective, averaged=averaged), settings.every)
-
-
-def _learned(
-    settings: CutOffSettings,
-    model: Model,
-    following: Filter,
-    observes: int,
-    *,
-    say: Callable[[str], None],
-    note: Callable[[str], None],
-    clock: Callable[[], float],
-) -> Rule:
-    usual = MODELS[model.kind].decision
-    decision = settings.decision or usual
-    plan = usual if decision == "hedge" else decision
-    objective, samples = Objective(settings.objective), settings.samples
-    rule: Rule
-    if plan == "replan" and settings.every == 1:
-        rule = Replan(following, objective, samples=samples, clock=clock, note=note)
-    else:
-        plan = "count-or-deadline" if plan == "replan" else plan
-        rule = Every(Predicted(following, objective, _PLANS[plan], samples), settings.every)
-    rule = Fallback(rule, _rolling(settings, "last-20"), say, clock)
-    warmup = observes or settings.iterations_for_all
-    if decision == "hedge":
-        others = [_rolling(settings, name) for name in HEDGED]
-        warmup = max(warmup, 2 * model.needs)
-        return Hedge([rule, *others], warmup=warmup, prefers_first=True)
-    if decision == "replan":
-        rule = AgainstAll(rule)
-    return WarmUp(rule, max(warmup, model.needs))
+        return Early(iterations, plan)
+    return Every(Rolling(iterations, plan, averaged=name.startswith("mean")), settings.every)

@@ -24,7 +24,6 @@ LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
 DecisionName: TypeAlias = Literal[PlanName, "replan", "hedge"]
-ObjectiveName: TypeAlias = Literal["iteration", "run"]
 RuleTime: TypeAlias = Literal["zero", "measured"]
 
 INDEPENDENT: Final = get_args(IndependentName)
@@ -50,8 +49,7 @@ class CutOffSettings:
         warmup: number of iterations at the start that wait for all workers; None: 20, or with
             a model file as few as the model needs, or 0 if model `pooled` is fitted in the run.
         samples: joint draws per prediction.
-        every: number of iterations for which a decision holds.
-        objective: maximise gradients per second of each iteration (Ω), or of the whole run.
+        every: number of iterations for which a decision holds; `early-20` decides in each.
         workers_per_node: number of consecutive workers that share a machine; None: as given by
             `colocate` and `compute`, else one.
         ordered: True: model deep-markov, fitted in the run, models the sorted run times (BDSGD,
@@ -71,7 +69,6 @@ class CutOffSettings:
     warmup: Number | None = None
     samples: Annotated[int, Field(ge=2, le=100_000)] = 100
     every: Count = 1
-    objective: ObjectiveName = "iteration"
     workers_per_node: Count | None = None
     rule_time: RuleTime = "zero"
     ordered: bool | None = None

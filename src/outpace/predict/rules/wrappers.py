@@ -1,33 +1,57 @@
-"""Rules that wrap another rule: a warm-up, decisions kept for a while, a fallback."""
+"""Rules that follow another rule: a warm-up, a fallback, a history, a model fitted in the run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from outpace.predict.interface import Rule, Wait
-from outpace.predict.recorded.table import Mask, Seconds
+from outpace.errors import OutpaceError
+from outpace.predict.interface import Model, Rule, Wait
+from outpace.predict.models import Fitting
+from outpace.predict.recorded import Mask, Nodes, RunTimes, Seconds
+
+_T = TypeVar("_T")
+_LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
+_LONGEST: Final = 1000  # iterations that are kept; a model is fitted to at most as many
+_AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
+_SHOWN: Final = 100  # most recent iterations that a rule with a new model observes
+_COMPARED: Final = 10  # of these, the most recent ones in which it could have decided
 
 
 @dataclass
-class WarmUp(Rule):
+class Following(Rule):
+    """Follows another rule; the base of the wrappers."""
+
+    rule: Rule
+
+    def begin(self) -> Wait:
+        return self.rule.begin()
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return self.rule.review(arrived, elapsed_s)
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self.rule.observe(seconds, censored, ended_s)
+
+
+@dataclass
+class WarmUp(Following):
     """Waits for all workers while iterations are `left`, then lets the rule decide.
 
     The rule observes the first iterations, too.
     """
 
-    rule: Rule
     left: int
 
     def begin(self) -> Wait:
         return Wait() if self.left else self.rule.begin()
-
-    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        return self.rule.review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self.left = max(0, self.left - 1)
@@ -35,14 +59,14 @@ class WarmUp(Rule):
 
 
 @dataclass
-class Every(Rule):
+class Every(Following):
     """Asks the rule in every k-th iteration and repeats its answer in the others.
 
-    For a rule whose decision takes about as long as an iteration. The rule must not ask for
-    reviews, because a review holds for one iteration only.
+    For a rule whose decision takes about as long as an iteration: BDSGD fixes the cut-off of a
+    small network for ten iterations at a time (section 4.2). The rule must not ask for reviews,
+    because a review holds for one iteration only.
     """
 
-    rule: Rule
     iterations: int
     _left: int = field(default=0, init=False)
     _wait: Wait = field(default=Wait(), init=False)
@@ -54,13 +78,6 @@ class Every(Rule):
         self._left -= 1
         return self._wait
 
-    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self.rule.observe(seconds, censored, ended_s)
-
-
-_T = TypeVar("_T")
-_LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
-
 
 @dataclass
 class Fallback(Rule):
@@ -70,6 +87,7 @@ class Fallback(Rule):
     first gradient took to arrive. A late answer is still used.
 
     Args:
+        rule: None once `other` has taken over.
         other: observes every iteration; its `begin` must work at any time.
         say: called once, with the reason, when `other` takes over.
         clock: returns seconds; without a clock the rule is never late.
@@ -117,6 +135,120 @@ class Fallback(Rule):
         return answer
 
     def _leave(self, why: str) -> None:
-        self.rule = None
-        self._late = 0
+        self.rule, self._late = None, 0
         self.say(f"the cut-off rule is replaced by the rule of the last iterations: {why}")
+
+
+@dataclass
+class History(Following):
+    """Follows another rule, and keeps the last 1,000 iterations that it has observed.
+
+    A rule that is resumed observes them again, without deciding. So a hedge compares its rules
+    anew, and a model that was fitted in the run is fitted again.
+    """
+
+    _rows: deque[tuple[Seconds, Mask, float]] = field(
+        default_factory=lambda: deque(maxlen=_LONGEST), init=False
+    )
+    _seen: int = field(default=0, init=False)  # iterations observed, with those that are not kept
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._seen += 1
+        self._rows.append((seconds, censored, ended_s))
+        self.rule.observe(seconds, censored, ended_s)
+
+    def tensors(self, iterations: int) -> Mapping[str, Tensor]:
+        """Return what was observed of the first `iterations` iterations of a run, for a file.
+
+        `seconds` and `censored` have shape (T, N), `ended_s` has shape (T,), `seen` has one number.
+        """
+        seen = min(self._seen, iterations)
+        rows = list(self._rows)[: max(0, len(self._rows) - (self._seen - seen))]
+        return {
+            "seconds": torch.tensor(np.array([row[0] for row in rows]), dtype=torch.float64),
+            "censored": torch.tensor(np.array([row[1] for row in rows]), dtype=torch.bool),
+            "seen": torch.tensor([seen]),
+            "ended_s": torch.tensor([row[2] for row in rows], dtype=torch.float64),
+        }
+
+    def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        """Observe the iterations of `tensors()`; before the first `begin`."""
+        seconds, censored = tensors["seconds"].numpy(), tensors["censored"].numpy()
+        for row, cut, ended_s in zip(seconds, censored, tensors["ended_s"].tolist(), strict=True):
+            self.observe(row, cut, ended_s)
+        self._seen = int(tensors["seen"])
+
+
+@dataclass
+class Learning(History):
+    """Cold start: follows a rule without a model until a model is fitted, then one with it.
+
+    The fit is repeated each time the run is three times as long as at the last fit, because the
+    cluster may change after the warm-up.
+
+    Args:
+        fitting: fits the models.
+        make: makes the rule from a model and the number of iterations that it then observes,
+            which are the last ones, at most 100.
+        rule: decides between the warm-up and the end of the first fit, and for the rest of the
+            run if that fails.
+        node: the machine of each worker, shape (N,).
+        warmup: number of iterations at the start that wait for all workers.
+        first: number of iterations before the first fit, if there are more than in the warm-up.
+        note: called with a message once the rule decides, with its first iteration.
+        say: called with the reason if a fit fails.
+    """
+
+    fitting: Fitting
+    make: Callable[[Model, int], Rule]
+    node: Nodes
+    warmup: int
+    first: int = 0
+    note: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+    _fit_at: float = field(default=0, init=False)  # the iteration of the next fit
+    _fits: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._fit_at = max(self.warmup, self.first)
+
+    def begin(self) -> Wait:
+        if self._fits or self._seen >= self._fit_at:
+            self._learn()
+        wait = self.rule.begin()  # in the warm-up, too: a hedge compares its rules
+        return Wait() if self._seen < self.warmup else wait
+
+    def _learn(self) -> None:
+        """Start a fit if one is due, and use a finished one."""
+        try:
+            if not self._fits:
+                self._fit_at, self._fits = _AGAIN * self._seen, True
+                seconds, censored, _ = map(np.array, zip(*self._rows, strict=True))
+                self.fitting.start(RunTimes(seconds, censored, self.node))
+            if not self.fitting.done():
+                return
+            model = self.fitting.model
+            assert model is not None
+            self.rule = self._made(model)
+        except Exception as error:
+            instead = "the earlier one" if self.fitting.model else "the last iterations"
+            known = isinstance(error, OutpaceError)
+            why = str(error) if known else f"{type(error).__name__}: {error}"
+            self.say(f"no model could be fitted, {instead} will decide: {why}")
+            self._fit_at = np.inf
+        else:
+            fitted_to = self._fit_at // _AGAIN
+            self.note(
+                f"a {model.kind} model was fitted to {min(fitted_to, _LONGEST)} iterations; "
+                f"it decides from iteration {self._seen} on"
+            )
+        self._fits = False
+
+    def _made(self, model: Model) -> Rule:
+        shown = list(self._rows)[-_SHOWN:]
+        rule = self.make(model, len(shown))
+        for left, (seconds, censored, ended_s) in zip(range(len(shown), 0, -1), shown, strict=True):
+            if left <= _COMPARED:
+                rule.begin()  # a hedge compares what its rules would have done
+            rule.observe(seconds, censored, ended_s)
+        return rule

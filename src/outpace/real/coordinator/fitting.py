@@ -10,7 +10,7 @@ from typing import Final
 
 from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Model
-from outpace.predict.recorded.table import RunTimes
+from outpace.predict.recorded import RunTimes
 from outpace.support.processes.forking import Child
 
 _NICE: Final = 10

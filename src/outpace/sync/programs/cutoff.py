@@ -32,7 +32,7 @@ import numpy as np
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.predict.interface import Rule, Wait
-from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.recorded import Mask, Seconds
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,8 @@ from hypothesis.extra import numpy as arrays
 from tests.support.tables import assert_same, table
 
 from outpace.errors import ConfigError
-from outpace.predict.recorded import read, read_nodes, read_run_times, write
+from outpace.predict.recorded import read, read_run_times, write
 
-DATA = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve()
-JOB = DATA / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
 HEAD = "worker,iteration,seconds\n"
 NAN = float("nan")
 
@@ -83,45 +80,30 @@ def test_workers_per_node_overrules_the_file(tmp_path):
         read(path, 0)
 
 
-def test_in_alibabas_layout_a_workers_rows_in_order_of_time_are_its_iterations(tmp_path):
-    text = ",worker,gpu,time,batch_time_norm\n0,0,25,30,3\n1,0,25,10,1\n2,1,25,11,2\n"
-    assert_same(read(csv(tmp_path, text)), table([[1.0, 2.0], [3.0, NAN]]))
-
-
-@pytest.mark.skipif(not JOB.is_file(), reason=f"{JOB} is not there")
-def test_both_readers_see_the_same_in_a_real_job():
-    times, replayed = read(JOB), read_run_times(JOB)
-    assert times.seconds.shape == (300, 10)
-    assert not times.censored.any()
-    for worker, mine in replayed.items():
-        assert times.seconds[:, worker].tolist() == mine.tolist()
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "cannot read the run times"),
-        ("a,b\n1,2\n", r"needs the columns worker, iteration, seconds \(or .*and has a, b"),
+        ("a,b\n1,2\n", "needs the columns worker, iteration, seconds, and has .*a.*b"),
         (HEAD, "has no rows"),
-        (HEAD + "0,0,1\n1,0,nan\n", "worker 1, iteration 0: nan is not a time.*leave out rows"),
-        (HEAD + "0,0,1\n1,0,\n", "worker 1, iteration 0: nan is not a time"),
-        (HEAD + "0,0,1\n0,1,inf\n", "worker 0, iteration 1: inf is not a time"),
+        (HEAD + "0,0,1\n1,0,nan\n", "worker 1, iteration 0 has no time.*leave out such rows"),
+        (HEAD + "0,0,1\n1,0,\n", "worker 1, iteration 0 has no time"),
+        (HEAD + "0,0,1\n0,1,inf\n", "worker 0, iteration 1 has no time"),
         (
             HEAD + "0,0,1\n0,1,0\n",
             "worker 0, iteration 1: 0 is not a run time",
         ),
         (HEAD + "0,0,1\n1,0,-2\n", "worker 1, iteration 0: -2 is not a run time"),
-        (HEAD + "0,0,1\n0,0,2\n", "worker 0 has iteration 0 twice"),
-        (HEAD + "0,0,1\n2,0,2\n", "has no rows of worker 1, but of worker 2"),
-        (HEAD + "0,0,1\n0,2,2\n", "has no rows of iteration 1, but of iteration 2"),
-        (HEAD + "0,1,1\n", "has no rows of iteration 0, but of iteration 1"),
+        (HEAD + "0,0,1\n0,0,2\n", "worker 0, iteration 0 is there twice"),
+        (HEAD + "0,0,1\n2,0,2\n", "has no rows of worker 1:"),
+        (HEAD + "0,0,1\n0,2,2\n", "has no rows of iteration 1:"),
+        (HEAD + "0,1,1\n", "has no rows of iteration 0:"),
         (HEAD + "0,0,1\n0.5,0,2\n", "row 2: worker must be a whole number from 0 on, not 0.5"),
         (HEAD + "0,0,1\n0,-1,2\n", "row 2: iteration must be a whole number from 0 on, not -1"),
         (HEAD + "0,0,soon\n", "column seconds must hold numbers"),
-        ("worker,iteration,seconds,node\n0,0,1,0\n0,1,1,3\n", "worker 0 is on node . and on node"),
+        ("worker,iteration,seconds,node\n0,0,1,0\n0,1,1,3\n", "worker 0 is on two nodes"),
         ("worker,iteration,seconds,node\n0,0,1,x\n", "column node must hold numbers"),
         ("worker,iteration,seconds,censored\n0,0,1,2\n", "row 1: censored must be true or false"),
-        ("worker,time,batch_time_norm\n0,5,1\n0,5,2\n", "worker 0 has iteration 5 twice"),
     ],
 )
 def test_what_is_no_table_of_times_is_refused_with_the_place(tmp_path, text, words):
@@ -155,16 +137,7 @@ def test_where_nothing_can_be_written_is_said(tmp_path):
 def test_a_time_that_was_cut_off_is_not_replayed_as_if_it_were_whole(tmp_path):
     path = tmp_path / "times.parquet"
     write(table([[1.0, 2.0], [1.0, 3.0]], censored=[[0, 0], [0, 1]]), path)
-    with pytest.raises(ConfigError, match="worker 1, iteration 1 was cut off after 3 s"):
+    with pytest.raises(ConfigError, match="worker 1, iteration 1 was cut off"):
         read_run_times(path)
     write(table([[1.0, 2.0], [1.0, 3.0]]), path)
     assert {w: t.tolist() for w, t in read_run_times(path).items()} == {0: [1, 1], 1: [2, 3]}
-
-
-def test_nodes_of_other_workers_are_not_asked_for(tmp_path):
-    path = tmp_path / "times.parquet"
-    write(table([[1.0, 2.0, 3.0]], node=[4, 0, 4]), path)
-    assert read_nodes(path, 3).tolist() == [4, 0, 4]
-    with pytest.raises(ConfigError, match="has run times of 3 workers, and there are 2"):
-        read_nodes(path, 2)
-    assert read_nodes(csv(tmp_path, HEAD + "0,0,1\n"), 1) is None

@@ -1,4 +1,4 @@
-"""Reads run times from the trace in the folder of a run.
+"""Run times from the folder of a run, or from a file of recorded run times.
 
 As the servers of a lockstep run see them, the first iteration starts at 0, and iteration i starts
 when iteration i - 1 is closed. An iteration is closed when the last shard has settled the gradients
@@ -10,69 +10,106 @@ iteration before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from outpace.errors import ConfigError
-from outpace.predict.recorded.table import (
+from outpace.errors import ConfigError, did_you_mean
+from outpace.predict.recorded import (
     Mask,
     Nodes,
     RunTimes,
     Seconds,
     consecutive_nodes,
+    read,
     require_valid,
 )
-from outpace.record.folder import TRACE, read_config, read_summary, trait
+from outpace.record.folder import CONFIG, TRACE, read_config, read_summary, trait
 from outpace.record.reading import Columns, Ints, read_event
 from outpace.record.tables import NONE
 
-_TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
 
-
-class Of(StrEnum):
-    """Definitions of a run time."""
+class Meaning(StrEnum):
+    """What a run time is."""
 
     SERVER = "server"  # from the start of the iteration to the arrival of the gradient
     COMPUTE = "compute"  # computing alone, whenever the worker started
 
 
-def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple[RunTimes, Of]:
-    """Return the run times and their definition.
+_SAID: Final = {
+    Meaning.SERVER: "from the start of an iteration until the gradient is at the last server",
+    Meaning.COMPUTE: "computing alone",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A table of run times, and their definition in words."""
+
+    path: Path
+    times: RunTimes
+    definition: str
+
+
+def read_source(path: Path, of: str | None = None, workers_per_node: int | None = None) -> Source:
+    """Read run times from a run's folder, .parquet or .csv.
 
     Args:
-        of: the definition; by default SERVER if the strategy is lockstep, else COMPUTE.
-        workers_per_node: by default the number in the law `compute`; if it has none, one node.
+        path: the folder or file.
+        of: `server` or `compute`, for the folder of a run; None: `server` if the strategy is
+            lockstep.
+        workers_per_node: number of consecutive workers that share a node; overrides the number
+            in the source.
 
     Raises:
-        ConfigError: if the run times cannot be read.
+        ConfigError: if there are no run times.
     """
+    if of is not None and of not in list(Meaning):
+        raise ConfigError(
+            f"--of {of}: must be server or compute.{did_you_mean(of, map(str, Meaning))}"
+        )
+    if not path.exists():
+        raise ConfigError(f"there is no file or folder {path}")
+    if path.is_dir() and ((path / TRACE).exists() or (path / CONFIG).exists()):
+        return _read_run(path, None if of is None else Meaning(of), workers_per_node)
+    if of is not None:
+        raise ConfigError(f"{path}: --of is for the folder of a run, not for a file: leave it out")
+    if path.suffix not in (".parquet", ".csv"):
+        raise ConfigError(
+            f"{path}: there are no run times in it; give the folder of a run, .parquet or .csv"
+        )
+    return Source(path, read(path, workers_per_node), "as the file has them")
+
+
+def _read_run(folder: Path, of: Meaning | None, workers_per_node: int | None) -> Source:
+    """Read run times from the trace in the folder of a run."""
     config, summary = read_config(folder), read_summary(folder, lenient=True)
     lockstep = trait(summary, "lockstep")
-    of = of or (Of.SERVER if lockstep else Of.COMPUTE)
-    if of is Of.SERVER and not lockstep:
+    of = of or (Meaning.SERVER if lockstep else Meaning.COMPUTE)
+    if of is Meaning.SERVER and not lockstep:
         raise ConfigError(
             f"{folder}: its workers do not start iterations together, so servers cannot say how "
             f"long one took; record a run in lockstep, such as bsp, or use --of compute"
         )
-    pushes = _events(folder, "push", ("worker", "shard", "iteration", *_TIMES, "outcome"))
+    times = "start_ns", "end_ns"  # when a push arrived, and when it was settled
+    pushes = _events(folder, "push", "worker", "shard", "iteration", *times, "outcome")
     workers, said = _count(pushes["worker"]), config.get("workers")
     if isinstance(said, int):
         workers = max(workers, said)
-    names = ("worker", "iteration", "start_ns", "computed_ns")
-    iterations = read_event(folder / TRACE, "iteration", names)
     # Of workers that were cut off; their times are censored. Without cut-offs, a push without a
     # gradient stands for one that was refused, whose time is exact.
     is_stopped: Mask = (pushes["outcome"] == "abstained") & ("cut_offs" in summary)
-    if of is Of.SERVER:
+    if of is Meaning.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
-        _require_some(folder, "iteration", iterations)
+        iterations = _events(folder, "iteration", "worker", "iteration", "start_ns", "computed_ns")
         seconds, censored = _computing(iterations, pushes, is_stopped, workers)
     node = _nodes(config, seconds.shape[1], workers_per_node)
-    return require_valid(RunTimes(seconds, censored, node), folder), of
+    found = require_valid(RunTimes(seconds, censored, node), folder)
+    return Source(folder, found, _SAID[of])
 
 
 def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nodes:
@@ -128,16 +165,12 @@ def _computing(
     return seconds, censored
 
 
-def _events(folder: Path, event: str, names: tuple[str, ...]) -> Columns:
+def _events(folder: Path, event: str, *names: str) -> Columns:
     """Return the rows of this event. Raises ConfigError if there are none."""
     found = read_event(folder / TRACE, event, names)
-    _require_some(folder, event, found)
-    return found
-
-
-def _require_some(folder: Path, event: str, rows: Columns) -> None:
-    if not len(rows["worker"]):
+    if not len(found["worker"]):
         raise ConfigError(f"{folder / TRACE}: there is no {event} in it; record a longer run")
+    return found
 
 
 def _count(numbers: Ints) -> int:

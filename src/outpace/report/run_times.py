@@ -1,0 +1,281 @@
+"""The page about recorded run times: how long workers took, what waiting for fewer would gain.
+
+x_(c) is the c-th smallest run time of an iteration, and Ω(c) = c / x_(c) the gradients per
+second if the iteration ends with the c-th gradient (BDSGD, equation 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from outpace.predict.recorded import Mask, RunTimes, Seconds
+from outpace.report.figures.figure import (
+    Figure,
+    axis,
+    axis_from_0,
+    colour,
+    dots,
+    line,
+    rounded,
+    thinned,
+    view,
+)
+from outpace.report.frame import write_page
+from outpace.report.parts import Section, Tiles
+from outpace.report.words import number, percent
+from outpace.report.words import seconds as seconds_text
+
+SLOW: Final = 1.25  # factor over the time of the fast workers
+_FAST: Final = 0.2  # share of the workers that is assumed not to be slow in any iteration
+_ENOUGH: Final = 0.5  # share of the iterations that a count must be possible in to be judged
+_ROWS: Final = 240  # of the heat map
+_COLUMNS: Final = 400
+_POINTS: Final = 500  # per line
+_CUT: Final = "#e4572e"
+_BAND: Final = "rgba(0, 114, 178, 0.22)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """A table of run times and its statistics; C is the number of counts that are judged.
+
+    Attributes:
+        ordered: the run times of each iteration, ascending, shape (T, C); NaN where fewer workers
+            were there. A worker that was cut off counts with the time until then.
+        rate: mean Ω(c) at entry c - 1, over the iterations in which c workers were there; an upper
+            bound where it is not exact.
+        exact: True where no time in it is a bound, shape (C,).
+        slow: share of each worker's iterations that took more than SLOW times as long as the
+            fastest fifth, or were cut off, shape (N,).
+    """
+
+    times: RunTimes
+    ordered: Seconds
+    rate: Seconds
+    exact: Mask
+    slow: Seconds
+
+    @property
+    def best(self) -> int:
+        """The count with the highest exact rate; 0 if none is exact."""
+        return int(np.where(self.exact, self.rate, -np.inf).argmax()) + 1 if self.exact.any() else 0
+
+    @property
+    def gain(self) -> float | None:
+        """Relative gain of the best count over waiting for all; a lower bound unless exact.
+
+        None if no count is exact, or if waiting for all might be better.
+        """
+        gain = float(self.rate[self.best - 1] / self.rate[-1]) - 1 if self.best else 0.0
+        return gain if self.exact[-1] or gain > 0 else None
+
+    def numbers(self) -> dict[str, str]:
+        """Return the main numbers by name."""
+        times, nodes = self.times, len(np.unique(self.times.node))
+        known = times.seconds[~np.isnan(times.seconds)]
+        cut, absent = times.censored.sum() / len(known), 1 - len(known) / times.seconds.size
+        most, least = ("", "") if self.exact[-1] else ("at most ", "at least ")
+        found = {
+            "Workers": f"{times.workers:,}",
+            "Nodes": f"{nodes:,}" if nodes > 1 else "",
+            "Iterations": f"{times.iterations:,}",
+            "Median": seconds_text(float(np.median(known))),
+            "99 % are below": seconds_text(float(np.quantile(known, 0.99))),
+            "Longest": seconds_text(float(known.max())),
+            "Cut off": percent(float(cut)) if cut else "",
+            "Missing": percent(absent) if absent else "",
+            "Gradients/s, waiting for all": f"{most}{number(float(self.rate[-1]))}",
+            "Best count": f"{self.best:,}" if self.best else "",
+            "Gain": "" if self.gain is None else f"{least}{percent(self.gain)}",
+        }
+        return {name: value for name, value in found.items() if value}
+
+    def sentences(self) -> list[str]:
+        """Return the findings, the most important first."""
+        workers, worker = len(self.rate), int(self.slow.argmax())
+        if self.gain is None:
+            return [
+                f"Too many workers were cut off to say whether a fixed count beats waiting for "
+                f"all: rates are known up to a count of {int(self.exact.sum()):,} of {workers:,}."
+            ]
+        found = [
+            f"Waiting for {self.best:,} of {workers:,} workers would give "
+            f"{'' if self.exact[-1] else 'at least '}{percent(self.gain)} more gradients per "
+            "second than waiting for all."
+        ]
+        if self.exact.all():
+            counts = np.arange(1, workers + 1)
+            oracle = float(np.nanmax(counts / self.ordered, axis=1).mean() / self.rate[-1]) - 1
+            found.append(f"No prediction can gain more than an oracle, {percent(oracle)}.")
+        found.append(
+            f"Worker {worker} was slow most often, in {percent(float(self.slow[worker]))} of the "
+            f"iterations: more than {SLOW:g} times as long as the fastest fifth, or cut off."
+        )
+        return found
+
+
+def facts_of(times: RunTimes) -> Facts:
+    """Return the statistics, without counts that were possible in less than half the iterations."""
+    place = np.argsort(times.seconds, axis=1, kind="stable")  # NaN goes last
+    ordered = np.take_along_axis(times.seconds, place, axis=1)
+    bounds = np.take_along_axis(times.censored, place, axis=1)
+    there = ~np.isnan(ordered)
+    judged = int((there.mean(axis=0) >= _ENOUGH).sum())
+    ordered, there, bounds = ordered[:, :judged], there[:, :judged], bounds[:, :judged]
+    exact: Mask = np.logical_and.reduce(~np.logical_or.accumulate(bounds, axis=1) | ~there)
+    slow = times.censored | (times.seconds > SLOW * _fast(times))
+    return Facts(
+        times,
+        ordered,
+        rate=np.nanmean(np.arange(1, judged + 1) / ordered, axis=0),
+        exact=exact,
+        slow=slow.sum(axis=0) / np.maximum((~np.isnan(times.seconds)).sum(axis=0), 1),
+    )
+
+
+def _fast(times: RunTimes) -> Seconds:
+    """Return the time by which the fastest fifth of the workers is done, shape (T, 1).
+
+    The median is no reference: half of the workers may be slow at the same time.
+    """
+    found: Seconds = np.nanquantile(times.seconds, _FAST, axis=1, keepdims=True)
+    return found
+
+
+def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
+    """Write the page to `path`.
+
+    Args:
+        facts: the table and its statistics.
+        name: name of the source.
+        definition: definition of this source's run times, in words.
+        path: the file; it is replaced.
+
+    Raises:
+        ConfigError: if the file cannot be written.
+    """
+    write_page(
+        path,
+        title=f"Outpace: run times of {name}",
+        heading=f"Run times: {name}",
+        what=f"Run time: {definition}",
+        findings=facts.sentences(),
+        sections=[
+            Section("summary", "Summary", [Tiles(facts.numbers())]),
+            Section("heat", "Run times of the workers", [_heat(facts.times)]),
+            Section(
+                "throughput",
+                "Gain from waiting for fewer workers",
+                [_throughput(facts)],
+                "Gradients per second if every iteration ended as soon as c gradients had arrived: "
+                "the mean of c / x over the iterations, where x is the c-th smallest run time.",
+            ),
+            Section("order", "From the fastest to the slowest", [_order_statistics(facts)]),
+        ],
+    )
+
+
+def _heat(times: RunTimes) -> Figure:
+    """Return the figure `figure-heat`: each run time in a colour, by worker and iteration."""
+    order = np.argsort(times.node, kind="stable")
+    rows, columns = ceil(times.workers / _ROWS), ceil(times.iterations / _COLUMNS)  # in a cell
+    cells = _means((times.seconds / _fast(times)).T[order], rows, columns)
+    cut = _means(times.censored.T[order].astype(np.float64), rows, columns) > 0.5
+    low, high = np.nanquantile(cells, [0.005, 0.995])
+    names = [f"{worker}" for worker in order[::rows]]
+    grid = {"x": [*range(0, times.iterations, columns)], "dx": columns, "y": names}
+    hover = "worker %{y}, iteration %{x}: %{z} times the fastest fifth<extra></extra>"
+    bar = {"title": {"text": "times the fastest fifth", "side": "right"}, "thickness": 12}
+    scale = {"zmin": float(low), "zmax": float(max(high, 1.02 * low)), "colorscale": "Cividis"}
+    z = [[None if np.isnan(cell) else float(f"{cell:.3g}") for cell in row] for row in cells]
+    traces = [go.Heatmap(z=z, **scale, colorbar=bar, hovertemplate=hover, **grid)]
+    if cut.any():
+        marked = [[1 if cell else None for cell in row] for row in cut.tolist()]
+        look = {"colorscale": [[0, _CUT], [1, _CUT]], "showscale": False, "opacity": 0.8}
+        traces.append(go.Heatmap(z=marked, hoverinfo="skip", **look, **grid))
+    note = (
+        "The brighter, the slower; red: cut off; empty: missing. Workers are in the order of their "
+        f"nodes. A cell is the mean of up to {rows} x {columns} workers and iterations."
+    )
+    layout = {
+        "xaxis": axis("iteration", showgrid=False),
+        "yaxis": axis("worker", type="category", autorange="reversed", showgrid=False),
+    }
+    return Figure(
+        "figure-heat",
+        "Run time of every worker in every iteration",
+        {(): view(traces, layout, note)},
+        height=int(np.clip(150 + 22 * times.workers, 300, 620)),
+        tall=True,
+    )
+
+
+def _means(values: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:
+    """Return the means of blocks of rows and columns, without NaNs; NaN for a block of NaNs."""
+    height, width = values.shape
+    missing = (0, -height % rows), (0, -width % columns)
+    whole = np.pad(values, missing, constant_values=np.nan)
+    blocks = whole.reshape(ceil(height / rows), rows, ceil(width / columns), columns)
+    with np.errstate(invalid="ignore"):
+        means: NDArray[np.float64] = np.nansum(blocks, (1, 3)) / (~np.isnan(blocks)).sum((1, 3))
+    return means
+
+
+def _throughput(facts: Facts) -> Figure:
+    """Return the figure `figure-throughput`: gradients per second by the workers waited for."""
+    workers = len(facts.rate)
+    shown = thinned(workers, _POINTS)
+    traces = []
+    for where, dash, name in (
+        (facts.exact, "solid", "Ω(c)"),
+        (~facts.exact, "dot", "at most: a worker was cut off"),
+    ):
+        y = [
+            rate if there else None
+            for rate, there in zip(rounded(facts.rate[shown]), where[shown], strict=True)
+        ]
+        if where.any():
+            traces.append(line(name, [place + 1 for place in shown], y, width=2.4, dash=dash))
+    for count, name, place in ((workers, "waiting for all", 4), (facts.best, "best count", 2)):
+        if count:
+            rate = rounded([float(facts.rate[count - 1])])
+            traces.append(dots(name, [count], rate, None, color=colour(place), size=11))
+    layout = {
+        "xaxis": axis_from_0("workers that an iteration waits for (c)"),
+        "yaxis": axis_from_0("gradients per second"),
+        "hovermode": "closest",
+    }
+    alt = "Gradients per second against the workers waited for"
+    return Figure("figure-throughput", alt, {(): view(traces, layout)}, height=400)
+
+
+def _order_statistics(facts: Facts) -> Figure:
+    """Return the figure `figure-order`: run times of an iteration from the fastest on."""
+    shown = thinned(facts.ordered.shape[1], _POINTS)
+    low, median, high = np.nanquantile(facts.ordered[:, shown], [0.1, 0.5, 0.9], axis=0)
+    x = [place + 1 for place in shown]
+    bottom, top, middle = (
+        line(name, x, rounded(edge, 4), width=width)
+        for name, edge, width in (
+            ("", low, 0),
+            ("8 of 10 iterations", high, 0),
+            ("median iteration", median, 2),
+        )
+    )
+    bottom.update(hoverinfo="skip", showlegend=False)
+    top.update(hoverinfo="skip", fill="tonexty", fillcolor=_BAND)
+    layout = {
+        "xaxis": axis("place of the worker in its iteration: 1 is the fastest"),
+        "yaxis": axis_from_0("run time (s)"),
+        "hovermode": "x unified",
+    }
+    note = "A worker that was cut off counts with the time until then."
+    alt = "Run times from the fastest to the slowest"
+    return Figure("figure-order", alt, {(): view([bottom, top, middle], layout, note)}, height=400)
