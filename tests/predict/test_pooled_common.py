@@ -205,20 +205,22 @@ def test_some_workers_say_which_points_matter_given_all(
     every = _everyone(law)
     law = plausible(law, _factor(size), every)
     came = min(came, nodes * width - 1)
-    means, deviations = np.zeros((8, 2)), np.zeros((8, 2))
-    for seed in range(8):
+    errors = []
+    for seed in range(16):
         times = _times(law, 0.8 * size, nodes // 4, seed)
         bound = times.flatten().sort().values[came - 1] if came else torch.tensor(-0.1)
         waiting = times > bound
         away = times.clamp(max=bound)
-        for n, each in enumerate((law, likely(law, away, waiting, every))):
+        found = []
+        for each in (law, likely(law, away, waiting, every)):
             weight = posterior(each, torch.logaddexp(*log_parts(each, away, waiting)))[0].exp()
-            means[seed, n] = float(weight @ each.shift)
-            around = (each.shift - means[seed, n]).square()
-            deviations[seed, n] = math.sqrt(float(weight @ around))
-    mean, deviation = means.mean(axis=0), deviations.mean(axis=0)
-    assert mean[1] == pytest.approx(mean[0], abs=0.1 * deviation[0])
-    assert deviation[1] == pytest.approx(deviation[0], rel=0.1)
+            mean = float(weight @ each.shift)
+            found += [mean, math.sqrt(float(weight @ (each.shift - mean).square()))]
+        mean, deviation, found_mean, found_deviation = found
+        errors.append([(found_mean - mean) / deviation, found_deviation / deviation - 1.0])
+    # A third of the workers judges: with three arrivals the errors are about a tenth, and a law
+    # whose points are joined at their prior mean has twice as much.
+    assert np.sqrt(np.square(errors).mean(axis=0)).max() < 0.15
 
 
 def test_of_many_workers_few_points_are_asked_and_keep_the_whole_probability() -> None:

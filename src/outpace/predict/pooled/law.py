@@ -222,13 +222,14 @@ def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     points = torch.arange(len(law.shift))
     cell = -(-len(points) // _COARSE)
     for step in (cell, 1):
-        middle = points[step // 2 :: step]
-        found = judged(middle)
+        middle = torch.arange(step // 2, len(points) + step // 2, step).clamp(max=len(points) - 1)
+        found = judged(points[middle])
         kept = found > found.max() - _UNLIKELY
-        cells = kept.repeat_interleave(step)[: len(points)]
-        points = points[: len(cells)][cells]
+        points = points[kept.repeat_interleave(step)[: len(points)]]
     joined = -(-len(points) // most)
-    rest = -len(points) % joined
-    share = pad(law.log_shift[points].log_softmax(-1), (0, rest), value=-torch.inf)
-    share, shift = (each.view(-1, joined) for each in (share, pad(law.shift[points], (0, rest))))
-    return law._replace(shift=(shift * share.softmax(-1)).sum(-1), log_shift=share.logsumexp(-1))
+    shift, before, given = (
+        pad(each, (0, -len(points) % joined), value=-torch.inf).view(-1, joined)
+        for each in (law.shift[points], law.log_shift[points].log_softmax(-1), found[kept])
+    )
+    mean = (shift.clamp(min=law.shift[0]) * given.softmax(-1)).sum(-1)
+    return law._replace(shift=mean, log_shift=before.logsumexp(-1))
