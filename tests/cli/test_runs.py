@@ -116,26 +116,17 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["sync.kind=spp"], "sync.kind: unknown kind 'spp'. Did you mean 'ssp'?"),
-        (["sync.stalenes=3"], "sync.stalenes: unknown key. Did you mean 'staleness'?"),
-        (["wokers=3"], "wokers: unknown key. Did you mean 'workers'?"),
-        (["workers=0"], "workers must be at least 1, not 0"),
-        (["workers=many"], "workers must be a whole number, not 'many'"),
-        (["sync.staleness=-1"], "sync.staleness must be at least 0, not -1"),
         (["sync.kind=ssp"], "sync.staleness is missing"),
         (["sync=null"], "sync must be a mapping"),
         (
             ["compute.mean_s=.nan"],
             "compute.mean_s must be at most 1,000,000,000, not nan",
         ),
-        (["optimizer.momentum=1"], "optimizer.momentum must be below 1"),
         (["batch_size=100000"], "a batch of 100000 is more than the 1437 training samples"),
         (["servers=5000"], "5000 servers cannot share 4810 parameters"),
         (["stop={}"], "stop: needs at least one of"),
         (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be checked"),
         (["stop.target_accuracy=1.5"], "stop.target_accuracy must be at most 1"),
-        (["task.kind=timing", "stop.target_accuracy=0.5"], "'timing' has no accuracy"),
-        (["compute.slow=[{workers: [4], factor: 2}]"], "compute.slow.workers must be from 0 to 3"),
         (["target={}"], "target: needs exactly one of accuracy and loss"),
         (["target.accuracy=90"], "target.accuracy must be at most 1, not 90"),
         (["task.kind=timing", "target.loss=1"], "target.loss: the task 'timing' has no loss"),
@@ -197,12 +188,6 @@ def fine(scale=1.0):
     x = torch.randn(64, 3)
     return Task(torch.nn.Linear(3, 2), torch.nn.functional.cross_entropy, (x, (x[:, 0] > 0).long()))
 
-def raises_at_once():
-    raise RuntimeError("no such data")
-
-def returns_nonsense():
-    return 42
-
 def raises_later():
     calls = []
     def loss(output, target):
@@ -217,30 +202,6 @@ def explodes():
     task = fine()
     return Task(task.model, lambda o, t: (o ** 2).sum() * 1e3, task.train)
 """
-
-
-def test_a_task_of_ones_own_is_trained(here):
-    (here / "my_task.py").write_text(TASKS)
-    target = "task={kind: python, target: 'my_task.py:fine', arguments: {scale: 2.0}}"
-    assert outpace("simulate", "config.yaml", target, "--out", "run") == 0
-    summary = files.read_summary(here / "run")
-    assert summary["accuracy"] is None
-    assert summary["train_loss"] < 0.7
-
-
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        ("raises_at_once", "raised RuntimeError: no such data"),
-        ("returns_nonsense", "must return an outpace.Task, not int"),
-        ("finee", "has no 'finee'. Did you mean 'fine'?"),
-    ],
-)
-def test_a_task_that_cannot_be_made_is_refused(here, capsys, function, words):
-    (here / "my_task.py").write_text(TASKS)
-    target = f"task={{kind: python, target: 'my_task.py:{function}'}}"
-    assert words in refused(capsys, "simulate", "config.yaml", target, "--out", "run")
-    assert not (here / "run").exists()
 
 
 ODD_TASKS = """\
@@ -261,9 +222,6 @@ def regression():
 def half():
     return task(model=torch.nn.Linear(3, 1).bfloat16(),
                 train=(x.bfloat16(), x[:, :1].bfloat16()), test=None)
-
-def leaves():
-    sys.exit(0)
 
 def leaves_later():
     mse = torch.nn.functional.mse_loss
@@ -298,7 +256,6 @@ def test_a_task_without_classes_has_no_accuracy(here, name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("leaves", "raised SystemExit"),
         ("no_module", "must be an nn.Module, not a str"),
         ("meta", "meta device"),
         ("a_list", "must be a tuple"),
@@ -343,7 +300,7 @@ def test_a_task_that_raises_fails_the_run_and_leaves_a_valid_folder(here, capsys
     target = "task={kind: python, target: 'my_task.py:raises_later'}"
     message, summary = failed(here, capsys, target)
     assert "ZeroDivisionError: on purpose" in message
-    assert "my_task.py, line 19" in message
+    assert "my_task.py, line 13" in message
     assert "iteration" in message
     assert "of virtual time" in message
     assert summary["status"] == "failed"
@@ -374,13 +331,6 @@ def test_in_a_comparison_a_run_that_diverges_is_a_row_and_the_others_go_on(here,
     error = files.read_summary(here / "all" / "bad")["error"]
     assert "try a smaller learning rate" in error
     assert error in html.unescape((here / "all" / files.REPORT).read_text())
-
-
-def test_the_target_of_a_comparison_is_recorded_with_each_run(here):
-    with Path("config.yaml").open("a") as config:
-        config.write("target: {accuracy: 0.8}\nvariants: [{name: BSP, sync: {kind: bsp}}]\n")
-    assert outpace("compare", "config.yaml", "stop.iterations=2", "--out", "all") == 0
-    assert files.read_config(here / "all" / "BSP")["target"] == {"accuracy": 0.8, "loss": None}
 
 
 def test_variants_replace_mappings_with_a_kind_and_merge_others(here):

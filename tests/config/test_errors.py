@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.support.fluentps import behind_barrier
+from tests.support.paths import SCRIPTS
 
 from outpace.cluster.laws import Constant
 from outpace.config.experiment import Experiment
@@ -195,6 +196,14 @@ def test_only_with_a_strategy_that_has_one_there_is_a_scheduler():
     data = parse_yaml(BASE, "base")
     changes = [f"sync={json.dumps(behind_barrier())}", "network.nodes={scheduler: {latency_s: 1}}"]
     assert experiment_from(with_overrides(data, changes), "x.yaml").machines.scheduler
+
+
+def test_failures_of_a_script_are_refused_by_one_line_that_says_what_to_simulate():
+    script = f"task={{kind: script, path: {SCRIPTS / 'plain.py'}}}"
+    (line,) = problems(script, "stop={}", "faults={workers: {mtbf_s: 60}}")
+    assert line.startswith("faults: failures of scripts are not simulated")
+    assert "outpace calibrate RUN -o cluster.yaml" in line
+    assert "task: {kind: timing" in line
 
 
 def test_contradictions_are_named_together():

@@ -152,14 +152,3 @@ def test_code_that_changes_a_run_finds_no_servers():
             run.set_policy("*", Ssgd())
 
     simulate({**config, "sync": {"kind": "asp"}}, control=to_ssgd)
-
-
-def test_both_families_stand_in_one_table(here, capsys):
-    variants = (
-        "variants=[{name: BSP, sync: {kind: bsp}, servers: 2}, {name: SSGD, sync: {kind: ssgd}}, "
-        "{name: HPSGD, sync: {kind: hpsgd}}]"
-    )
-    assert outpace("compare", "config.yaml", variants, "--out", "out") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == ["BSP", "SSGD", "HPSGD"]
-    assert (here / "out" / "report.html").exists()

@@ -22,7 +22,7 @@ from tests.support.recorded_as_real import as_real
 
 import outpace
 from outpace.experiment.advising.problem import problem_of
-from outpace.experiment.compared import Row
+from outpace.experiment.compared import Comparison, Row
 from outpace.experiment.sweeping.space import applied, dimensions_of, first_valid
 from outpace.record.folder import read_summary
 from outpace.report.advice.result import AdviceResult, CandidateResult
@@ -83,7 +83,7 @@ def instead(monkeypatch, tmp_path, small_run, real_run):
                 place = folder / variant.name
                 result = one(variant.experiment, place / f"seed-{seed}" if seeds > 1 else place)
                 rows.append(Row(variant, seed, result.summary, None))
-        return rows
+        return Comparison(rows)
 
     def sweeping(source, over, out, **_):
         space = dimensions_of(over)

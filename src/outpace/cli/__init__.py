@@ -14,8 +14,9 @@ import stat
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Final
 
-from outpace.cli import (
+from outpace.cli import (  # noqa: F401  # they add their commands to the app
     advise,
     calibrate,
     comparisons,
@@ -29,22 +30,9 @@ from outpace.cli import (
 )
 from outpace.cli.base import app, say
 from outpace.cli.processes import this_process_is_the_command
-from outpace.support.notices import warnings_to
+from outpace.support.notices import once, warnings_to
 
-__all__ = [
-    "advise",
-    "app",
-    "calibrate",
-    "comparisons",
-    "examples",
-    "explain",
-    "main",
-    "reports",
-    "runs",
-    "runtimes",
-    "status",
-    "sweeps",
-]
+_WITH_SCRIPTS: Final = ("run", "simulate", "compare", "advise", "sweep")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -59,23 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         this_process_is_the_command()
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
-    if given[cut + 1 :] and given[:1] not in (
-        ["run"],
-        ["simulate"],
-        ["compare"],
-        ["advise"],
-        ["sweep"],
-    ):
+    if given[:1] and given[0] not in _WITH_SCRIPTS:
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
-    said = set[str]()  # by variants of a comparison, which have a cluster in common
-
-    def warn(text: str) -> None:
-        if text not in said:
-            say("warning", [text])
-        said.add(text)
-
-    with warnings_to(warn):
+    # Once for all variants of a comparison, which have a cluster in common.
+    with warnings_to(once(lambda text: say("warning", [text]))):
         app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
 
 

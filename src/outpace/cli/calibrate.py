@@ -25,11 +25,10 @@ def calibrate(
             "(.json, .json.gz), one of each rank of a DDP run.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The cluster file to write: .yaml.")],
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", help="The page to write. Default: the name of --out with .html."),
-    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The cluster file to write: .yaml; and a page, .html."),
+    ],
 ) -> None:
     """Estimate run times, network and servers of a cluster from a recorded run.
 
@@ -50,8 +49,8 @@ def calibrate(
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     require_own(out)
     _require_sources(sources)
-    page = out.with_suffix(".html") if report is None else report
-    require_page(page, "--report")
+    page = out.with_suffix(".html")
+    require_page(page, "-o")
     traced = _are_traces(sources)
     if traced:
         require_own(comparison_path(out))

@@ -66,10 +66,8 @@ def compare(
     A script (.py) needs --variants; its own arguments come after --, as in
     outpace compare train.py --workers 16 --variants strategies.yaml -- --epochs 2
     """
-    from outpace.experiment.compared import compared
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
-    from outpace.record.comparison import plain_comparison
     from outpace.support.yaml_files import read_yaml
 
     given = with_options(overrides, workers, servers, seed)
@@ -108,15 +106,13 @@ def compare(
                 progress=bar("runs"),
                 say=output.log,
             )
-        found = compared(rows)
-        plain = plain_comparison(found)
         if count == 1:
             names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
-            output.result(plain, lambda: print_table(names, summaries))
+            output.result(rows.variants, lambda: print_table(names, summaries))
         else:
             laws = [each.compute for each in experiments]
             drawn = any(getattr(law, key, None) for law in laws for key in ("errors", "block"))
-            output.result(plain, lambda: print_comparison(found, of_runs=drawn))
+            output.result(rows.variants, lambda: print_comparison(rows.results, of_runs=drawn))
         for row in rows:
             if row.error:
                 name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")

@@ -22,10 +22,6 @@ def explain(
             help="Also say what the run would take with these keys, as in sync.kind=asp.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file to write. Default: explain.json in RUN."),
-    ] = None,
     gains: Annotated[bool, typer.Option(help="Simulate the run again, without each cause.")] = True,
     quiet: Quiet = False,
     as_json: Annotated[
@@ -34,6 +30,7 @@ def explain(
 ) -> None:
     """Say which worker, server or link slows a run, and how many seconds that costs.
 
+    It writes explain.json into RUN.
     RUN is real or simulated. The run is simulated again with its recorded run times to say what a
     repair would gain.
     """
@@ -46,20 +43,14 @@ def explain(
     from outpace.report.words import SPACE
     from outpace.support.yaml_files import with_overrides
 
-    path = run / EXPLANATION if out is None else out
-    if path.suffix != ".json":
-        raise ConfigError(f"--out {path}: an explanation is written as .json; name such a file")
-    if out is not None and not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}")
+    path = run / EXPLANATION
     say("note", gather(run))
     found = explain_run(run, with_overrides({}, overrides or []), gains=gains)
     data = found.to_plain()
     try:
         write_json(path, data)
     except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror}; name a file with --out"
-        ) from error
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
     if as_json:
         echo(json.dumps(data, indent=2, allow_nan=False))
     if as_json or quiet:

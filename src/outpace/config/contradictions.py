@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
 
 _LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
-_NO_ACCURACY: Final = dict.fromkeys(
-    ("stop.target_accuracy", "target.accuracy"), "the task has no accuracy"
-)
 _OF_WORKERS: Final = "only the law of run times, compute, can have it"
 # Parts of laws that other laws than that of run times cannot have.
 _SERVICE: Final = {

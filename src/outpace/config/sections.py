@@ -15,24 +15,12 @@ from collections.abc import Hashable, Mapping
 from functools import cache
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import pydantic
 
 from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import wrong_values
-
-# What replaces keys and values of the documentation before 0.1.0.
-_REPLACED: Final[Mapping[str, str]] = {
-    "sync.late": (
-        "where late workers are to stop, use {kind: cutoff, model: fixed} with `share`, the quorum "
-        "as a share of the workers, and `timeout_s`"
-    ),
-    "faults.recovery.server_alone": (
-        "after the loss of a server all processes begin again from the last checkpoint: remove it"
-    ),
-    "on_server_loss: restart-all": "use restart, which starts all processes again",
-}
 
 
 def read_section(
@@ -132,7 +120,7 @@ def _problems(
                 mistyped.add((section, nearest(name, keys)))
                 advice = "" if section else _in_a_section(name, sections, data)
                 advice = advice or _of_another_kind(name, kinds) or did_you_mean(name, keys)
-                lines[_replaced(place) or f"{key}: unknown key.{advice}"] = None
+                lines[f"{key}: unknown key.{advice}"] = None
             case "missing" if (section, name) in mistyped:
                 pass
             case "missing":
@@ -144,8 +132,6 @@ def _problems(
                 tag = error["ctx"]["tag"]
                 advice = did_you_mean(tag, sections[place])
                 lines[f"{key}.kind: unknown kind {short(tag)}.{advice}"] = None
-            case "enum" | "literal_error" if gone := _replaced(f"{place}: {error['input']}"):
-                lines[gone] = None
             case _:
                 wrong.append((key or "the configuration", error))
     return [*lines, *wrong_values(wrong)]
@@ -167,12 +153,6 @@ def _place(error: Any, path: str, data: Any) -> tuple[str, str]:
         elif isinstance(data, Mapping) and step in data:
             path, data, kind = f"{path}.{step}" if path else step, data[step], ""
     return path, kind
-
-
-def _replaced(place: str) -> str:
-    """Return the line for a key, or a key and its value, that has been replaced; else nothing."""
-    ends = (key for key in _REPLACED if f".{place}".endswith(f".{key}"))
-    return next((f"{key} was removed: {_REPLACED[key]}" for key in ends), "")
 
 
 def _in_a_section(name: str, sections: Mapping[str, _Kinds], data: Any) -> str:

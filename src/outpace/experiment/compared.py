@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -80,19 +81,20 @@ class Row:
 class Comparison(list[Row]):
     """The rows of a comparison, in the order of the variants and their seeds."""
 
+    @cached_property
+    def results(self) -> list[VariantResult]:
+        """The results of each variant over its seeds, in the order of the variants."""
+        return compared(self)
+
     @property
     def variants(self) -> list[dict[str, Any]]:
         """The results of each variant over its seeds: the content of comparison.json."""
-        return plain_comparison(compared(self))
+        return plain_comparison(self.results)
 
     def __repr__(self) -> str:
         rows = [f"  {row!r}" for row in self[:_MOST_IN_WORDS]]
         more = [f"  and {len(self) - len(rows)} more"] if len(self) > len(rows) else []
         return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
-
-    def _repr_html_(self) -> str:
-        """Return a table, which a notebook shows."""
-        return display.table([(self.name_of(row), row.summary) for row in self])
 
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
         """Return a plotly figure of the evaluations of all runs; arguments as `Result.plot`."""

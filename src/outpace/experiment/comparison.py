@@ -11,7 +11,7 @@ from typing import Any, Final
 from outpace.config.keys import faults_of_workers
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.compared import Comparison, Row, Variant, compared
+from outpace.experiment.compared import Comparison, Row, Variant
 from outpace.experiment.complete_runs import complete_runs
 from outpace.experiment.end_warnings import overwritten
 from outpace.experiment.simulating import check
@@ -21,7 +21,6 @@ from outpace.experiment.trials import Ended, Order
 from outpace.experiment.trials.pool import KILLED, stays_here
 from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
-from outpace.record.comparison import plain_comparison
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import once, warn
 from outpace.support.yaml_files import merged
@@ -276,17 +275,16 @@ def _row(named: Mapping[str, Variant], order: Order, ended: Ended | None) -> Row
     return Row(named[name], seed, summary, error, order.folder, result)
 
 
-def _write(rows: Sequence[Row], out: Path) -> None:
+def _write(rows: Comparison, out: Path) -> None:
     """Write the files about all runs. Raises RunError."""
     from outpace.report.page import write_report
 
-    found = compared(rows)
     folders = [row.folder for row in rows if row.folder is not None]
     try:
-        files.write_json(out / files.COMPARISON, plain_comparison(found))
+        files.write_json(out / files.COMPARISON, rows.variants)
         begun = [folder for folder in folders if (folder / files.SUMMARY).is_file()]
         if begun:  # otherwise no run could write its folder, and the rows say why
-            write_report(begun, out / files.REPORT, found)
+            write_report(begun, out / files.REPORT, rows.results)
     except (OSError, ConfigError) as fault:
         failed = [row.error for row in rows if row.error is not None]
         more = f"; {len(failed)} runs failed, the first: {failed[0]}" if failed else ""

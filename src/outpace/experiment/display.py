@@ -1,9 +1,8 @@
-"""Shows results in Python: in a line, as a table, as a plotly figure."""
+"""Shows results in Python: in a line, and as a plotly figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -44,32 +43,18 @@ class Curve(NamedTuple):
     metrics: pa.Table
 
 
-def numbers(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return the main numbers of a run by title."""
+def in_words(summary: Mapping[str, Any]) -> str:
+    """Return the main numbers of a run in one line."""
     known = {
         **summary,
         "staleness.mean": (summary.get("staleness") or {}).get("mean"),
         "seconds.wait": (summary.get("seconds") or {}).get("wait"),
     }
-    return {
-        title: f"{value:.4g}" if isinstance(value, float) else str(value)
+    return ", ".join(
+        f"{title} {value:.4g}" if isinstance(value, float) else f"{title} {value}"
         for key, title in _SHOWN.items()
         if (value := known.get(key)) is not None
-    }
-
-
-def in_words(summary: Mapping[str, Any]) -> str:
-    """Return the main numbers of a run in one line."""
-    return ", ".join(f"{title} {text}" for title, text in numbers(summary).items())
-
-
-def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return an HTML table, which a notebook shows, with a row for each name and summary."""
-    shown = [(name, numbers(summary)) for name, summary in rows]
-    titles = [title for title in _SHOWN.values() if any(title in row for _, row in shown)]
-    lines = [["", *titles], *([name, *(row.get(t, "") for t in titles)] for name, row in shown)]
-    cells = ("".join(f"<td>{escape(text)}</td>" for text in line) for line in lines)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+    )
 
 
 def figure(curves: Sequence[Curve], quantity: str | None, against: str) -> Figure:

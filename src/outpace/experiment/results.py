@@ -62,10 +62,6 @@ class Result:
         where = "" if self.folder is None else f", in {self.folder}"
         return f"<Result: {display.in_words(self.summary)}{where}>"
 
-    def _repr_html_(self) -> str:
-        """Return a table, which a notebook shows."""
-        return display.table([(self._curve.name, self.summary)])
-
     def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
         """Return a plotly figure of the evaluations, or of the curve that a script logged.
 
