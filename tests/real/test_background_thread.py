@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-import torch
 
 from outpace.real.background import BackgroundThread
 from outpace.real.net.clock import RealClock
@@ -62,24 +61,6 @@ def test_settling_hands_all_results_over(work):
     work.do(lambda: "after it")
     work.hear(4)
     assert work.results[-1] == "after it"
-
-
-def test_the_loop_goes_on_meanwhile(work):
-    may_go_on = threading.Event()
-    work.do(may_go_on.wait)
-    work.clock(work.clock.now)  # nothing to be told, and no waiting for it
-    assert work.results == []
-    may_go_on.set()
-    work.hear(1)
-    work.thread.close()
-
-
-def test_torch_computes_with_as_many_threads_as_it_is_told(work):
-    thread = BackgroundThread(work.clock, "evaluation", torch.get_num_threads() + 1)
-    thread.do(torch.get_num_threads, work.results.append)
-    thread.settle()
-    thread.close()
-    assert work.results == [torch.get_num_threads() + 1]
 
 
 def test_closing_waits_for_the_job_under_way_and_forgets_the_others(work):

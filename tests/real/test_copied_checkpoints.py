@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 from tests.real.test_survival import SAVED, uninterrupted
-from tests.support.counted_pushes import WORKERS as SCRIPTS
-from tests.support.counted_pushes import config as script
-from tests.support.counted_pushes import require_counted
 from tests.support.saved_runs import give_up, numbers, once_saved
 
-from outpace import RunError, run, simulate
+from outpace import RunError, run
 from outpace.engine.control import Control
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
@@ -26,7 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes"),
 ]
-PSGD = {**SAVED, "sync": {"kind": "psgd"}, "servers": 1, "evaluate": {"every_updates": 1000}}
 
 
 class Elsewhere(LocalLauncher):
@@ -66,24 +62,3 @@ def test_bsp_is_bitwise_the_same_after_the_loss_of_a_server_and_after_a_resume(t
     assert summary["resumed_from"] == newest.name
     assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
     assert summary["parameters_digest"] == uninterrupted()
-
-
-def test_a_script_begins_again_from_copied_parts_after_the_loss_of_a_server(tmp_path):
-    folder, runs = tmp_path / "run", []
-
-    def kill() -> None:
-        os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
-
-    control = once_saved(folder, kill, number=3)
-    result = run(script(80), folder, **ELSEWHERE, watch=runs.append, control=control)
-    assert (result.summary["restarts"], result.summary["iterations"]) == (1, [80] * SCRIPTS)
-    require_counted(result)
-
-
-def test_workers_without_servers_are_resumed_bitwise(tmp_path):
-    folder = tmp_path / "run"
-    with pytest.raises(RunError, match="that is enough"):
-        run(PSGD, folder, **ELSEWHERE, control=once_saved(folder, give_up))
-    summary = run(resume=folder, **ELSEWHERE).summary
-    uncut = {key: value for key, value in PSGD.items() if key != "checkpoint"}
-    assert summary["parameters_digest"] == simulate(uncut).summary["parameters_digest"]

@@ -45,19 +45,6 @@ def test_as_much_is_asked_for_as_is_written_in_the_order_of_the_files():
     assert files.is_done
 
 
-def test_a_process_that_answers_between_iterations_has_sent_any_part_after_seventeen_answers():
-    size = 1000 * MIB + 1
-    files, answers = incoming(size), 0
-    while not files.is_done:
-        requests = files.ask()
-        assert sum(min(MIB, size - each.offset) for each in requests) <= size / 16
-        for request in requests:
-            files.take()
-            files.written(min(MIB, size - request.offset))
-        answers += 1
-    assert answers == 17
-
-
 @pytest.mark.parametrize("size", [0, -1])
 def test_an_empty_file_is_refused(size):
     with pytest.raises(ProtocolError, match="an empty file"):

@@ -40,9 +40,7 @@ class Killing:
             os.kill(real.launcher.pids[self._name], signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("config", "name"), [(BSP, "worker-1"), (BSP, "server-0"), (SSGD, "worker-0")]
-)
+@pytest.mark.parametrize(("config", "name"), [(BSP, "server-0"), (SSGD, "worker-0")])
 def test_a_process_killed_before_the_training_is_started_again(tmp_path, config, name):
     said: list[str] = []
     result = run(config, tmp_path / "run", watch=Killing(name, 1), log=said.append)

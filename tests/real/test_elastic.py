@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
-from outpace import RunError, run
+from outpace import run
 from outpace.real.control import RealControl
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node
 from outpace.real.elastic.watching import Elastic
 from outpace.real.process.launcher import Role, answered
 from outpace.real.process.local import LocalLauncher
-from outpace.real.training import TaskTraining
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.folder import LOG
 
@@ -106,51 +105,6 @@ def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_th
     less, more = events(folder, "scaled")
     assert (less["fields"]["workers_before"], less["fields"]["workers"]) == (3, 2)
     assert (more["fields"]["workers_before"], more["fields"]["workers"]) == (2, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
-def test_a_server_without_a_place_ends_the_run_with_what_was_missing_and_it_can_be_resumed(
-    tmp_path, monkeypatch
-):
-    folder, runs, without = tmp_path / "run", [], set[str]()
-
-    @contextmanager
-    def launch(*_: Any, **__: Any) -> Iterator[dict[str, Any]]:
-        yield {"launcher": partial(places(without), address="127.0.0.1")}
-
-    def lose(control: RealControl) -> None:
-        def follow() -> None:
-            if not Checkpoints(folder).numbers():
-                control.at(control._now() / 1e9 + 0.02, follow)
-                return
-            without.add("server-1")
-            monkeypatch.setattr(TaskTraining, "join_s", 1.0)
-            os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
-
-        control.at(0.1, follow)
-
-    monkeypatch.setattr("outpace.experiment.running.launch_of", launch)
-    config = CONFIG | {"workers": 1}
-    words = (
-        r"server-1.* did not join within 1 s: the cluster has no room for server-1; then continue"
-    )
-    with pytest.raises(RunError, match=words):
-        run(config, folder, watch=runs.append, control=lose)
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["status"] == "failed"
-    without.clear()
-    monkeypatch.setattr(TaskTraining, "join_s", 120.0)
-
-    def end(control: RealControl) -> None:
-        control.at(
-            control._now() / 1e9 + 0.1, lambda: control._coordinator.end("the test has seen enough")
-        )
-
-    again = run(resume=folder, control=end).summary
-    assert again["status"] == "complete"
-    assert again["iterations"][0] > 0
-    assert again["resumed_from"].startswith("checkpoints/")
 
 
 def events(folder: Path, event: str) -> list[dict[str, Any]]:

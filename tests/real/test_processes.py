@@ -23,14 +23,13 @@ import torch
 from safetensors.torch import load_file
 from tests.support.warm import Warm
 
-from outpace.errors import ConfigError, RunError
-from outpace.experiment.running import run, simulate
+from outpace.errors import RunError
+from outpace.experiment.running import run
 from outpace.real.coordinator import coordinator
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.record import folder as files
-from outpace.report.page import write_report
 
 pytestmark = pytest.mark.slow
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -258,22 +257,34 @@ def test_a_script_with_its_own_handler_of_sigterm_leaves_its_loop_and_saves(star
 
 
 @linux
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])  # SIGHUP: a terminal that is closed
-def test_an_interrupted_run_ends_in_order(start, how):
-    command = start(cold=how == "Ctrl-C")
-    command.going()
-    if how == "Ctrl-C":
-        os.killpg(command.process.pid, signal.SIGINT)
+@pytest.mark.parametrize(
+    ("how", "changes"),
+    [
+        ("Ctrl-C twice", {}),
+        ("SIGTERM", {"servers": 1, "sync": {"kind": "hpsgd"}, "evaluate": {"every_updates": 3}}),
+    ],
+)  # SIGHUP: a terminal that is closed
+def test_an_interrupted_run_ends_in_order_with_the_parameters_that_it_has(start, how, changes):
+    command = start(cold=how != "SIGTERM", **changes)
+    command.going(iterations=20)
+    if how == "SIGTERM":
+        command.process.send_signal(signal.SIGTERM)
     else:
-        command.process.send_signal(getattr(signal, how))
+        os.killpg(command.process.pid, signal.SIGINT)
+        while "interrupted" not in (command.out / files.SUMMARY).read_text():
+            time.sleep(0.02)  # faster than any hand
+            os.killpg(command.process.pid, signal.SIGINT)
     assert command.ends() == 130
     assert command.error.startswith("interrupted")
     summary = command.summary("partial")
     assert summary["error"] == "interrupted"
     assert summary["wall_time_s"] > 0
     assert min(summary["iterations"]) > 0
+    torch.manual_seed(0)
+    initial = torch.nn.Linear(5, 2).weight
+    assert not torch.equal(load_file(command.out / files.MODEL)["weight"], initial)
     times = pq.read_table(command.out / "timing.parquet").column("what").to_pylist()
-    assert {"probe", "push", "compute"} <= set(times)
+    assert {"probe", "compute"} <= set(times)
 
 
 @linux
@@ -308,22 +319,6 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path):
 
 
 @linux
-def test_an_interrupted_run_without_servers_ends_in_order(start):
-    command = start(servers=1, sync={"kind": "hpsgd"}, evaluate={"every_updates": 3})
-    command.going(iterations=20)
-    command.process.send_signal(signal.SIGINT)
-    assert command.ends() == 130
-    assert command.error.startswith("interrupted")
-    summary = command.summary("partial")
-    assert summary["error"] == "interrupted"
-    assert min(summary["iterations"]) > 0
-    assert summary["gradients_applied"] > 0
-    torch.manual_seed(0)
-    initial = torch.nn.Linear(5, 2).weight
-    assert not torch.equal(load_file(command.out / files.MODEL)["weight"], initial)
-
-
-@linux
 def test_ctrl_z_suspends_all_processes_of_the_run_until_it_is_continued(start):
     command = start()
     command.going()
@@ -340,39 +335,16 @@ def test_ctrl_z_suspends_all_processes_of_the_run_until_it_is_continued(start):
 
 
 @linux
-def test_a_second_ctrl_c_changes_nothing(start):
-    command = start()
-    command.going()
-    os.killpg(command.process.pid, signal.SIGINT)
-    while "interrupted" not in (command.out / files.SUMMARY).read_text():
-        time.sleep(0.02)  # faster than any hand
-        assert command.process.poll() is None, command.stderr
-        os.killpg(command.process.pid, signal.SIGINT)
-    assert command.ends() == 130
-    command.summary("partial")
-
-
-@linux
-def test_an_interrupted_run_keeps_its_parameters_though_a_worker_does_not_stop(start):
-    before = "if name == 'worker-1' and calls == 3: time.sleep(60)"
-    command = start(before=before, sync={"kind": "asp"})
-    command.going("worker-1", 3)
-    command.going("worker-0", 50)
-    command.process.send_signal(signal.SIGINT)
-    assert command.ends() == 130
-    command.summary("partial")
-    torch.manual_seed(0)
-    initial = torch.nn.Linear(5, 2).weight
-    assert not torch.equal(load_file(command.out / files.MODEL)["weight"], initial)
-
-
-@linux
 def test_parameters_lost_with_a_server_are_those_evaluated_last(start):
     command = start(evaluate={"every_updates": 10})
     command.going(iterations=20)
     os.kill(command.pid("server-1"), signal.SIGKILL)
     assert command.ends() == 1
     summary = command.summary("failed")
+    assert summary["error"] == (
+        "server-1 was killed by SIGKILL before it was done; set checkpoint, for example "
+        "checkpoint: {every_s: 30}, so that a run continues after such a loss"
+    )
     model = load_file(command.out / files.MODEL)
     x = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
     output = x[200:] @ model["weight"].T + model["bias"]
@@ -382,7 +354,7 @@ def test_parameters_lost_with_a_server_are_those_evaluated_last(start):
 
 
 @linux
-@pytest.mark.parametrize(("cold", "after_s"), [(True, 0.5), (True, 2.0), (False, 0.05)])
+@pytest.mark.parametrize(("cold", "after_s"), [(True, 0.5), (False, 0.05)])
 def test_ctrl_c_while_it_starts_leaves_no_process(start, cold, after_s):
     command = start(cold=cold)
     summary = command.out / files.SUMMARY
@@ -435,8 +407,8 @@ def test_nothing_outlives_a_killed_run(start):
 
 
 @linux
-@pytest.mark.parametrize("name", ["worker-0", "server-1"])
-def test_a_killed_process_ends_the_run_which_names_it(start, name):
+def test_a_killed_worker_ends_the_run_which_names_it_if_that_is_wanted(start):
+    name = "worker-0"
     command = start(on_worker_loss="stop")
     command.going(iterations=20)
     os.kill(command.pid(name), signal.SIGKILL)
@@ -444,38 +416,8 @@ def test_a_killed_process_ends_the_run_which_names_it(start, name):
     assert command.ends() == 1
     assert time.monotonic() - killed < 8
     error = f"{name} was killed by SIGKILL before it was done"
-    if name.startswith("server"):
-        error += (
-            "; set checkpoint, for example checkpoint: {every_s: 30}, so that a run continues "
-            "after such a loss"
-        )
     assert command.error == f"error: {error}"
     assert command.summary("failed")["error"] == error
-
-
-@linux
-def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, monkeypatch):
-    name = "server-1"  # of a worker tests/real/test_lost_workers.py shows it
-    monkeypatch.chdir(tmp_path)
-    write_task(tmp_path)
-    stopped: list[float] = []
-
-    def stop_it(engine: Any) -> None:
-        async def stop_one() -> None:
-            while engine.coordinator.state.totals.applied < 10:
-                await engine.coordinator.kernel.sleep(0.05)
-            os.kill(engine.launcher.pids[name], signal.SIGSTOP)
-            stopped.append(time.monotonic())
-
-        engine.coordinator.kernel.spawn(stop_one(), "the test", daemon=True)
-
-    config = {**BASE, "on_worker_loss": "stop"}
-    with pytest.raises(RunError, match=rf"^{name} is lost: "):
-        run(config, tmp_path / "out", lease_s=2.0, watch=stop_it)
-    assert time.monotonic() - stopped[0] < 2 + 5 + 4  # the lease, the rest's end, the folder
-    summary = json.loads((tmp_path / "out" / files.SUMMARY).read_text())
-    assert summary["status"] == "failed"
-    assert summary["error"].startswith(name)
 
 
 @linux
@@ -489,36 +431,7 @@ def test_what_the_task_raises_is_said_with_worker_and_iteration(start):
     command.summary("failed")
 
 
-@linux
-def test_a_task_that_cannot_be_made_in_a_worker_is_a_wrong_configuration(start):
-    at_start = "if name == 'worker-2': raise ValueError('no data here')"
-    command = start(at_start=at_start)
-    assert command.ends(60) == 2, command.stderr
-    error = command.stderr.splitlines()[-1]
-    assert error.startswith("error: worker-2: task.target: "), command.stderr
-    assert "no data here" in error
-    assert json.loads((command.out / files.SUMMARY).read_text())["status"] == "failed"
-
-
 # -- what runs -----------------------------------------------------------------------------
-
-
-@linux
-def test_without_keys(start):
-    command = start("--insecure", stop={"iterations": 5})
-    assert command.ends(60) == 0
-    command.summary("complete")
-
-
-@linux
-def test_the_network_is_left_out_with_one_notice_and_the_table_says_wall_time(start):
-    command = start(stop={"iterations": 5}, network={"latency_s": 0.1})
-    assert command.ends(60) == 0
-    assert command.error == "network is ignored: a real run uses the network of its machines"
-    head, row, where = command.stdout.splitlines()
-    assert "wall time s" in head
-    assert row.split()[:2] == ["out", "complete"]
-    assert where == "report: out/report.html"
 
 
 def test_a_real_run_says_what_of_virtual_time_it_ignores():
@@ -529,21 +442,6 @@ def test_a_real_run_says_what_of_virtual_time_it_ignores():
     assert result.experiment.compute is None
 
 
-def test_reports_say_whose_time_is_which(tmp_path):
-    config = {**DIGITS, "stop": {"iterations": 5}, "evaluate": {"every_updates": 5}}
-    run(config, tmp_path / "real")
-    simulate(config, tmp_path / "simulated")
-    alone = (tmp_path / "real" / files.REPORT).read_text()
-    assert "Wall time" in alone
-    assert "Times are wall time" in alone
-    assert "irtual time" not in alone
-    write_report([tmp_path / "real", tmp_path / "simulated"], tmp_path / "both.html")
-    both = (tmp_path / "both.html").read_text()
-    assert "Times of real are wall time, on real processes; the others are virtual" in both
-    assert ">Wall time</th>" in both
-    assert ">Virtual time</th>" in both
-
-
 DIGITS: dict[str, Any] = {
     **BASE,
     "task": {"kind": "digits-mlp"},
@@ -551,13 +449,6 @@ DIGITS: dict[str, Any] = {
     "evaluate": {},
     "batch_size": 8,
 }
-
-
-def test_steps_may_take_what_they_take():
-    free = {**DIGITS, "compute": None, "stop": {"iterations": 5}}
-    assert run(free).summary["iterations"] == [5, 5]
-    with pytest.raises(ConfigError, match="compute is missing"):
-        simulate(free)
 
 
 def test_a_worker_that_does_not_come_back_when_time_is_over_is_named(tmp_path, monkeypatch):
@@ -607,19 +498,3 @@ def test_evaluations_follow_the_clock():
     due = [int(time_s / 0.2) for time_s in times]
     assert due == sorted(set(due))
     assert due[0] >= 1
-
-
-def test_nothing_is_computed_for_the_task_timing():
-    result = run(
-        {
-            **DIGITS,
-            "task": {"kind": "timing", "parameters": 10_000},
-            "sync": {"kind": "asp"},
-            "stop": {"iterations": 10},
-            "evaluate": {"every_s": 0.1},
-        }
-    )
-    assert result.summary["iterations"] == [10, 10]
-    assert result.summary["bytes_sent"] == 2 * 2 * 10 * 40_000  # workers, ways, iterations
-    assert result.parameters == {}
-    assert result.summary["train_loss"] is None

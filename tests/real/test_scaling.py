@@ -96,10 +96,9 @@ def test_bsp_scaled_up_and_down_is_bitwise_a_run_that_was_resumed_with_these_num
     assert fewer["parameters_digest"] == summary["parameters_digest"]
 
 
-@pytest.mark.parametrize("kind", ["psgd", "hpsgd"])
-def test_workers_without_servers_begin_again_with_another_number(kind, tmp_path):
+def test_workers_without_servers_begin_again_with_another_number(tmp_path):
     folder = tmp_path / "run"
-    summary = run(config(kind), folder, control=scaling(folder, {"workers": 3})).summary
+    summary = run(config("psgd"), folder, control=scaling(folder, {"workers": 3})).summary
     assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 0, 0)
     assert [each["workers"] for each in scaled(folder)] == [3]
     assert len(summary["iterations"]) == 3

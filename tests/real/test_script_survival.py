@@ -64,18 +64,6 @@ def test_a_resumed_script_is_bitwise_the_one_without_interruption_also_on_more_s
 
 
 @linux
-def test_scripts_repeat_bitwise_after_the_death_of_a_server(tmp_path, whole):
-    options, said = killing(tmp_path / "run", "server-1")
-    result = run(SAVED, tmp_path / "run", **options)
-    assert result.summary["parameters_digest"] == whole.summary["parameters_digest"]
-    assert result.summary["restarts"] == 1
-    assert result.summary["updates_lost"] == 0
-    assert logged(result) == logged(whole)
-    (line,) = said
-    assert "killed by SIGKILL before it was done; the run continues from checkpoints/" in line
-
-
-@linux
 def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path, whole):
     # Its only checkpoint is the one of the start.
     options, said = killing(tmp_path / "run", "worker-1", at_s=1.1)
@@ -100,22 +88,6 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
     assert set(rows) <= set(zip(*expected.values(), strict=True))
 
 
-def ledger(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Return a run whose worker 1 is killed, unless the file `died` is in the folder."""
-    asp = {"kind": "asp"}
-    return script_run("ledger_script.py", folder / "died", mean_s=0.05, sync=asp, **changes)
-
-
-@linux
-def test_each_sample_is_used_once_in_an_epoch_although_a_worker_dies(tmp_path):
-    config = ledger(tmp_path, checkpoint={"every_s": 1000}, compute=None)
-    result = run(config, tmp_path / "run")
-    assert (tmp_path / "died").exists()
-    assert result.summary["restarts"] == 1
-    assert result.summary["iterations"] == [40, 40]
-    assert result.parameters["entries"].tolist() == [-2.0] * 160
-
-
 @linux
 @pytest.mark.slow
 def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp_path):
@@ -136,39 +108,10 @@ def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp
     assert run(resume=folder).summary["status"] == "complete"
 
 
-def uneven(*arguments: str) -> dict[str, Any]:
-    asp, checkpoint = {"kind": "asp"}, {"every_s": 0.3}
-    return script_run("uneven.py", *arguments, mean_s=0.1, sync=asp, checkpoint=checkpoint)
-
-
-def done_by(result: Any, worker: int) -> list[int]:
-    """Return how many steps the script of a worker had counted, each time that it logged."""
-    return [row["done"] for row in result.metrics.to_pylist() if row["worker"] == worker]
-
-
 @linux
-@pytest.mark.slow
-def test_a_script_without_anything_to_keep_begins_anew_from_the_checkpoint(tmp_path):
-    options, said = killing(tmp_path / "run", "server-0", 4)
-    config = uneven()
-    result = run(config, tmp_path / "run", **options)
-    assert result.summary["status"] == "complete"
-    # What worker 0 has logged: until the checkpoint, and from the beginning of its second process.
-    done = done_by(result, 0)
-    assert done == [*range(1, len(done) - 29), *range(1, 31)]
-    assert len(done) > 30
-    assert said[0].startswith(
-        "warning: if the run continues from a checkpoint, the scripts of worker-0"
-    )
-    assert "the run continues from checkpoints/" in said[1]
-    assert "the script of worker-0 begins anew, with the parameters of the checkpoint" in said[2]
-
-
-@linux
-@pytest.mark.parametrize("worker", [0, 1])
-def test_a_process_that_takes_the_place_of_a_worker_begins_with_its_buffers(tmp_path, worker):
+def test_a_process_that_takes_the_place_of_a_worker_begins_with_its_buffers(tmp_path):
     saved = {"checkpoint": {"every_s": 1000}}  # of which the script keeps nothing
-    given = script_run("random_features.py", tmp_path, 30, worker, mean_s=0.05, **saved)
+    given = script_run("random_features.py", tmp_path, 30, 0, mean_s=0.05, **saved)
     result = run(given, tmp_path / "run")
     assert (tmp_path / "died").exists()
     assert result.summary["restarts"] == 1

@@ -26,11 +26,6 @@ RUN: dict[str, Any] = {
     "evaluate": {"every_updates": 40},
 }
 SAVED = {"checkpoint": {"every_s": 0.1}}
-STRATEGIES = {
-    "ssgd": {"kind": "ssgd"},
-    "diloco": {"kind": "diloco", "every": 5},
-    "psgd": {"kind": "psgd"},
-}
 # Gradients are noise of worker and iteration alone, so their sum does not depend on timing.
 NOISE = {
     "task": {"kind": "quadratic", "eigenvalues": [0.0] * 6, "noise": 1.0},
@@ -45,19 +40,14 @@ def interrupted_and_resumed(folder: Path, config: dict[str, Any], **changes: Any
     return run(resume=folder, **changes)
 
 
-# Under ssgd the death of a worker shows it, too.
-@pytest.mark.parametrize("kind", ["diloco", "psgd"])
-def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(kind, tmp_path):
-    config = {**RUN, "sync": STRATEGIES[kind]}
+def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_path):
+    config = {**RUN, "sync": {"kind": "psgd"}}  # under ssgd the death of a worker shows it
     expected = simulate(config)
     result = interrupted_and_resumed(tmp_path / "run", config)
     summary = result.summary
     assert int(summary["resumed_from"][-6:]) >= 3
     for key in ("parameters_digest", "iterations", "gradients_applied", "status", "updates_lost"):
         assert summary[key] == expected.summary[key]
-    if kind != "psgd":
-        updates = result.metrics["updates"].to_pylist()
-        assert updates == expected.metrics["updates"].to_pylist()
     times = result.metrics["time_s"].to_pylist()
     assert times == sorted(times)
     rows = result.trace.to_pylist()
@@ -68,17 +58,7 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(kind, t
     assert load_checkpoint(tmp_path / "run")  # plain tensors
 
 
-@pytest.mark.parametrize(
-    "sync",
-    [
-        {"kind": "hpsgd"},
-        {"kind": "gossip"},
-        pytest.param(
-            {"kind": "diloco", "every": 5, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
+@pytest.mark.parametrize("sync", [{"kind": "hpsgd"}, {"kind": "gossip"}])
 def test_no_gradient_is_lost_or_counts_twice_where_the_result_depends_on_timing(sync, tmp_path):
     config = {**RUN, **NOISE, "sync": sync}
     expected = simulate(config)
@@ -107,7 +87,7 @@ def killed(folder: Path, config: dict[str, Any], *names: str) -> tuple[Result, l
 
 @linux
 def test_after_the_death_of_a_worker_all_begin_again_and_nothing_is_applied_twice(tmp_path):
-    config = {**RUN, "sync": STRATEGIES["ssgd"]}
+    config = {**RUN, "sync": {"kind": "ssgd"}}
     result, said = killed(tmp_path / "run", config, "worker-1")
     summary, expected = result.summary, simulate(config).summary
     assert summary["parameters_digest"] == expected["parameters_digest"]

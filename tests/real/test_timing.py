@@ -110,33 +110,6 @@ def test_the_time_of_a_slow_server_is_not_taken_for_the_network_or_the_policy(sl
     assert min(network) < 50 * MS
 
 
-def test_a_message_that_waits_for_a_busy_server_is_told_apart_from_one_that_is_late(slow_server):
-    # While the server is busy with one worker's push for 50 ms, the other worker's push comes: the
-    # one that begins first may be two iterations ahead at most, so both train at once.
-    sync = {"kind": "ssp", "staleness": 2}
-    result = run(slow_server.experiment, sync=sync, stop={"iterations": 10})
-    pushes = rows_of(result.timing, "push")
-    assert len(pushes) == 20
-    waited = [row["received_ns"] - max(row["received_after_ns"], row["sent_ns"]) for row in pushes]
-    assert max(waited) >= 20 * MS
-    for row in pushes:
-        others = [other for other in pushes if other["worker"] != row["worker"]]
-        if row["received_ns"] - max(row["received_after_ns"], row["sent_ns"]) >= 20 * MS:
-            assert any(
-                other["begun_ns"] < row["received_ns"] and other["done_ns"] > row["sent_ns"]
-                for other in others
-            )
-
-
-def test_the_probe_changes_nothing_but_the_times(slow_server):
-    config = slow_server.experiment
-    without = run(replace(config, probe=False), workers=2)
-    assert not rows_of(without.timing, "probe")
-    digest = "parameters_digest"
-    assert without.summary[digest] == slow_server.summary[digest]
-    assert without.trace.num_rows == slow_server.trace.num_rows
-
-
 def test_a_pull_that_follows_its_push_later_has_a_row_of_its_own():
     # With a global barrier workers push, ask the scheduler, and pull when it lets them.
     table = run(CONFIG, sync=behind_barrier()).timing

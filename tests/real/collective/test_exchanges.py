@@ -135,14 +135,6 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     assert other.said == []
 
 
-def test_nobody_left_is_over_at_once(three):
-    pair = three[0].exchanges.begin(0)
-    three[0].exchanges.take(CancelAverage(None))
-    assert pair.arrived.done
-    assert pair.began == pair.ended
-    assert three[0].ended == []
-
-
 def test_a_partner_that_cannot_be_reached_is_told_of_by_name(three):
     one, other, _ = three
     other.exchanges.leave(in_order=lambda: False)

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from torch.distributed import HashStore
 
-from outpace.real.collective.group import Group, GroupSettings, backend_for, gpu_of, own_address
+from outpace.real.collective.group import Group, GroupSettings, backend_for, own_address
 from outpace.real.net.addresses import LOOPBACK
 
 
@@ -27,10 +26,6 @@ from outpace.real.net.addresses import LOOPBACK
 )
 def test_nccl_is_for_workers_with_a_gpu_each(gpus, backend):
     assert backend_for(gpus) == backend
-
-
-def test_a_cpu_and_several_devices_are_no_gpu():
-    assert gpu_of(torch.device("cpu")) == gpu_of(None) == ""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the system's table")

@@ -8,16 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-import torch
 from torch.distributed import PrefixStore
 
-from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.coordinator.averaging import hosted_store
 from outpace.real.coordinator.averaging.hosted_store import HostedStore, KeyValues
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Ready
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Session, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -99,18 +96,6 @@ def test_a_request_gives_up_after_its_limit_and_others_go_on(connections):
     assert store.get("nowhere") == b"now"
 
 
-def test_workers_form_a_group_through_it(connections):
-    stores = [GroupStore(connection, 10.0) for connection in connections]
-
-    def add_up(me: int) -> float:
-        values = torch.tensor([float(me + 1)])
-        Group(GroupSettings(stores[me], LOOPBACK, "gloo"), 0, range(3), me).all_reduce([values])
-        return values.item()
-
-    with ThreadPoolExecutor(3) as threads:
-        assert list(threads.map(add_up, range(3))) == [6, 6, 6]
-
-
 def test_who_waits_hears_of_the_end_of_the_connection(coordinator, connections):
     with ThreadPoolExecutor(3) as threads:
         waiting = [threads.submit(GroupStore(c, 60.0).get, "never") for c in connections]
@@ -174,10 +159,6 @@ def test_a_request_that_is_not_acceptable_changes_nothing(operation, keys, amoun
     assert isinstance(ask(values, operation, *keys, amount=amount), str)
     assert ask(values, "get", "text", "most") == StoreAnswer(7, b"text", 2)
     assert ask(values, "add", "most").amount == 1 << 62
-
-
-def test_other_messages_are_not_for_the_store():
-    assert KeyValues().answer(Ready()) == "Ready is not for the store"
 
 
 def test_a_store_that_cannot_be_called_says_so_and_leaves_nothing_open():

@@ -105,13 +105,6 @@ def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(
     assert run.keeper.files.numbers() == [1, 3]
 
 
-def test_servers_of_relaxed_strategies_are_saved_at_once(tmp_path):
-    run = Run(tmp_path, {"every_s": 5}, sync="asp")
-    run.begin()
-    run.wait(5)
-    assert run.clocks() == (2, None)
-
-
 def test_server_0_tells_when_enough_updates_are_done(tmp_path):
     run = Run(tmp_path, {"every_updates": 20})
     run.begin()
@@ -164,21 +157,6 @@ def test_a_server_whose_disk_does_not_answer_holds_up_one_checkpoint(tmp_path):
     assert run.orders() == [(server, NotSaved(2)) for server in run.servers]
     run.wait(200)
     assert run.clocks()[0] == 3
-
-
-def test_one_that_is_due_while_another_is_taken_follows_it(tmp_path):
-    run = Run(tmp_path, {"every_s": 5})
-    run.begin()
-    run.checkpoints.save_now()
-    _, clock = run.clocks()
-    run.checkpoints.save_now()
-    run.checkpoints.save_now()
-    assert run.orders() == []
-    for server in (0, 1):
-        run.saved(server, 2, clock)
-    run.wait(1)
-    assert run.clocks()[0] == 3
-    assert run.orders() == []
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -237,15 +215,3 @@ def test_no_order_is_beyond_what_its_receiver_takes_whatever_a_server_reports(tm
     for _, order in run.orders():
         again = msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=type(order))
         assert again == order
-
-
-def test_a_server_that_missed_a_checkpoint_that_is_complete_is_not_heard(tmp_path):
-    run = Run(tmp_path, {"every_s": 5})
-    run.begin()
-    run.wait(5)
-    number, clock = run.clocks()
-    for server in (0, 1):
-        run.saved(server, number, clock)
-    run.hear("server-1", NotSaved(number, clock + 1))
-    run.wait(1)
-    assert run.keeper.last == number

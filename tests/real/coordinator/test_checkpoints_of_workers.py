@@ -99,18 +99,6 @@ def test_scripts_with_their_own_collectives_are_asked_ahead_of_what_they_have_re
     assert [order.clock for _, order in run.orders()] == [9] * 3
 
 
-def test_workers_that_accumulate_may_be_at_different_iterations(tmp_path):
-    run = Run(tmp_path, "hpsgd")
-    run.checkpoints.save_now()
-    ((_, order), *_) = run.orders()
-    for worker, iteration in enumerate([12, 10, 14]):
-        run.save(worker, 2, iteration, order.clock, common=worker == 0)
-    run.wait(1)
-    (common,) = run.newest.shards
-    assert (common.clock, common.watermarks) == (10, (11, 9, 13))
-    assert [record.shard for record in run.newest.own] == [0, 1, 2]
-
-
 def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_path):
     run = Run(tmp_path, "hpsgd", {"every_updates": 10})
     assert run.orders() == [(0, TakeSnapshot(0, 10))] * 2
@@ -141,20 +129,6 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     run.orders()
     run.checkpoints.save_now()
     assert run.orders() == []
-
-
-def test_a_checkpoint_that_only_the_last_worker_was_asked_for_ends_with_it(tmp_path):
-    run = Run(tmp_path, "hpsgd")
-    run.checkpoints.left("worker-0")
-    run.checkpoints.left("worker-1")
-    run.checkpoints.save_now()
-    assert [(who, each.number) for who, each in run.orders()] == [(2, 2)]
-    run.checkpoints.left("worker-2")
-    assert run.orders() == [(2, NotSaved(2))]
-    run.checkpoints.end()
-    run.wait(1)
-    assert run.keeper.last == 1
-    assert [number for number, _ in run.keeper.abandoned] == [2]
 
 
 def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_path):
@@ -203,15 +177,6 @@ def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
     ((number, why),) = run.keeper.abandoned
     assert (number, "worker-1.safetensors" in why) == (2, how != "the run ends")
     assert run.keeper.last == 1
-
-
-def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
-    run = run_whose_mean_is_made(tmp_path)
-    ((job, done),) = run.jobs
-    run.checkpoints.left("worker-0", lost=True)
-    done(job())
-    run.wait(1)
-    assert run.keeper.last == 2
 
 
 def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_lost(tmp_path):

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import count
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from outpace.config.reading import experiment_from
-from outpace.engine import cut_offs
-from outpace.experiment.running import run
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import Close, Done, Lost, Pause, Rejoin
@@ -163,64 +157,6 @@ def test_the_delay_of_the_scheduler_is_no_part_of_the_cut_off():
     with pytest.raises(OutOfMessages):
         cut_off(place, rule, 2, 1).send(None)
     assert rule.observed == [([1.0, 1.5], [False, True], 1.75)]
-
-
-class Fitted:
-    """In the place of a model, its filter and its prediction: some workers are slow, it says."""
-
-    kind, needs = "pooled", 0
-
-    def follow(self, node, seed):
-        return self
-
-    def predict(self):
-        return self
-
-    def observe(self, *_):
-        pass
-
-    def sample(self, draws):
-        random = np.random.default_rng(0)
-        return np.where(random.random((draws, WORKERS)) < 0.3, 3.0, 1.0) + random.random(WORKERS)
-
-
-WORKERS = 4
-DATA = {
-    "task": {"kind": "digits-mlp"},
-    "workers": WORKERS,
-    "compute": {"kind": "constant", "mean_s": 0.01},
-    "sync": {"kind": "cutoff", "model": "pooled", "file": "a.safetensors", "warmup": 0},
-    "stop": {"iterations": 2},
-}
-
-
-@pytest.mark.parametrize(("prediction_s", "asks_again"), [(0.0, True), (0.001, True), (1.0, False)])
-def test_the_rule_is_asked_again_only_if_predictions_are_cheap(
-    monkeypatch, prediction_s, asks_again
-):
-    monkeypatch.setattr(cut_offs, "load_model", lambda _: Fitted())
-    experiment, ticks = experiment_from(DATA, "a test", Path()), count()
-    rule = cut_offs.cut_off_rule(
-        experiment, experiment.sync, say=pytest.fail, clock=lambda: prediction_s * next(ticks)
-    )
-    rule.begin()
-    rule.observe(np.ones(WORKERS), np.zeros(WORKERS, dtype=bool), 1.0)
-    assert math.isfinite(rule.begin().again_s) == asks_again
-
-
-def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
-    from outpace.real import attempt
-
-    clocks = []
-
-    def watched(*arguments, clock, **more):
-        clocks.append(clock)
-        return cut_offs.cut_off_rule(*arguments, clock=clock, **more)
-
-    monkeypatch.setattr(attempt, "cut_off_rule", watched)
-    run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})
-    (clock,) = clocks
-    assert clock() < clock()
 
 
 def test_an_iteration_does_not_wait_for_workers_in_a_collective_of_their_script():

@@ -146,12 +146,6 @@ def test_files_that_a_server_cannot_have_are_refused(run, file, why):
     assert list(run.folder.rglob("*.safetensors")) == []
 
 
-def test_a_part_of_no_file_is_refused(run):
-    saved = PartFiles("").add_shard(shard_state(shard=0), "server-0")
-    run.announce(0, 1, saved, [])
-    assert run.refused == [("server-0", "it saved another shard than 0, or sent no file of it")]
-
-
 def test_only_the_piece_that_is_due_is_taken(run):
     run.save(0, 1, 5, 0.5)
     block = torch.zeros(PIECE_BYTES, dtype=torch.uint8)

@@ -64,12 +64,6 @@ def test_who_left_is_missed_when_the_others_come_to_what_it_did_not():
     assert team.membership.here == ["worker-0", "worker-2"]
 
 
-def test_who_leaves_while_others_wait_is_missed_at_once():
-    team = Team()
-    team.joins(0, 0, 1)
-    assert team.hear((2, Leave(2))) == regroup(1, [0, 1], 0, 1, 2)
-
-
 def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
     team = Team()
     for lost, members, told in ((0, [1, 2], (0, 1, 2)), (2, [1], (1, 2))):
@@ -101,13 +95,6 @@ def test_a_break_that_nobody_explains_ends_the_run_after_a_while():
         team.wait(2)
 
 
-def test_a_break_of_a_group_that_is_no_more_says_nothing():
-    team = Team()
-    team.membership.lose(NAMES[2])
-    assert team.hear((1, GroupBroken(0, "closed"))) == []
-    team.wait(100)
-
-
 def test_who_does_not_come_in_time_ends_the_run():
     team = Team(timeout_s=5)
     team.joins(0, 0, 1, 2)
@@ -132,10 +119,6 @@ def test_who_came_left_or_is_lost_in_time_does_not():
     team.wait(100)
     team.joins(2, 0)
     team.wait(100)
-
-
-def test_other_words_are_for_others():
-    assert not Team().membership.take("worker-0", TakeSnapshot(1))
 
 
 # -- the parameters --------------------------------------------------------------------------
@@ -232,9 +215,3 @@ def test_whoever_is_lost_has_no_part_in_the_mean():
     run.leave(1, 9, 20.0)
     _, value, applied = run.final()
     assert (value, applied) == (15.0, 180)
-
-
-def test_nobody_left_anything():
-    run = Asked(own=True)
-    run.snapshots.ask_for_last()
-    assert run.snapshots.final is None

@@ -17,7 +17,6 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.net.peer_messages import (
-    CancelAverage,
     GroupBroken,
     StartAverage,
     TakePart,
@@ -236,32 +235,12 @@ def test_averages_begin_first_come_first_served_once_both_are_free():
     assert told.meets == [(1, 3)]
 
 
-def test_who_is_lost_is_given_no_partner_whatever_it_said():
-    told = Told(3)
-    told.pairs.lose("worker-0")
-    told.pairs.take("worker-0", TakePart("pair", 0))
-    assert told.said == []
-
-
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
     told.pairs.take("worker-0", TakePart("pair", 0))
     told.pairs.take("worker-0", GroupBroken(0, "worker-1: no route", average=0))
     with pytest.raises(RunError, match="worker-0 cannot reach worker-1: no route"):
         told.wait()
-
-
-def test_who_cannot_reach_one_that_is_lost_asks_again():
-    told = Told(3)
-    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
-    told.pairs.take("worker-0", GroupBroken(0, "worker-1: it is silent", average=0))
-    told.said.clear()
-    told.pairs.lose("worker-1")
-    assert told.said == [CancelAverage(0)]
-    told.pairs.take("worker-0", TakePart("averaged", 0))
-    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
-    assert told.meets == [(0, 2)]
-    told.wait()
 
 
 def test_an_action_between_averages_comes_after_those_under_way_and_before_the_next():
@@ -275,16 +254,3 @@ def test_an_action_between_averages_comes_after_those_under_way_and_before_the_n
     told.pairs.take("worker-1", TakePart("averaged", 0))
     assert told.said[0] == "now"
     assert told.said[1:] == [StartAverage(1, 2, 3, 0)] * 2
-
-
-def test_an_action_between_averages_does_not_wait_for_a_worker_that_is_lost():
-    told = Told(3)
-    told.pairs.take("worker-0", TakePart("pair", beside(0, 1, 3)))
-    told.said.clear()
-    told.pairs.when_idle(lambda: told.said.append("now"))
-    told.pairs.lose("worker-0")
-    assert told.said == [CancelAverage(0)]
-    told.pairs.take("worker-1", TakePart("averaged", 0))
-    assert told.said[1:] == ["now"]
-    told.pairs.when_idle(lambda: told.said.append("again"))
-    assert told.said[2:] == ["again"]

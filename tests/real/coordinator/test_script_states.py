@@ -115,21 +115,6 @@ def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_t
     assert run.times.keys() == {0, 1}
 
 
-def test_servers_that_wait_for_scripts_are_not_late(tmp_path):
-    run = ScriptRun(tmp_path, "asp")
-    run.begin()
-    run.wait(5)
-    run.wait(600)
-    assert run.keeper.abandoned == []
-    for worker in (0, 1):
-        run.kept(worker, 2)
-    run.saved(0, 2, 6)
-    run.wait(299)
-    assert run.keeper.abandoned == []
-    run.wait(302)
-    assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
-
-
 def test_where_workers_pass_over_iterations_scripts_are_asked_once_all_servers_are_saved(
     tmp_path,
 ):
@@ -204,19 +189,6 @@ def test_a_checkpoint_without_the_last_gradients_of_a_script_is_taken_again(run)
     assert run.taken[-1].ended == (1,)
 
 
-def test_a_script_that_is_stopped_at_the_limit_has_not_ended(run):
-    run.begin()
-    run.checkpoints.left("worker-1", ended=False, pushed=3)
-    run.wait(5)
-    clock = run.orders_to("server")[0].clock
-    for server in (0, 1):
-        run.saved(server, 2, clock, watermarks=(4, 2), gone=(1,))
-    run.kept(0, 2)
-    run.wait(0.5)
-    assert run.taken[-1].number == 2
-    assert run.taken[-1].ended == ()
-
-
 def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(run):
     run.checkpoints.save_start()
     for worker in (0, 1):
@@ -231,19 +203,6 @@ def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(r
     assert (run.keeper.files.newest().path / "worker-1.safetensors").exists()
 
 
-def test_a_script_that_is_told_to_stop_has_not_ended(run):
-    run.begin()
-    run.wait(5)
-    clock = run.orders_to("server")[0].clock
-    for server in (0, 1):
-        run.saved(server, 2, clock)
-    run.kept(0, 2)
-    run.stop_reason = "its time is over"
-    run.checkpoints.left("worker-1", ended=True)
-    run.checkpoints.end()
-    assert run.keeper.files.numbers() == [1]
-
-
 def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
     run.begin()
     run.checkpoints.save_now()
@@ -255,13 +214,6 @@ def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
     run.totals_of["worker-1"].iterations[1] = 2
     run.wait(300)
     assert run.keeper.abandoned == [(2, "worker-1 did not save within 300 s")]
-
-
-def test_scripts_that_keep_nothing_are_known(run):
-    run.begin()
-    run.wait(5)
-    run.kept(1, 2, is_complete=False)
-    assert run.checkpoints.unrepeatable == {1}
 
 
 def test_what_no_worker_was_asked_for_is_refused(run):
@@ -331,15 +283,6 @@ def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, 
     run.kept(0, 2, folder="")
     run.deliver(1)
     assert not run.refused
-
-
-def test_a_file_that_does_not_come_is_not_waited_for_for_ever(elsewhere):
-    run = elsewhere
-    for server in (0, 1):
-        run.saved(server, 1, 6)
-    run.deliver(1)
-    run.wait(700)
-    assert run.keeper.abandoned == [(1, "worker-1 did not save within 300 s")]
 
 
 def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):

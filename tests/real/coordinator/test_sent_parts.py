@@ -147,16 +147,6 @@ def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names
     assert set(run.folder.rglob("*")) == before
 
 
-def test_a_part_without_what_the_script_keeps_is_refused(run):
-    files, saved = PartFiles(""), CheckpointPart(2, 0, Totals(), 4, 0, 4)
-    state = state_of_worker(0, 4, {}, parameters=torch.ones(3))
-    saved.own = files.add_shard(state, "worker-0-model")
-    run.announce(0, saved, files.parts)
-    run.held["worker-0"] = files.contents
-    run.deliver()
-    assert run.refused == [("worker-0", "it did not send the file worker-0.safetensors")]
-
-
 def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
     files, saved = PartFiles(""), CheckpointPart(2, 0, Totals(), 4, 0, 4)
     saved.own = PartFiles("").add_shard(

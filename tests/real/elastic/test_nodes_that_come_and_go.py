@@ -73,22 +73,6 @@ def test_a_node_that_joined_takes_workers_of_a_run_without_servers():
     assert orders(*looks, rules=rules)[-1] == Scale(4, None, [], (4, 0), why)
 
 
-@pytest.mark.parametrize(
-    ("rules", "numbers"),
-    [(replace(RULES, servers=None), (4, None)), (replace(RULES, workers=None), (None, 3))],
-)
-def test_what_has_no_bounds_stays_as_it_is(rules, numbers):
-    order = settled(JOINED, RUN, rules)
-    assert (order.workers, order.servers) == numbers
-
-
-def test_room_that_was_there_at_the_start_is_used():
-    room = cluster(node("a", 2.0), node("b"))
-    order = orders((0, room, RUN), (10, room, RUN))[1]
-    assert isinstance(order, Scale)
-    assert order.why == "there is room: 1 worker more"
-
-
 def test_the_nodes_must_have_been_the_same_for_a_while():
     five = cluster(node("a"), node("b", 1.0), node("four", 4.0), node("five"))
     looks = [(0, FULL, RUN), (9, JOINED, RUN), (18, JOINED, RUN), (18.5, five, RUN)]
@@ -119,28 +103,6 @@ def test_what_had_no_room_is_asked_for_again_only_later_and_less_of_it_before():
     assert asked == [(10, (3, 2)), (20, (3, 1)), (320, (3, 2)), (330, (3, 1))]
 
 
-def test_what_had_no_room_is_asked_for_when_other_nodes_are_there():
-    memory, order = Memory(), None
-    for now_s in (0, 10):
-        memory, order = decide(RULES, memory, JOINED, RUN, now_s)
-    assert isinstance(order, Scale)
-    memory = memory.has_failed(order, 70)
-    other = cluster(node("a"), node("b", 1.0), node("five", 4.0))
-    last = orders((71, other, RUN), (81, other, RUN), memory=memory)[1]
-    assert isinstance(last, Scale)
-    assert last.aim == (3, 2)
-
-
-def test_fewer_are_asked_for_only_once_if_the_run_refuses():
-    drained = cluster(node("a"), node("b", drained=True), places=ON_BOTH)
-    memory, order = Memory(), None
-    for now_s in (0, 10):
-        memory, order = decide(RULES, memory, drained, WIDE, now_s)
-    assert isinstance(order, Scale)
-    memory = memory.has_failed(order, 11)
-    assert orders((20, drained, WIDE), (100, drained, WIDE), memory=memory) == [None, None]
-
-
 WIDE = RunView([f"worker-{n}" for n in range(4)], ["server-0", "server-1"])
 ON_BOTH = {
     "worker-0": "a",
@@ -166,27 +128,6 @@ def test_a_server_on_a_drained_node_is_replaced_where_there_is_room():
     assert (order.workers, order.servers) == (2, 2)
 
 
-def test_workers_on_a_drained_node_stay_if_there_is_room_for_them_elsewhere():
-    """They take it when the node is gone."""
-    rules = Rules((2, 4), None, RULES.each, 10.0)
-    drained = cluster(node("a", 6.0), node("b", drained=True), places=ON_BOTH)
-    assert settled(drained, WIDE, rules) is None
-    less = cluster(node("a", 4.0), node("b", drained=True), places=ON_BOTH)
-    assert settled(less, WIDE, rules).why == "node b will be removed: 1 worker fewer"
-
-
-def test_a_node_that_is_drained_keeps_what_the_lower_bounds_need():
-    drained = cluster(node("a"), node("b", drained=True), places=ON_BOTH)
-    order = settled(drained, WIDE, Rules((3, 8), (2, 3), RULES.each, 10.0))
-    assert (order.workers, order.servers, order.without) == (
-        3,
-        None,
-        ["worker-2", "worker-3"],
-    )
-    three = replace(WIDE, workers=WIDE.workers[:3])
-    assert settled(drained, three, Rules((3, 8), (2, 3), RULES.each, 10.0)) is None
-
-
 def test_a_drained_node_takes_nothing_new():
     drained = cluster(node("a"), node("b", 1.0), node("four", 4.0, drained=True))
     assert settled(drained, RUN) is None
@@ -209,10 +150,6 @@ def test_lost_workers_without_a_place_are_given_up_though_others_come_back():
     assert given_up("worker-2", "worker-3") == GoWithout(["worker-2", "worker-3"], why)
 
 
-def test_they_are_given_up_only_after_a_while():
-    assert given_up("worker-2", until_s=29) is None
-
-
 def test_as_many_workers_as_the_least_are_never_given_up():
     found = given_up("worker-1", "worker-3", rules=replace(RULES, workers=(3, 8)))
     assert isinstance(found, GoWithout)
@@ -228,24 +165,7 @@ def test_a_run_of_a_script_waits_for_lost_workers():
     assert settled(JOINED, RUN, script) == settled(JOINED, RUN)
 
 
-GAPS = RunView(["worker-0", "worker-2", "worker-4"], ["server-0"])
-GAPS_PLACES = dict.fromkeys([*GAPS.workers, *GAPS.servers], "a")
 ONLY_SERVERS = replace(RULES, workers=None)
-ONLY_WORKERS = replace(RULES, servers=None)
-
-
-@pytest.mark.parametrize(("free", "workers"), [(2.0, 4), (4.0, 5), (6.0, 6)])
-def test_more_workers_are_asked_for_beside_those_that_are_left(free, workers):
-    seen = cluster(node("a"), node("c", free), places=GAPS_PLACES)
-    order = settled(seen, GAPS, ONLY_WORKERS)
-    assert (order.workers, order.without) == (workers, [])
-    assert order.aim == (3 + free / 2, 1)
-
-
-def test_places_that_the_run_keeps_count_as_room_for_their_kind():
-    kept = cluster(node("a"), node("b"), worker=["a", "gone"])
-    order = settled(kept, RUN)
-    assert (order.workers, order.servers) == (3, None)
 
 
 # -- a run that begins again --------------------------------------------------------------

@@ -16,7 +16,7 @@ from outpace.kernel import Kernel
 from outpace.real.elastic import watching
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView, Node, RunView
-from outpace.real.elastic.watching import Elastic, Failure, Looking, NodeWatcher
+from outpace.real.elastic.watching import Elastic, Failure, NodeWatcher
 from outpace.record.event_log import EventLog
 from outpace.record.folder import LOG
 from outpace.sync.membership.events import AskedToScale
@@ -102,19 +102,6 @@ def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
     assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
 
 
-def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tmp_path):
-    run = Watched(monkeypatch, tmp_path)
-    run.wait(5.5)
-    text = "the number of workers stays 2: worker-2 found no room"
-    run.watcher.answer("another", text, is_done=False)
-    assert run.log.elastic == MORE
-    run.watcher.answer(run.asker, text, is_done=False)
-    said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
-    assert run.log.elastic == said
-    run.watcher.answer(run.asker, "the run continues with 3 workers", is_done=True)
-    assert run.log.elastic == said
-
-
 @pytest.mark.parametrize(
     ("refused", "lines"),
     [
@@ -159,16 +146,6 @@ def test_it_is_said_once_that_there_is_no_room_for_a_server(monkeypatch, tmp_pat
         run.looking.latest = without
 
 
-def test_a_run_of_a_script_says_that_there_is_no_room_for_a_lost_worker(monkeypatch, tmp_path):
-    view = RunView(RUN.workers, RUN.servers, returning=["worker-1"], is_busy=True)
-    cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
-    run = Watched(monkeypatch, tmp_path, view=view, cluster=cluster, gives_up=False)
-    run.wait(60)
-    (line,) = run.lines
-    assert line.startswith("elastic: there is no room for worker-1, without which the run")
-    assert run.events == []
-
-
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):
     run = Watched(monkeypatch, tmp_path, cluster=None)
     run.looking.failure = FAILS._replace(times=4)
@@ -184,29 +161,3 @@ def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeyp
         run.wait(60)
         assert run.lines[1:] == ["elastic: looking at the nodes of the cluster works again"]
         run.lines.clear()
-
-
-def test_looks_that_fail_are_counted_and_the_last_reason_is_kept_on_one_line():
-    asked: list[Future[ClusterView]] = []
-
-    def look() -> Future[ClusterView]:
-        if len(asked) == 1:
-            asked.append(Future())
-            raise ConnectionError("answer 2\n  more of it")
-        asked.append(Future())
-        return asked[-1]
-
-    looking = Looking(look)
-    looking.again()
-    asked[0].set_exception(ConnectionError("answer 1\n  more of it"))
-    assert (looking.latest, looking.failure) == (None, None)
-    looking.again()
-    assert (looking.latest, looking.failure) == (None, Failure(1, "ConnectionError: answer 1"))
-    looking.again()
-    assert (looking.latest, looking.failure) == (None, Failure(2, "ConnectionError: answer 2"))
-    looking.again()
-    looking.again()
-    assert len(asked) == 3, "no look begins while one is under way"
-    asked[-1].set_result(ROOM)
-    looking.again()
-    assert (looking.latest, looking.failure) == (ROOM, None)

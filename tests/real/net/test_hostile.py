@@ -408,8 +408,7 @@ def test_the_end_of_an_earlier_connection_is_not_taken_for_that_of_a_peer():
 
 
 @pytest.mark.slow
-@both_modes
-def test_no_number_of_connections_stops_the_socket(post, insecure):
+def test_no_number_of_connections_stops_the_socket(post):
     """ZeroMQ waits where nobody takes its events: more than 2000 were enough for that."""
     for _ in range(2500):
         with tcp(post.listener.endpoint) as connection:
@@ -793,19 +792,14 @@ class Attack:
                     who.close()
 
     def _strangers(self, server: str, endpoint: str) -> list[Stranger]:
-        victims = (b"worker-0", b"worker-1", b"server-0")
-        if server == COORDINATOR:
-            key = self._links["worker-2"].key or new_keys().public
-        else:
-            key = (self._links[server].session.keys or new_keys()).public
-        made = [Stranger(endpoint, victim) for victim in victims]
-        made += [Stranger(endpoint, victim, new_keys(), key) for victim in victims]
-        made += [Stranger(endpoint, victim, run=RUN) for victim in victims]
-        session = self._links["worker-2"].session  # one of the run, who would be another
-        made += [Stranger(endpoint, victim, session.keys, key, session.run) for victim in victims]
-        if session.keys is not None:
-            for who in made[-3:]:
-                who.outgoing = Outgoing(session.run, 0)
+        link = self._links["worker-2"]  # one of the run, who would be another
+        key = link.key if server == COORDINATOR else self._links[server].session.keys.public
+        made = []
+        for victim in (b"worker-0", b"worker-1", b"server-0"):
+            made.append(Stranger(endpoint, victim))
+            made.append(Stranger(endpoint, victim, new_keys(), key))
+            made.append(Stranger(endpoint, victim, link.session.keys, key))
+            made[-1].outgoing = Outgoing(link.session.run, 0)
         for who in made:
             who.socket.sndhwm = 10
         return made
@@ -826,8 +820,7 @@ class Attack:
 
 
 @pytest.mark.slow
-@both_modes
-def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
+def test_a_run_under_fire_ends_as_if_there_was_none(monkeypatch):
     roles: list[Role] = []
     start = LocalLauncher.start
     monkeypatch.setattr(
@@ -850,7 +843,6 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
     try:
         result = run(
             config,
-            insecure=insecure,
             log=log.append,
             watch=lambda engine: attacks.append(Attack(engine, roles)),
         )
@@ -863,9 +855,8 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
     expected = simulate(config)
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]
-    why = ["does not use the protocol of this run", "refused a message of 'worker-0'"]
-    why += ["not of this run"] if insecure else ["unknown key", "its key belongs to worker-2"]
-    for words in why:
+    why = ["does not use the protocol of this run", "unknown key", "its key belongs to worker-2"]
+    for words in [*why, "refused a message of 'worker-0'"]:
         for where in ("server-0: ", "server-1: ", ""):
             lines = [line for line in log if line.startswith(f"{where}refused") and words in line]
             assert lines, "\n".join([f"no {where}{words} in:", *log])

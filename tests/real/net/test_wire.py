@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import tracemalloc
 import typing
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from typing import Any
 from unittest import mock
 
 import msgspec
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.fuzz.messages import decoded, random_message
 from tests.support.blocks_on_the_wire import apart, due, with_block
 
 from outpace.blocks.block import Block, Phantom
@@ -24,7 +23,7 @@ from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames, wire
 from outpace.real.net.block_frames import PIECE_BYTES, head_in
-from outpace.real.net.messages import BlockPiece, Ready, StateEntry
+from outpace.real.net.messages import BlockPiece, Ready
 from outpace.real.net.wire import (
     ANY_MESSAGE,
     HEADER_BYTES,
@@ -34,99 +33,11 @@ from outpace.real.net.wire import (
     Repeated,
     WireError,
 )
-from outpace.record.checkpoints.shards import ShardRecord
-from outpace.record.totals import Totals
 from outpace.sync.messages import Push, WireMessage
 
 RUN, GENERATION = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(ANY_MESSAGE) if kind is not BlockPiece]
 SMALL_PIECE = 48  # bytes: blocks of many pieces stay small
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
-
-
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type, at and between its bounds."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        base, meta = arguments
-        if base is str:
-            return st.text(max_size=min(meta.max_length, 20))
-        if base is bytes:
-            return st.binary(max_size=min(meta.max_length, 20))
-        if typing.get_origin(base) is list:
-            return st.lists(values(*typing.get_args(base)), max_size=min(meta.max_length, 3))
-        if typing.get_origin(base) is dict:
-            return values(base)
-        top = meta.le if meta.lt is None else meta.lt
-        if base is float:
-            return st.floats(meta.ge, top, exclude_max=meta.lt is not None)
-        top = top if meta.lt is None else top - 1
-        return st.integers(meta.ge, top) | st.sampled_from([meta.ge, top])
-    if origin is typing.Literal:
-        return st.sampled_from(arguments)
-    if origin in (list, Sequence):
-        return st.lists(values(arguments[0]), max_size=3)
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(values(arguments[0]), max_size=3).map(tuple)
-    if origin is tuple:
-        return st.tuples(*map(values, arguments))
-    if origin is dict and arguments[0] is int:
-        counts = st.integers(0, 2**40)
-        inner = counts if arguments[1] is int else values(arguments[1])
-        return st.dictionaries(counts, inner, max_size=3)
-    if origin is dict and arguments[1] is float:
-        return st.dictionaries(values(arguments[0]), st.floats(allow_nan=False), max_size=3)
-    if origin is dict:
-        return st.dictionaries(st.text(max_size=5), SCALARS | st.lists(SCALARS), max_size=3)
-    if len(arguments) == 2 and type(None) in arguments:
-        return st.none() | values(arguments[0])
-    if kind is Totals:
-        hints = typing.get_type_hints(Totals)
-        return st.builds(Totals, **{name: values(hint) for name, hint in hints.items()})
-    if kind is StateEntry:
-        hints = typing.get_type_hints(StateEntry, include_extras=True)
-        del hints["value"]
-        numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
-        value = st.none() | st.booleans() | numbers | st.text(max_size=20)
-        named = {name: values(hint) for name, hint in hints.items()}
-        return st.builds(StateEntry, value=value, **named)
-    if kind is ShardRecord:
-        hints = typing.get_type_hints(kind, include_extras=True)
-        del hints["pending"]
-        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
-    if kind is BlockHead:
-        return heads()
-    if issubclass(kind, Enum):
-        return st.sampled_from(kind)
-    if issubclass(kind, msgspec.Struct):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
-    plain = {
-        int: st.integers(-(2**63), 2**63),
-        float: st.floats(),
-        bool: st.booleans(),
-        str: st.text(max_size=20),
-    }
-    return plain[kind]
-
-
-@st.composite
-def heads(draw: st.DrawFn) -> BlockHead:
-    dtype = draw(st.sampled_from([*DTYPES, PHANTOM]))
-    size = 1 if dtype == PHANTOM else DTYPES[dtype].itemsize
-    pieces = st.integers(0, 3).map(lambda n: n * SMALL_PIECE // size)
-    near = st.integers(-1, 1)
-    elements = draw(st.builds(lambda whole, more: max(0, whole + more), pieces, near))
-    return BlockHead(dtype, elements)
-
-
-@st.composite
-def messages(draw: st.DrawFn, kinds: Sequence[type[WireMessage]] = KINDS) -> WireMessage:
-    kind, bytes_ = draw(st.sampled_from(kinds)), st.integers(0, 255)
-    hints = typing.get_type_hints(kind, include_extras=True)
-    message = kind(**{name: draw(values(hints[name])) for name in kind.__struct_fields__})
-    head = head_in(message)
-    return message if head is None else with_block(message, block_of(head, draw(bytes_)))
 
 
 def block_of(head: BlockHead, first: int = 0) -> Block:
@@ -167,24 +78,20 @@ def small_pieces() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@given(data=st.data())
-@settings(max_examples=3)
-def test_a_message_of_each_kind_comes_out_as_it_went_in(kind, data):
-    said = data.draw(messages([kind]))
-    with small_pieces():
-        incoming = Incoming(RUN, GENERATION, due)
-        *_, taken = [incoming.take(part) for part in parts_of([said])]
-    assert same(said, taken)
-
-
-@given(st.lists(messages(), max_size=4))
-def test_what_goes_in_comes_out(said):
+def test_messages_of_each_kind_come_out_as_they_went_in(kind):
+    """tests/fuzz damages them."""
+    draw, said = random.Random(0), list[WireMessage]()
+    while len(said) < 4:
+        message = decoded(random_message(draw, [kind]))
+        if isinstance(message, kind):
+            head = BlockHead("float32", draw.choice([0, 11, 12, 13, 30]))
+            has_block = head_in(message) is not None
+            said.append(with_block(message, block_of(head)) if has_block else message)
     with small_pieces():
         incoming = Incoming(RUN, GENERATION, due)
         taken = [incoming.take(part) for part in parts_of(said)]
     whole = [message for message in taken if message is not None]
-    assert len(whole) == len(said)
-    assert all(map(same, said, whole))
+    assert all(same(one, other) for one, other in zip(said, whole, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, PHANTOM])
@@ -198,83 +105,6 @@ def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
     *before, last = [incoming.take(part) for part in parts]
     assert before == [None] * (len(parts) - 1)
     assert same(said, last)
-
-
-def flipped(data: bytes, bit: int) -> bytes:
-    changed = bytearray(data)
-    changed[bit // 8 % len(data)] ^= 1 << bit % 8
-    return bytes(changed)
-
-
-@st.composite
-def spoiled(draw: st.DrawFn, parts: list[list[bytes]], place: int) -> list[bytes]:
-    """Something else where part `place` is due."""
-    part = list(parts[place])
-    if draw(st.booleans()):  # lost, repeated, out of order
-        part = list(draw(st.sampled_from(parts)))
-    for _ in range(draw(st.integers(0, 3))):
-        frame = draw(st.integers(0, len(part) - 1)) if part else 0
-        match draw(st.integers(0, 6)):
-            case 0 if part and part[frame]:
-                part[frame] = flipped(part[frame], draw(st.integers(0, 8 * len(part[frame]) - 1)))
-            case 1 if part:
-                part[frame] = part[frame][: draw(st.integers(0, len(part[frame])))]
-            case 2 if part:
-                part[frame] += draw(st.binary(min_size=1, max_size=9))
-            case 3 if part:
-                del part[frame]
-            case 4:
-                part.insert(frame, draw(st.binary(max_size=20)))
-            case 5:
-                part += draw(st.sampled_from(parts))
-            case 6 if part:  # a header that fits, around something
-                message = draw(st.binary(max_size=20) | nested().map(msgspec.msgpack.encode))
-                envelope = Envelope(RUN, GENERATION, place, msgspec.Raw(message))
-                part[0] = msgspec.msgpack.encode(envelope)
-    return part
-
-
-def nested() -> st.SearchStrategy[Any]:
-    leaves = SCALARS | st.binary(max_size=5) | st.datetimes(timezones=st.timezones())
-    tags = st.sampled_from([*(kind.__struct_config__.tag for kind in KINDS), "more", "none"])
-    inner = st.recursive(leaves, lambda v: st.lists(v) | st.dictionaries(st.text(), v))
-    return st.builds(lambda tag, fields: [tag, *fields], tags, st.lists(inner, max_size=8))
-
-
-@given(st.data(), st.lists(messages(), min_size=1, max_size=3))
-def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, said):
-    with small_pieces():
-        parts = parts_of(said)
-        place = data.draw(st.integers(0, len(parts) - 1))
-        expected = data.draw(st.sampled_from([due, lambda _: None, lambda _: ("int64", 9)]))
-        expect = due
-        incoming = Incoming(RUN, GENERATION, lambda message: expect(message))
-        taken = [incoming.take(part) for part in parts[:place]]
-        expect = expected
-        bad = data.draw(spoiled(parts, place))
-        sizes = [0]
-        empty = torch.empty
-
-        def spied(elements: int, dtype: torch.dtype, **where: Any) -> torch.Tensor:
-            sizes.append(elements * dtype.itemsize)
-            return empty(elements, dtype=dtype, **where)
-
-        try:
-            with mock.patch.object(torch, "empty", spied):
-                got = incoming.take(bad)
-        except WireError:
-            expect = due
-            taken += [incoming.take(part) for part in parts[place:]]
-            assert all(map(same, said, [message for message in taken if message is not None]))
-        else:
-            assert max(sizes) <= 10 * SMALL_PIECE or expected is due
-            if got is not None:
-                body, _ = apart(got)
-                assert type(body) in KINDS
-                # All within its types and bounds:
-                header = msgspec.msgpack.encode((RUN, GENERATION, place, body))
-                raw = msgspec.msgpack.decode(header, type=Envelope).message
-                assert plain(msgspec.msgpack.decode(raw, type=ANY_MESSAGE)) == plain(body)
 
 
 def header(message: bytes, run: int = RUN, generation: int = GENERATION, serial: int = 0) -> bytes:

@@ -6,9 +6,7 @@ import json
 import runpy
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -27,9 +25,6 @@ from outpace.support.processes.standing import is_ending
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
 SEVERAL = runpy.run_path(str(SCRIPTS / "several.py"))
-
-
-WRONG = {"kind": "script", "path": str(SCRIPTS / "wrong.py")}
 
 
 def launch(script: str | Path, *arguments: object, log: Any = print, **changes: Any) -> Result:
@@ -53,7 +48,7 @@ def alone(model: Any, optimizer: Any) -> Any:
 # -- one worker is plain PyTorch -----------------------------------------------------
 
 
-@pytest.mark.parametrize("case", FEATURES["CASES"])
+@pytest.mark.parametrize("case", ["adam_clipped", "mine"])
 def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
     own = {"kind": "python", "target": f"{SCRIPTS / 'features.py'}:make"}
     changes = {"optimizer": own} if case == "mine" else {}
@@ -117,44 +112,6 @@ def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
     assert found[2]["took"] < steps * 0.4  # not the second that ten slow layers take
 
 
-def test_workers_with_less_data_leave_and_the_others_finish(tmp_path):
-    said: list[str] = []
-    result = launch("several.py", "uneven", tmp_path, workers=3, servers=2, log=without_costs(said))
-    assert result.summary["iterations"] == [12, 6, 4]
-    assert said == [f"warning: {warning}" for warning in result.summary["warnings"]]
-    (warning,) = result.summary["warnings"]
-    assert warning.startswith(
-        "the script of worker-2 took 4 steps and that of worker-0 took 12: if they should take"
-    )
-    starts = [torch.load(tmp_path / f"start-{rank}.pt") for rank in range(3)]
-    assert all(same(start, SEVERAL["net"]().state_dict()) for start in starts)
-    first, second = (torch.load(tmp_path / f"end-{rank}.pt") for rank in range(2))
-    assert same(result.parameters, first)
-    own = [name for name in first if name.startswith(("norm.r", "norm.n"))]
-    assert not torch.equal(first[own[0]], second[own[0]])
-    for name in own:
-        del first[name], second[name]
-    assert same(first, second)
-    seen = [torch.load(tmp_path / f"seen-{rank}.pt") for rank in range(3)]
-    assert [size for size, _ in seen] == [3, 3, 3]
-    for epoch in range(2):
-        assert sorted(i for _, epochs in seen for i in epochs[epoch]) == list(range(24))
-    assert seen[0][1][0] != seen[0][1][1]
-
-
-def test_a_run_that_ends_ends_its_scripts(tmp_path):
-    law = {"kind": "constant", "mean_s": 0.05}
-    result = launch("several.py", "ended", tmp_path, workers=2, compute=law, stop={"iterations": 8})
-    assert result.summary["iterations"] == [8, 8]
-    for rank in range(2):
-        rows = [line.split() for line in (tmp_path / f"times-{rank}").read_text().splitlines()]
-        times = [float(row[0]) for row in rows]
-        assert len(times) == 8
-        assert median(b - a for a, b in pairwise(times)) > 0.045  # some are late on a busy machine
-        if rank == 0:
-            assert float(result.parameters["norm.running_mean"][0]) == float(rows[-1][1])
-
-
 # -- what goes wrong ---------------------------------------------------------------------
 
 
@@ -162,9 +119,7 @@ def test_a_run_that_ends_ends_its_scripts(tmp_path):
     ("case", "kind", "words"),
     [
         ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
-        ("exit", RunError, "worker 1: .*wrong.py ended with exit code 3"),
         ("dtypes", ConfigError, "worker-1: .* one floating-point dtype, not .*float32.*float64"),
-        ("sparse", ConfigError, "worker-1: sparse gradients cannot be shared"),
         ("lr", RunError, "worker 1, iteration 3, .*setting lr cannot be nan"),
     ],
 )
@@ -210,12 +165,6 @@ def test_parameters_that_are_not_finite_at_the_start_are_not_blamed_on_the_learn
         launch("wrong.py", "nan-weights", workers=2, servers=1)
 
 
-def test_a_run_none_of_whose_gradients_is_finite_has_failed():
-    changes = {"workers": 2, "servers": 1, "sync": {"kind": "bsp"}}
-    with pytest.raises(DivergenceError, match="nothing was trained: none of the 12 gradients"):
-        run({"task": WRONG | {"arguments": ["all-nan"]}, **changes})
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp_path):
     result = launch("forks.py", tmp_path)
@@ -225,20 +174,6 @@ def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp
     deadline = time.monotonic() + 20
     while not is_ending(endless):
         assert time.monotonic() < deadline
-
-
-def test_a_missing_script_is_refused():
-    with pytest.raises(ConfigError, match=r"^there is no script .*nowhere.py$"):
-        launch("nowhere.py")
-
-
-def test_a_gradient_that_is_not_finite_is_not_pushed():
-    said: list[str] = []
-    result = launch("wrong.py", "nan", workers=2, log=without_costs(said))
-    (line,) = (line for line in said if "finite" in line)
-    assert line == "a gradient of worker-1 is not finite: it is not pushed (iteration 3)"
-    assert result.summary["iterations"] == [6, 6]
-    assert result.summary["gradients_applied"] == 11
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_if_the_configuration_says_so():

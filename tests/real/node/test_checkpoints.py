@@ -46,12 +46,10 @@ def alone() -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("sgd", {"sync": {"kind": "bsp"}, "servers": 3}),
-        ("adam", {"sync": {"kind": "bsp"}, "servers": 2}),
         ("adamw", {"sync": {"kind": "bsp"}, "servers": 3, "workers": 2}),
         ("adamw", {"sync": {"kind": "ssgd"}, "workers": 2}),
     ],
-    ids=["sgd, 1 worker", "adam, 1 worker", "adamw, 2 workers", "adamw, no servers"],
+    ids=["servers", "no servers"],
 )
 def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes):
     expected = SCRIPT["kept"](kind, *alone())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -106,14 +105,6 @@ def test_a_part_without_gradient_is_left_for_the_step_with_zeros(trainer):
     assert trainer.step_settings.unused == [0]
 
 
-def test_the_hooks_may_run_in_another_thread(trainer):
-    overlapped(trainer)
-    thread = threading.Thread(target=trainer.backward)
-    thread.start()
-    thread.join()
-    assert sorted(server for server, _ in trainer.sent) == [0, 1, 2]
-
-
 def test_nothing_is_sent_while_the_process_repeats_or_evaluates(trainer):
     paused = [True]
     found = overlapped(trainer, lambda: paused[0])
@@ -150,23 +141,6 @@ def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(t
     found.leave()
     assert trainer.sent[2:] == [(0, None)]
     found.watched.require_between_steps()  # its state can be saved after that
-
-
-def test_a_script_that_leaves_after_its_step_abstains_nowhere(trainer):
-    found = overlapped(trainer)
-    trainer.backward(spare=0.0)
-    found.take_gradient()
-    found.leave()
-    assert [server for server, _ in trainer.sent] == [2, 1]
-
-
-@pytest.mark.parametrize("computes", [False, True])
-def test_a_script_that_leaves_between_iterations_sends_nothing(trainer, computes):
-    found = overlapped(trainer)
-    if computes:
-        trainer.backward()
-    found.leave()
-    assert len(trainer.sent) == (3 if computes else 0)
 
 
 def test_with_a_law_of_run_times_the_whole_gradient_is_taken_and_still_watched(trainer):

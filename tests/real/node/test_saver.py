@@ -20,7 +20,7 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Ready, TakeSnapshot
+from outpace.real.net.messages import TakeSnapshot
 from outpace.real.node.saving import saver
 from outpace.real.node.saving.saver import ShardSaver
 from outpace.real.node.versions import AwaitedVersions
@@ -128,16 +128,6 @@ def test_a_clock_that_is_over_is_missed(server, tmp_path):
     assert server.told == [NotSaved(4, 2)]
 
 
-def test_a_checkpoint_that_is_given_up_is_not_taken(server, tmp_path):
-    server.saver.take(TakeCheckpoint(1, 1, str(tmp_path)))
-    server.saver.take(NotSaved(1))
-    server.saver.take(TakeCheckpoint(2, 2, str(tmp_path)))
-    server.push()
-    server.push()
-    (message,) = server.hear(1)
-    assert message.number == 2
-
-
 @pytest.mark.parametrize("state", ["missing folder", "unfit"])
 def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
     folder = tmp_path / "missing"
@@ -150,15 +140,6 @@ def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
     assert isinstance(message, NotSaved)
     assert message.number == 3
     assert ("No such file" if state == "missing folder" else "history") in message.why
-
-
-def test_a_state_for_which_there_is_no_memory_is_told(server, tmp_path, monkeypatch):
-    def without_memory(*_):
-        raise RuntimeError("DefaultCPUAllocator: not enough memory")
-
-    monkeypatch.setattr(saver, "write_tensors", without_memory)
-    server.saver.take(TakeCheckpoint(3, None, str(tmp_path)))
-    assert server.hear(1) == [NotSaved(3, why="DefaultCPUAllocator: not enough memory")]
 
 
 def unfit(state, optimizer):
@@ -215,7 +196,3 @@ def test_files_of_a_checkpoint_that_is_given_up_are_held_no_longer(server):
     assert server.saver._contents
     server.saver.take(NotSaved(4))
     assert server.saver._contents == []
-
-
-def test_other_messages_are_left_to_the_server(server):
-    assert not server.saver.take(Ready())

@@ -84,9 +84,8 @@ def test_a_function_trains_as_a_worker_and_its_process_goes_on(serve):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sync", ["bsp", "ssgd"])
-def test_the_limit_of_the_run_ends_the_block_and_not_the_process(serve, sync):
-    served = serve(f"sync.kind={sync}", "stop.iterations=4")
+def test_the_limit_of_the_run_ends_the_block_and_not_the_process(serve):
+    served = serve("sync.kind=bsp", "stop.iterations=4")
     assert said(served) == [
         [
             f"outpace: stop.iterations is reached; the script of worker-{rank} ends here",

@@ -58,14 +58,6 @@ def test_lines_come_whole_whatever_they_are_written_in():
     assert spoken.lines() == ["one", "zwei, ä", "", "four"]
 
 
-def test_both_streams_are_told_apart():
-    spoken = Spoken()
-    spoken.write(b"out\n")
-    spoken.write(b"err\n", error=True)
-    spoken.close()
-    assert (spoken.lines(), spoken.lines(error=True)) == (["out"], ["err"])
-
-
 @pytest.mark.parametrize(
     ("written", "line"),
     [
@@ -92,15 +84,6 @@ def test_what_never_ends_its_line_is_not_kept_for_ever():
     assert sum(map(len, spoken.lines())) == 2_000_000
 
 
-def test_nothing_is_watched_when_it_is_over():
-    spoken = Spoken()
-    spoken.output.started()  # both ends are closed: end of file
-    while spoken.clock(None) is not None:
-        pass
-    assert spoken.said == []
-    spoken.close()
-
-
 @pytest.mark.parametrize("error", [False, True])
 def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch, error):
     raw = io.BytesIO()
@@ -111,8 +94,8 @@ def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch, error):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_scripts_print_has_their_name_unless_there_is_but_one(capsys, workers):
+def test_what_scripts_print_has_their_name(capsys):
+    workers = 2
     run(
         {
             "task": {"kind": "script", "path": str(TALKS)},
@@ -122,7 +105,7 @@ def test_what_scripts_print_has_their_name_unless_there_is_but_one(capsys, worke
     )
     out, err = capsys.readouterr()
     for worker in range(workers):
-        tag = "" if workers == 1 else f"worker-{worker} | "
+        tag = f"worker-{worker} | "
         mine = [line.removeprefix(tag) for line in out.splitlines() if line.startswith(tag)]
         long = [f"{worker} {line:06d} {'x' * 90}" for line in range(5000)]
         steps = [f"step {step}" for step in range(3)]

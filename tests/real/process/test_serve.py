@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO
 
 import pytest
@@ -17,7 +16,6 @@ from safetensors.torch import load_file
 from tests.support.command import refused
 from tests.support.paths import SCRIPTS
 from tests.support.served import Served
-from tests.support.shared_out import require_shared_out
 from tests.support.warm import Process
 
 import outpace
@@ -121,42 +119,6 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
 
 
 @pytest.mark.slow
-def test_a_script_with_ddp_that_was_killed_goes_on_with_another_number_of_workers(serve):
-    slow = ("compute.kind=constant", "compute.mean_s=0.2")
-    served = serve("sync.kind=ssgd", "checkpoint={every_updates: 2, keep: 99}", *slow)
-    run, script = served.folder / "run", SCRIPTS / "ddp_counted.py"
-    before = [served.start_unchanged(script, rank) for rank in range(2)]
-    _await_checkpoint(served, 2)
-    served.process.kill()
-    for worker in before:
-        worker.communicate(timeout=60)
-    served.process.communicate()
-    served.workers = 4
-    served.resume("--workers", 4)
-    for worker in [served.start_unchanged(script, rank) for rank in range(4)]:
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 0, text
-    code, text, summary = served.end()
-    assert code == 0, text
-    counts = load_file(run / "model.safetensors")
-    require_shared_out(run, SimpleNamespace(summary=summary, parameters=counts))
-
-
-@pytest.mark.slow
-def test_a_script_that_would_train_on_after_the_last_iteration_ends_with_exit_code_0(serve):
-    served = serve("sync.kind=bsp", "stop.iterations=4")
-    for rank, worker in enumerate([served.start(rank) for rank in range(2)]):
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 0, text
-        assert text.splitlines() == [
-            f"outpace: stop.iterations is reached; the script of worker-{rank} ends here"
-        ]
-    code, text, summary = served.end()
-    assert code == 0, text
-    assert summary["iterations"] == [4, 4]
-
-
-@pytest.mark.slow
 def test_a_worker_that_is_started_twice_is_told(served):
     first = served.start(0)
     again = served.start(0)
@@ -175,19 +137,6 @@ def test_a_worker_that_is_started_twice_is_told(served):
         assert worker.returncode == 0, text
     code, text, _ = served.end()
     assert code == 0, text
-
-
-@pytest.mark.slow
-def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
-    workers = [served.start(rank, fail=(1, 3)) for rank in range(2)]
-    code, text, summary = served.end()
-    assert code == 1
-    assert "worker-1" in text or "worker 1" in text
-    assert "Traceback" not in text
-    assert summary["status"] == "failed"
-    for worker in workers:
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 1, text
 
 
 @pytest.mark.slow

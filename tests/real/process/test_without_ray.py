@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from tests.support.command import refused
 
-from outpace import ConfigError, compare
 from outpace.config.launchers import Ray, Resources, RoleResources
 from outpace.config.reading import experiment_from
 from outpace.experiment.launching import launch_of
@@ -108,18 +107,6 @@ def test_an_address_without_a_cluster_is_named(folder, capsys):
     assert not Path("out").exists()
 
 
-def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
-    for override, words in (
-        ("launcher.kind=rya", "Did you mean 'ray'?"),
-        ("launcher.workers=pakc", "launcher.workers must be"),
-        ("launcher.resources.worker.cpu=-1", "launcher.resources.worker.cpu must be at least 0"),
-        ("launcher.wait_s=0", "launcher.wait_s must be above 0"),
-    ):
-        given = ["--launcher", "ray", override] if "kind" not in override else [override]
-        message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
-        assert words in message, message
-
-
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -128,15 +115,10 @@ def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
             "elastic.workers: workers, the number at the start, must be from 2 to 8, not 1",
         ),
         (["launcher.elastic.workers=[8, 2]"], "must be two numbers from 1 to 1000, the least and"),
-        (["launcher.elastic.workers=3"], "launcher.elastic.workers must be a list, not 3"),
         (["launcher.elastic.settle_s=1"], "launcher.elastic: needs workers, servers, or both"),
         (
             ["launcher.elastic.workers=[1, 2]", "on_worker_loss=stop"],
             "launcher.elastic: workers that are lost with their node come back where there is room",
-        ),
-        (
-            ["launcher.elastic.workers=[1, 3]", "sync.kind=gossip"],
-            "launcher.elastic.workers: the configuration does not fit 1 worker",
         ),
         (
             ["launcher.elastic.servers=[1, 3]", "sync.kind=gossip"],
@@ -153,22 +135,13 @@ def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
     ],
 )
 def test_what_cannot_come_and_go_with_the_nodes_is_refused(folder, capsys, overrides, words):
-    workers = {"sync.kind=gossip": 3, "sync.kind=drop-stragglers": 2}
-    given = [f"workers={workers[each]}" for each in overrides if each in workers]
+    given = ["workers=2"] if any(each.startswith("sync") for each in overrides) else []
     given.append("checkpoint.every_s=60")
     command = ["run", "config.yaml", "--launcher", "ray", *given, *overrides, "--out", "out"]
     message = refused(capsys, *command)
     assert words in message
     assert len(message.splitlines()) == 1
     assert not Path("out").exists()
-
-
-def test_only_a_real_run_on_ray_has_processes_that_come_and_go(folder, capsys):
-    local = ["launcher.kind=local", "launcher.elastic.workers=[1, 2]"]
-    message = refused(capsys, "run", "config.yaml", *local, "--out", "out")
-    assert "launcher.elastic: unknown key. Only kind: ray has it." in message
-    with pytest.raises(ConfigError, match=r"on\.elastic: unknown key"):
-        compare({**CONFIG, "variants": [{"name": "one"}]}, on={"kind": "ray", "elastic": {}})
 
 
 SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]
