@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from outpace.real.slowness import SlowServers, SlowWorkers
+from outpace.real.slowness import SlowWorkers
 from outpace.record.status import Status
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
@@ -58,15 +58,13 @@ def watch(run: RealRun, console: Console | None = None) -> None:
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         live.start()
-        slow = SlowWorkers(run.coordinator.experiment), SlowServers(run.coordinator.experiment)
-        run.coordinator.reports.on_rows += [each.take for each in slow]
+        slow = SlowWorkers(run.coordinator.experiment)
+        run.coordinator.reports.on_rows.append(slow.take)
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(
-    run: RealRun, coordinator: Coordinator, live: Live, slow: tuple[SlowWorkers, SlowServers]
-) -> None:
+async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWorkers) -> None:
     samples = [Sample(0.0, {})]
     try:
         while True:
@@ -77,8 +75,7 @@ async def _draw(
                 time_s, totals = seconds(coordinator.clock.now), dict(coordinator.state.totals_of)
                 samples.append(Sample(time_s, totals, dict(run.metrics.last)))
                 del samples[: -_WINDOW - 1]
-                named = _joined(each.line() for each in slow)
-                live.update(picture(status, samples[-1], samples[0], named), refresh=True)
+                live.update(picture(status, samples[-1], samples[0], slow.line()), refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
     except OSError:  # the terminal is gone, and the run continues
         pass
@@ -105,7 +102,7 @@ def picture(status: Status, now: Sample, before: Sample, slow: str = "") -> Rend
     """Return the picture of the run; rates are averages since `before`.
 
     Args:
-        slow: The line about slow workers, servers and links; empty: there is none.
+        slow: The line about slow workers; empty: there is none.
     """
     whole = Table.grid(padding=(0, 1))
     if (share := status.share) is not None:
