@@ -176,7 +176,7 @@ def rank() -> int:
 def world_size() -> int:
     """Return the number of workers; 1 when the script runs alone.
 
-    It changes when workers join or leave a running run (`outpace scale`).
+    After `outpace scale` the script begins again with another number.
     """
     _in_a_run()
     return HERE.workers

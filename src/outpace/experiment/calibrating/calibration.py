@@ -234,7 +234,7 @@ def _is_in_memory(run: Run) -> bool:
 def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
     notes = [note for run in runs for note in run.notes]
     if fit.warm_up:
-        notes.append(f"{plural(fit.warm_up, 'iteration')} at the begin differ: left out")
+        notes.append(f"the first {plural(fit.warm_up, 'iteration')} left out: they differ")
     if short:
         notes.append(f"{short}. Links are taken to be alike")
     if fit.iterations < _FEW:
