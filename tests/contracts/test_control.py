@@ -105,7 +105,7 @@ def reasons(found):
 
 
 def since(found, **decision):
-    """Return the pulls since the first with this decision: a busy server changes its policy late."""
+    """Return the pulls since the first with this decision; a busy server changes policies late."""
     ordered = sorted(found, key=lambda row: row["start_ns"])
     return ordered[next(k for k, row in enumerate(ordered) if decision.items() <= row.items()) :]
 
