@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.command import outpace, refused
 from tests.support.reports.run_folders import Page
-from tests.support.tables import assert_same, table
+from tests.support.tables import table
 
 from outpace.experiment.running import simulate
 from outpace.predict.models import MODELS, Kind, load
@@ -39,15 +39,6 @@ def test_convert_writes_the_table_and_says_what_its_times_are(here, capsys):
     assert "times: computing alone" in capsys.readouterr().out
 
 
-def test_what_was_converted_is_replayed_by_the_law(here):
-    simulate(CONFIG, here / "run")
-    assert outpace("runtimes", "convert", "run", "-o", "times.parquet", "--of", "compute") == 0
-    law = {"kind": "trace", "path": str(here / "times.parquet")}
-    simulate({**CONFIG, "compute": law}, here / "again")
-    assert outpace("runtimes", "convert", "again", "-o", "b.parquet", "--of", "compute") == 0
-    assert_same(read(here / "b.parquet"), read(here / "times.parquet"))
-
-
 def test_show_says_the_main_numbers_and_writes_a_page(here, capsys):
     times = np.ones((10, 20))
     times[:, 19], times[::2, 3] = 4.0, 2.0
@@ -67,17 +58,6 @@ def test_show_says_the_main_numbers_and_writes_a_page(here, capsys):
     assert page.figures.keys() == FIGURES
     assert "Waiting for 18 of 20 workers would give 260 % more gradients per second" in page.text
     assert "Worker 19 was slow most often, in 100 % of the iterations" in page.text
-
-
-def test_a_page_says_what_is_only_a_bound(here):
-    cut = np.zeros((4, 5), np.bool_)
-    cut[1:, 4] = True
-    write(table(np.full((4, 5), 2.0), censored=cut), here / "times.parquet")
-    assert outpace("runtimes", "show", "times.parquet", "-o", "page.html") == 0
-    text = Page(here / "page.html").text
-    assert "Cut off 15 %" in text
-    assert "at most 2.50" in text
-    assert "rates are known up to a count of 4 of 5" in text
 
 
 def test_a_page_of_very_many_workers_stays_small(here):
@@ -169,11 +149,3 @@ def test_replay_compares_the_decisions_of_a_fitted_model_with_rules_without_one(
     assert float(rows["all"][3]) == 8.0  # mean count
     assert all(0 < float(cells[0]) <= 100 for cells in rows.values())
     assert "8 workers, 10 iterations after 20 that wait for all" in lines[-2]
-
-
-def test_replay_refuses_what_was_cut_off(here, capsys):
-    censored = np.zeros((30, 2), dtype=bool)
-    censored[4, 1] = True
-    write(table(np.ones((30, 2)), censored=censored, node=[0, 0]), here / "times.parquet")
-    message = refused(capsys, "runtimes", "replay", "times.parquet")
-    assert "worker 1 was cut off in iteration 4" in message

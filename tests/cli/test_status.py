@@ -16,7 +16,6 @@ import outpace
 from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
-from outpace.record.event_log import EventLog
 from outpace.record.folder import LOG
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status, read_status, write_status
 
@@ -75,7 +74,7 @@ def status_of(*, at, command="run", process=None):
         gradients_per_s=2.5,
         processes=[
             ProcessStatus(name="server-0", state="training", quiet_s=0.0),
-            ProcessStatus(name="worker-0", state="training", iteration=11, quiet_s=0.2),
+            ProcessStatus(name="worker-0", state="training", iteration=11, quiet_s=0.2, node="a"),
             ProcessStatus(name="worker-1", state="training", iteration=10, quiet_s=4.0),
         ],
         checkpoints=CheckpointStatus(number=2, time_s=70.0, written=at - 7),
@@ -140,10 +139,10 @@ def test_a_run_that_is_going_on(tmp_path, capsys, monkeypatch):
         "checkpoints: number 2, at 70.0 s, written 7 s ago",
         "failures: 1 restart, 3 updates lost",
         "",
-        "          iteration  nothing new for     state",
-        "server-0          -              0 s  training",
-        "worker-0         11              0 s  training",
-        "worker-1         10              4 s  training",
+        "          node  iteration  nothing new for     state",
+        "server-0     -          -              0 s  training",
+        "worker-0     a         11              0 s  training",
+        "worker-1     -         10              4 s  training",
     ]
     assert found["state"] == "running"
     assert found["resume"] is None
@@ -156,23 +155,6 @@ def test_a_run_that_is_going_on(tmp_path, capsys, monkeypatch):
         "quiet_s": 4.0,
         "node": None,
     }
-
-
-def test_the_nodes_of_processes_are_shown(tmp_path, capsys):
-    run = failed(tmp_path / "run")
-    killed(run)
-    status = status_of(at=time.time())
-    for process, node in zip(status.processes, ("one", "two", None), strict=True):
-        process.node = node
-    write_status(run, status)
-    with RunLock(run):
-        said = lines(capsys, run)
-    assert [line.split()[:2] for line in said[-4:]] == [
-        ["node", "iteration"],
-        ["server-0", "one"],
-        ["worker-0", "two"],
-        ["worker-1", "-"],
-    ]
 
 
 def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys, monkeypatch):
@@ -247,17 +229,6 @@ def test_the_log_says_what_happened(tmp_path):
     assert logged[5]["fields"]["error"] == "the power is off"
     assert logged[6]["fields"]["number"] == 3
     assert logged[-1]["fields"]["resumed_from"] == "checkpoints/000003"
-
-
-def test_a_log_that_cannot_be_written_is_said_once(tmp_path):
-    said = []
-    log = EventLog(tmp_path / "missing" / LOG, said.append)
-    log.add_text("notice", "first")
-    assert said == []  # the folder may come
-    log.open()
-    log.add_text("notice", "last")
-    (line,) = said
-    assert line.endswith(f"{LOG}: No such file or directory; the run continues without it")
 
 
 def test_status_reads_files_without_torch(tmp_path):

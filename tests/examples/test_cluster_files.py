@@ -130,20 +130,6 @@ def test_a_job_of_slurm_takes_a_checkpoint_before_its_time_is_over_and_goes_on(p
     assert not (place / "runs" / "job-7.json").exists()
 
 
-@pytest.mark.slow
-def test_a_job_of_slurm_whose_script_fails_before_it_joins_ends_with_an_error(place, started):
-    (place / "train.py").write_text("raise SystemExit(3)")
-    job = batch(place, started, "train.py")
-    assert "interrupted" in job.communicate(timeout=LIMIT_S)[0]
-    assert job.returncode not in (0, None)
-
-
-def test_a_job_of_slurm_without_a_script_says_so(place, started):
-    job = batch(place, started)
-    assert "the script to train" in job.communicate(timeout=LIMIT_S)[0]
-    assert job.returncode != 0
-
-
 def pods() -> dict[str, Any]:
     """Return the Job of the manifest by name."""
     found = YAML(typ="safe").load_all((EXAMPLES / "kubernetes.yaml").read_text())
