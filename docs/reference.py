@@ -1,5 +1,7 @@
 """Write the tables of docs/configuration.md from the dataclasses of a configuration.
 
+The table `commands` is made from the help of the commands.
+
     python -m docs.reference [--check]
 
 A table stands between `<!-- reference: NAME -->` and `<!-- end -->`; NAME is a key of `TABLES`.
@@ -20,6 +22,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+import typer
+
+from outpace.cli import app
 from outpace.cluster import faults, laws, matrix, network, observed, regimes
 from outpace.cluster.delays import Delay
 from outpace.config import executors, goals, launchers, trackers
@@ -107,6 +112,15 @@ LINKS: Final[Mapping[str, str]] = {
     "probe": "real.md#times-of-messages",
     "shared_memory": "real.md#shared-memory",
 }
+# Pages about commands.
+PAGES: Final[Mapping[str, str]] = {
+    **{name: f"{name}.md" for name in ("advise", "calibrate", "explain", "runtimes", "sweep")},
+    "run": "real.md",
+    "export": "real.md#watching-a-run",
+    "scale": "real.md#another-number-of-workers-and-servers",
+    **dict.fromkeys(("serve", "worker"), "real.md#started-by-torchrun-slurm-or-kubernetes"),
+    "status": "failures.md#watching-a-run",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +146,8 @@ def with_tables(page: str) -> str:
     """Return the page with the present tables."""
 
     def replaced(found: re.Match[str]) -> str:
-        return f"{found[1]}{table(TABLES[found[2]])}{found[3]}"
+        rows = commands() if found[2] == "commands" else table(TABLES[found[2]])
+        return f"{found[1]}{rows}{found[3]}"
 
     return _TABLE.sub(replaced, page)
 
@@ -148,6 +163,16 @@ def table(parts: Mapping[str, Any]) -> str:
     lines += ["| key | type and default | meaning |", "|---|---|---|"]
     for path, union in parts.items():
         lines += _rows(path, members(union))
+    return "\n".join(lines) + "\n"
+
+
+def commands() -> str:
+    """Return the table of the commands, by the first line of their help."""
+    group = typer.main.get_command(app)
+    lines = ["| `outpace` | what it does |", "|---|---|"]
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        linked = f"[`{name}`]({PAGES[name]})" if name in PAGES else f"`{name}`"
+        lines.append(f"| {linked} | {command.get_short_help_str(limit=200).rstrip('.:')} |")
     return "\n".join(lines) + "\n"
 
 

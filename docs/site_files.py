@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = (
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "changes/README.md",
     "CITATION.cff",
     "benchmarks/README.md",
     "benchmarks/papers/**/*.yaml",

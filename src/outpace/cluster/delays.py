@@ -28,7 +28,7 @@ class Delay:
         nodes: Names or patterns; only messages from or to these workers and servers.
         message: which messages.
         probability: of a delay, for each message.
-        seconds: how late it is.
+        seconds: how late it is; several rules add up.
     """
 
     message: Literal["push", "pull", "reply"]

@@ -27,9 +27,11 @@ class Matrix:
     Rows and columns are machines, in the order of `Machines`; surplus ones are not used.
 
     Attributes:
-        path: A file .npz, .npy, .csv, or .txt with numbers separated by blanks.
+        path: A file .npz, .npy, .csv, or .txt with numbers separated by blanks. Its rows are the
+            workers, then the servers; a machine with several nodes has one row, in the place of its
+            first node.
         array: Name of the array in an .npz with several.
-        unit: of the round-trip times.
+        unit: of the round-trip times, which are halved for one message.
     """
 
     path: NotEmpty = field(metadata=FILE)

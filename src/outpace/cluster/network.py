@@ -87,15 +87,15 @@ class NetworkLaw:
             sender and receiver; `fair`: all go at once and share bandwidth (max-min).
         nodes: Differing nodes by name (worker-3) or pattern (server-*). Names win over patterns
             and later patterns over earlier ones, key by key.
-        pairs: Differing pairs of nodes.
+        pairs: Differing pairs of nodes; they win over both ends.
         machines: Nodes that share a machine, by the names of machines. They share its connection in
             each direction. Nodes that are not named have a machine of their own.
         loopback: What messages between two nodes of one machine take, which do not use its
             connection; by default nothing.
-        matrix: Latencies between machines, from a file.
+        matrix: Latencies between machines, from a file, in place of `latency_s`.
         delays: Random delays of messages.
-        all_reduce: Cost of a round of an all-reduce; it replaces what is said of links, and
-            contention. None: its messages are like all others.
+        all_reduce: Cost of a round of an all-reduce, for all workers alike; it replaces what is
+            said of links, and contention. None: its messages are like all others.
         log: True keeps the times of every message in messages.parquet.
         stretch: In real runs, True makes all-reduces take at least the time that each by itself
             would take on this network.

@@ -63,14 +63,16 @@ class Experiment:
         network: simulated network; None: messages take no time.
         sync_changes: strategies that change during the run.
         conditions: the user's own functions in place of a strategy's conditions.
-        colocate: server m runs on the machine of worker m; virtual time.
+        colocate: server m runs on the machine of worker m; their messages use no network and do not
+            count in `bytes_sent`. Virtual time.
         pull: partial pull; None: a worker waits for all servers.
         skip: pushes and pulls that workers choose not to send.
-        push_time, pull_time: a server's service time for a push, and for a pull; None: 0. Virtual
-            time.
-        update_time: service time of an update, after the push that causes it; None: 0. Virtual
-            time.
-        service_size: size of a server that these times are for; None: of any size.
+        push_time, pull_time: a server's service time for a push, and for a pull, one message after
+            the other in the order of arrival; it counts as communication. None: 0. Virtual time.
+        update_time: service time of an update, after the push that causes it; answers and later
+            messages wait for it. None: 0. Virtual time.
+        service_size: size of a server that these times are for, except `judge_time`; None: of any
+            size.
         evaluation_time: virtual time of each evaluation of a script between two steps: forward
             passes without gradients, or `outpace.untimed()`; None: 0.
         forward_share: share of a computation that is its forward pass, from 0 to below 1.
@@ -79,7 +81,7 @@ class Experiment:
         overlap: backward: a worker pushes to each server as soon as backward has made the server's
             part of the gradient.
         judge_time: service time to judge a pull, which then costs `pull_time` once, when it is
-            answered; None: that of `pull_time`.
+            answered; None: that of `pull_time`, so a held pull costs it twice.
         slicing: which server owns which parameters: equal numbers of elements, or whole tensors.
         optimizer: what servers do with gradients.
         batch_size: samples for each worker and iteration.

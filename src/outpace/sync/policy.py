@@ -274,7 +274,7 @@ class WirePolicy(Policy):
 
     Attributes:
         wire: precision of gradients and parameters that are sent; the same in all policies of a
-            run.
+            run, also those of `sync_changes`.
     """
 
     wire: Wire = field(default="full", kw_only=True)

@@ -40,8 +40,18 @@ class CutOffSettings:
     """How a rule decides how long an iteration stays open.
 
     Attributes:
-        model: predicts the run times of the next iteration.
-        decision: how a wait is chosen from a prediction; None: the usual one for the model.
+        model: predicts the run times of the next iteration. `all`: no prediction, wait for all
+            workers. `fixed`: none, wait for `share` of the workers, then `timeout_s`. `elfving`:
+            normal run times, fitted to the warm-up. `last`: the last iteration. `mean-5`: the mean
+            of the last five. `last-5`, `last-20`: the last iterations, as draws. `early-20`: the
+            last 20 iterations, relative to the arrival of the first quarter of the workers; decided
+            at that arrival. `pooled`, `deep-markov`: learned. `oracle`: the true run times; virtual
+            time only.
+        decision: how a wait is chosen from a prediction. `count`: a number of gradients.
+            `deadline`: a number of seconds. `count-or-deadline`: whichever comes first. `replan`:
+            decided again as gradients arrive or fail to; learned models. `hedge`: by the rule that
+            did best lately of `last-5`, `last-20`, `early-20` and the model's own; learned models.
+            None: the usual one for the model.
         file: a model of kind pooled or deep-markov, made by `outpace runtimes fit`; None: the
             model is fitted to the first iterations of the run.
         share: share of the workers that model `fixed` waits for (Chen et al. 2016: 0.943).

@@ -27,7 +27,7 @@ class CutOff(CutOffSettings, Policy):
 
     Attributes:
         wire: precision of gradients and parameters that are sent; the same in all policies of a
-            run.
+            run, also those of `sync_changes`.
     """
 
     kind: Literal["cutoff"] = "cutoff"

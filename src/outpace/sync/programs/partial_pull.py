@@ -36,7 +36,8 @@ class PartialPull:
         quorum_percent: share of the servers, rounded up.
         timeout_s: seconds to wait for the other servers after the quorum has answered.
         ahead: number of pulls that a server may leave unanswered.
-        late: whether to use a reply to an earlier pull if it is newer than the block held.
+        late: whether to use a reply to an earlier pull if it is newer than the block held; drop is
+            the rule of the paper.
 
     Raises:
         ValueError: for values out of range.

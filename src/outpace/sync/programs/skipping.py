@@ -103,7 +103,8 @@ class SkippedPush(Skip):
 
     Attributes:
         gradient: a skipped gradient is lost (drop), or added to the next one that the worker pushes
-            (accumulate).
+            (accumulate), with which it counts as one; it is lost if the run ends first. A script
+            can only drop.
     """
 
     gradient: Literal["drop", "accumulate"] = "drop"

@@ -25,7 +25,8 @@ class CharGpt:
     """A transformer that predicts the next character of a text.
 
     Attributes:
-        path: path of a UTF-8 text; by default the sources of Python's standard library.
+        path: path of a UTF-8 text, whose last tenth is for testing; by default at most 2,000,000
+            characters of the sources of Python's standard library.
         context: number of characters that the model sees.
         layers, heads, width: size of the transformer.
     """
