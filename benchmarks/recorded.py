@@ -1,4 +1,4 @@
-"""What `--record` keeps: the date and the commit of a measurement, and tables in the READMEs."""
+"""What `--record` keeps: the date and the commit of a measurement, and tables in the README."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 HERE: Final = Path(__file__).parent
 README: Final = HERE / "README.md"
-FRONT: Final = HERE.parent / "README.md"
+ROOT: Final = HERE.parent
 END: Final = "<!-- end of what was recorded -->"
 _CODE: Final = ("src", "benchmarks", "pyproject.toml")
 # Written by `--record`, so a change of these files does not change the code.
@@ -26,7 +26,7 @@ def origin() -> dict[str, str]:
 
 def git(*words: str) -> str:
     """Return what git prints about this checkout; ends the program where it is none."""
-    command = ["git", "-C", str(FRONT.parent), *words]
+    command = ["git", "-C", str(ROOT), *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SystemExit(f"--record needs the commit of this code: {ended.stderr.strip()}")
@@ -43,6 +43,6 @@ def with_tables(text: str, command: str, tables: str) -> str:
     return f"{before}{begin}\n\n{tables.strip()}\n\n{END}{after}"
 
 
-def write_tables(command: str, tables: str, page: Path = README) -> None:
-    """Write the tables of a command into a page."""
-    page.write_text(with_tables(page.read_text("utf-8"), command, tables), "utf-8")
+def write_tables(command: str, tables: str) -> None:
+    """Write the tables of a command into the README."""
+    README.write_text(with_tables(README.read_text("utf-8"), command, tables), "utf-8")

@@ -45,7 +45,7 @@ def is_current(name: str) -> bool:
 
     Code of other papers does not count.
     """
-    path, root = FOLDER / f"{name}.json", recorded.FRONT.parent
+    path, root = FOLDER / f"{name}.json", recorded.ROOT
     if not path.is_file():
         return False
     commit = json.loads(path.read_text("utf-8"))["commit"]

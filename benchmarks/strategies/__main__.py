@@ -24,7 +24,7 @@ from benchmarks.strategies.measuring import quick, record
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
 from benchmarks.strategies.regret import Regret, advised, goal_met, judged, keep, kept, regret
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
-from benchmarks.strategies.table import COMMAND, PAGE, front, page, summary
+from benchmarks.strategies.table import COMMAND, PAGE, page, summary
 
 from benchmarks import recorded
 from outpace.errors import ConfigError, OutpaceError
@@ -113,13 +113,12 @@ def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
 
 
 def write_tables() -> None:
-    """Write the page of all results, and summaries of them into both READMEs."""
+    """Write the page of all results, and a summary of them into the README."""
     everything = cells()
     outcomes, regrets_kept = results(everything), kept(everything)
     PAGE.write_text(page(outcomes, regrets_kept), "utf-8")
     names = [cell.name for cell in everything]
     recorded.write_tables(COMMAND, summary(outcomes, names, regrets_kept))
-    recorded.write_tables(COMMAND, front(outcomes), recorded.FRONT)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The recorded results in Markdown: a page of all, and summaries for both READMEs."""
+"""The recorded results in Markdown: a page of all, and a summary for the README."""
 
 from __future__ import annotations
 
@@ -64,22 +64,6 @@ def _grouped(names: Sequence[str], cells: Sequence[str]) -> str:
         everything = len(clusters) == sum(name.startswith(f"{task}/") for name in cells)
         groups.append(f"all of {task}" if everything else f"{task} on {', '.join(clusters)}")
     return "; ".join(groups)
-
-
-def front(outcomes: Sequence[Outcome]) -> str:
-    """Return the short table of the project's README."""
-    complete = [each for each in outcomes if each.complete]
-    when = dated([each.origin for each in complete]) if complete else "nothing is recorded yet"
-    lines = [
-        "**Which strategy where.** 24 strategies on clusters of 16 workers, each with a learning "
-        "rate of its own, 5 seeds",
-        f"(`python -m benchmarks.strategies --record`, {when}):",
-        "",
-        *best(complete),
-        "[How it was measured](benchmarks/README.md#strategies), and [the results of all 24]"
-        "(benchmarks/strategies/RESULTS.md).",
-    ]
-    return "\n".join(lines)
 
 
 def dated(origins: Sequence[Mapping[str, str]]) -> str:

@@ -156,7 +156,7 @@ def repository(tmp_path, monkeypatch):
     for folder in (tmp_path / "src", papers / "bdsgd", papers / "results", papers / "psp"):
         folder.mkdir(parents=True)
         (folder / "code.py").write_text("1\n")
-    monkeypatch.setattr(recorded, "FRONT", tmp_path / "README.md")
+    monkeypatch.setattr(recorded, "ROOT", tmp_path)
     monkeypatch.setattr(results, "FOLDER", papers / "results")
     experiments = {"bdsgd-fig5": papers / "bdsgd" / "fig5.yaml", "psp-fig2": papers / "psp" / "f"}
     monkeypatch.setattr(results, "EXPERIMENTS", experiments)
@@ -172,7 +172,7 @@ def test_a_result_written_before_does_not_make_the_code_another_one(repository):
     (results.FOLDER / "code.py").write_text("2\n")  # it is in the folder of results
     first = recorded.origin()
     assert "+" not in first["commit"]
-    (recorded.FRONT.parent / "src" / "code.py").write_text("2\n")
+    (recorded.ROOT / "src" / "code.py").write_text("2\n")
     assert recorded.origin()["commit"] == first["commit"] + "+"
 
 

@@ -6,25 +6,24 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmarks.recorded import FRONT, README, with_tables
+from benchmarks.recorded import README, with_tables
 from benchmarks.strategies import __main__ as command
 from benchmarks.strategies import measuring, regret
 from benchmarks.strategies.outcome import read, results
 from benchmarks.strategies.rates import Tried, search
 from benchmarks.strategies.suite import CLUSTERS, cells, with_data
-from benchmarks.strategies.table import COMMAND, PAGE, front, page, summary
+from benchmarks.strategies.table import COMMAND, PAGE, page, summary
 
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.support.estimates import TimeTo
 
 
-def test_the_readmes_and_the_page_have_the_recorded_results():
+def test_the_readme_and_the_page_have_the_recorded_results():
     outcomes, regrets = results(cells()), regret.kept(cells())
     short = summary(outcomes, [cell.name for cell in cells()], regrets)
-    for path, tables in ((README, short), (FRONT, front(outcomes))):
-        text = path.read_text("utf-8")
-        assert with_tables(text, COMMAND, tables) == text
+    text = README.read_text("utf-8")
+    assert with_tables(text, COMMAND, short) == text
     assert PAGE.read_text("utf-8") == page(outcomes, regrets)
 
 
