@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import typer
 
-from outpace.cli import app
+from outpace.cli.base import app
 from outpace.cluster import faults, laws, matrix, network, observed, regimes
 from outpace.cluster.delays import Delay
 from outpace.config import executors, goals, launchers, trackers
