@@ -12,7 +12,7 @@ import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate, write_calibration
-from outpace.experiment.calibrating.runs import nodes_of, shared_machines
+from outpace.experiment.calibrating.runs import shared_machines
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -202,10 +202,3 @@ def test_the_machines_that_a_run_had_count(apart, tmp_path):
     (tmp_path / "run" / files.CONFIG).write_text(json.dumps(named))
     found = calibrate([tmp_path / "run"])
     assert {name: list(nodes) for name, nodes in found.network_law.machines.items()} == APART
-
-
-def test_without_names_of_nodes_machines_are_those_of_the_configuration():
-    network = {"machines": {"a": ["worker-0", "worker-1"]}}
-    places = nodes_of({"workers": 2, "servers": 2, "network": network})
-    assert shared_machines([Run(places)], []) == {"a": ("worker-0", "worker-1")}
-    assert nodes_of({"workers": 2, "network": None}) == nodes_of({"workers": 2}) == {}

@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
 @contextmanager
 def pool_there(cluster, **on: Any) -> Iterator[Pool]:
     settings = {"kind": "ray", "address": cluster.address, "wait_s": 120, **on}
-    with pool_on(settings, [experiment()]) as pool:
+    with pool_on(on_of(settings), [experiment()]) as pool:
         yield pool
 
 
@@ -123,7 +123,7 @@ def test_runs_whose_times_are_measured_stay_here():
     measured = experiment(compute={"kind": "measured"})
     with ExitStack() as stack:
         with pytest.warns(OutpaceWarning, match="the runs stay on this machine"):
-            pool = stack.enter_context(pool_on("ray", [experiment(), measured]))
+            pool = stack.enter_context(pool_on(OnRay(), [experiment(), measured]))
         pool.start(Order("run", measured))
         assert ends_of(to_the_end(pool))["run"].status == "complete"
 

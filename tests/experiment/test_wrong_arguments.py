@@ -18,11 +18,9 @@ CONFIG = {
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: outpace.simulate(CONFIG, out=5), "out must be the path of a folder, not 5"),
         (lambda: outpace.simulate(5), "give an Experiment, a mapping or the path of a YAML file"),
         (lambda: outpace.experiment_from(5, "data"), "data must be a mapping of keys, not 5"),
         (lambda: outpace.sampler(3), "dataset has no length, it is of type int"),
-        (lambda: outpace.simulate(CONFIG, control=5), "control must be a function of a Control"),
         (lambda: outpace.compare([5]), "a list is one of outpace.Variant, not 5"),
         (lambda: outpace.joined(5).__enter__(), "connection must be the content of the file"),
     ],

@@ -28,7 +28,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, seconds_of, study_source
+from outpace.cli.sources import ConfigOrScript, seconds_of, source_for
 
 if TYPE_CHECKING:
     from outpace.report.advice.result import AdviceResult
@@ -92,7 +92,7 @@ def advise(
     from outpace.experiment.advising import advise as advising
 
     given = with_options(overrides, workers, servers, seed)
-    source = study_source("advise", config, context.obj, given, cluster)
+    source = source_for("advise", config, context.obj, given, cluster)
     output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
         try:

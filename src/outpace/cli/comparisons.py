@@ -23,14 +23,13 @@ from outpace.cli.options import (
     TargetAccuracy,
     TargetLoss,
     Workers,
-    goal_data,
     require_out,
     where,
     with_options,
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, study_source
+from outpace.cli.sources import ConfigOrScript, source_for
 from outpace.errors import ConfigError
 
 
@@ -68,11 +67,12 @@ def compare(
     """
     from outpace.experiment.comparison import compare as compare_all
     from outpace.experiment.comparison import seeds_from, variants_from
+    from outpace.experiment.sources import with_target
     from outpace.support.yaml_files import read_yaml
 
     given = with_options(overrides, workers, servers, seed)
-    source = study_source("compare", config, context.obj, given, cluster)
-    data, base = source.data, source.folder or Path.cwd()
+    source = source_for("compare", config, context.obj, given, cluster)
+    data, base = with_target(source.data, target_accuracy, target_loss), source.folder
     if variants_of is not None:
         data, base = (
             {**data, "variants": read_yaml(variants_of).get("variants")},
@@ -83,13 +83,11 @@ def compare(
             f"{config}: the variants to compare are missing: outpace compare {config} --variants "
             "FILE, a YAML file with a list `variants`"
         )
-    if target := goal_data(target_accuracy, target_loss):
-        data = {**data, "target": target}
     if seeds is not None:
         data = {**data, "seeds": seeds}
     require_out(resume, out, "comparison")
     count = seeds_from(data, str(config))
-    variants = variants_from(data, str(variants_of or config), base)
+    variants = variants_from(data, str(variants_of or config), base or Path.cwd())
     output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
         experiments = [each.experiment for each in variants]

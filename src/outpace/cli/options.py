@@ -107,12 +107,6 @@ Json: TypeAlias = Annotated[
 ]
 
 
-def goal_data(accuracy: float | None, loss: float | None) -> dict[str, float]:
-    """Return what the two options of a target say, as `target` of a configuration."""
-    goals = {"accuracy": accuracy, "loss": loss}
-    return {key: value for key, value in goals.items() if value is not None}
-
-
 def require_out(resume: bool, out: Path | None, what: str) -> None:
     """Raise ConfigError if `what` is to be resumed, and its folder is not named."""
     if resume and out is None:

@@ -28,7 +28,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_run, fork_server_of_simulation
-from outpace.cli.sources import script_data, source_data, with_cluster_file
+from outpace.cli.sources import script_data, source_for
 from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def simulate(
         changes = _changes(config, given, context.obj, cluster=cluster, out=out)
     else:
         config = _required(config, "simulate")
-        data, base = source_data("simulate", config, context.obj, given)
-        experiment = _experiment(with_cluster_file(data, cluster), given, str(config), base)
+        experiment = source_for("simulate", config, context.obj, given, cluster).experiment()
     from outpace.experiment.running import simulate as simulate_one  # after what can be refused
 
     output = Output(quiet, as_json)
@@ -124,11 +123,10 @@ def run(
         changes = _changes(config, given, context.obj, out=out)
     else:
         config = _required(config, "run")
-        data, base = source_data("run", config, context.obj, given)
+        source = source_for("run", config, context.obj, given)
         from outpace.experiment.sources import without_include  # here: errors of YAML come at once
 
-        data = without_include(data, output.log)
-        experiment = _experiment(data, given, str(config), base)
+        experiment = source._replace(data=without_include(source.data, output.log)).experiment()
     with _folder(resume, out, config or "") as folder:
         _run(experiment, folder, output, insecure=insecure, resume=resume, **changes)
 
@@ -159,7 +157,9 @@ def serve(
     They have OUTPACE_CONNECT set to the file. A script that calls outpace.attach is started as it
     is, one with DistributedDataParallel by outpace worker.
     """
+    from outpace.config.reading import experiment_from
     from outpace.real.process.rendezvous import Outside
+    from outpace.support.yaml_files import with_overrides
     from outpace.tasks import ELSEWHERE
 
     output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)
@@ -170,7 +170,7 @@ def serve(
     elif workers is None:
         raise ConfigError("outpace serve: --workers is missing: the number of workers that join")
     else:
-        experiment = _experiment(script_data(ELSEWHERE, ()), given, "serve", Path.cwd())
+        experiment = experiment_from(with_overrides(script_data(ELSEWHERE, ()), given), "serve")
     options = {"insecure": insecure, "resume": resume, "outside": Outside(host, connect)}
     with _folder(resume, out, "serve") as folder:
         _run(experiment, folder, output, **options, **changes)
@@ -233,16 +233,6 @@ def _said_on_failure(
                 last = f"checkpoint {numbers[-1]}"
                 output.note(f"to resume from {last}: {resume_command(command, folder)}")
         raise
-
-
-def _experiment(
-    data: dict[str, Any], overrides: list[str], source: str, folder: Path
-) -> Experiment:
-    from outpace.config.reading import experiment_from
-    from outpace.experiment.sources import as_one_run
-    from outpace.support.yaml_files import with_overrides
-
-    return experiment_from(as_one_run(with_overrides(data, overrides), source), source, folder)
 
 
 def _required(config: Path | None, command: str) -> Path:

@@ -49,39 +49,34 @@ def source_data(
     return script_data(str(config.absolute()), arguments or ()), Path.cwd()
 
 
-def study_source(
+def source_for(
     command: str,
     config: Path,
     arguments: Sequence[str] | None,
     overrides: Sequence[str],
-    cluster: Path | None,
+    cluster: Path | None = None,
     over: Sequence[str] = (),
 ) -> Source:
-    """Return the configuration of a study: a file or a script, a cluster file and overrides.
+    """Return the configuration that a command is given: a file or script, and what replaces keys.
 
     over: keys of a sweep, of which `workers` may be one.
 
     Raises ConfigError as `source_data`, or if the cluster file cannot be read.
     """
     data, base = source_data(command, config, arguments, [*overrides, *over])
-    from outpace.experiment.sources import Source  # here: errors of YAML come at once
+    from outpace.config.cluster_files import with_cluster  # here: errors of YAML come at once
+    from outpace.experiment.sources import Source
     from outpace.support.yaml_files import with_overrides
 
-    data = with_overrides(with_cluster_file(data, cluster), overrides)
-    return Source(data, str(config), base, None)
+    if cluster is not None:
+        data = with_cluster(data, cluster)
+    return Source(with_overrides(data, overrides), str(config), base, None)
 
 
 def script_data(path: str, arguments: Sequence[str]) -> dict[str, Any]:
     """Return the data of the experiment of a script."""
     task = {"kind": "script", "path": path, "arguments": list(arguments)}
     return {"task": task, "sync": {"kind": "bsp"}}
-
-
-def with_cluster_file(data: dict[str, Any], cluster: Path | None) -> dict[str, Any]:
-    """Return the data with the keys of a cluster file. Raises ConfigError."""
-    from outpace.config.cluster_files import with_cluster
-
-    return data if cluster is None else with_cluster(data, cluster)
 
 
 def seconds_of(text: str) -> float:

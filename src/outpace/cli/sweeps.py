@@ -31,7 +31,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
-from outpace.cli.sources import ConfigOrScript, seconds_of, study_source
+from outpace.cli.sources import ConfigOrScript, seconds_of, source_for
 from outpace.errors import RunError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def sweep(
     from outpace.experiment.sweeping.sweep import sweep as sweep_over
 
     given = with_options(overrides, workers, servers, seed)
-    source = study_source("sweep", config, context.obj, given, cluster, over or ())
+    source = source_for("sweep", config, context.obj, given, cluster, over or ())
     require_out(resume, out, "study")
     output, away = Output(quiet, as_json), where(on, address, cpus)
     if source.data.get("variants"):

@@ -15,7 +15,7 @@ from outpace.experiment.compared import Comparison, Row, Variant
 from outpace.experiment.complete_runs import complete_runs
 from outpace.experiment.end_warnings import overwritten
 from outpace.experiment.simulating import check
-from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
+from outpace.experiment.sources import TaskLike, as_experiment, source_of
 from outpace.experiment.tracking import prepare
 from outpace.experiment.trials import Ended, Order
 from outpace.experiment.trials.pool import KILLED, stays_here
@@ -76,10 +76,11 @@ def compare(
             cluster cannot carry the runs out.
         RunError: if the files about all runs cannot be written, or the cluster has no room left.
     """
-    out = folder_of(out)
-    if on_of(on) is not None and out is None:
-        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
+    out = None if out is None else Path(out)
     variants, seeds = _variants(experiment, seeds, task, changes)
+    away = on_of(on, variants[0].experiment.launcher)
+    if away is not None and out is None:
+        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
     plan = {order.key: order for variant in variants for order in _orders(variant, seeds, out)}
     named = {variant.name: variant for variant in variants}
     if out is not None and not resume:
@@ -93,7 +94,7 @@ def compare(
         progress(sum(shares.values()) / len(shares))
 
     with pool_on(
-        on,
+        away,
         [each.experiment for each in variants],
         processes=processes,
         progress=show,

@@ -25,7 +25,6 @@ from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
 from outpace.experiment.advising.candidates import Candidate
 from outpace.experiment.calibrating import calibrate
-from outpace.experiment.sources import path_of
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
 from outpace.report.explaining import Explanation, Gain
@@ -74,7 +73,7 @@ def explain(
         ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
             than 8 iterations; or if the run cannot be simulated with the changes.
     """
-    found = examined(path_of(folder, "folder"))
+    found = examined(Path(folder))
     explanation = found.explanation
     has_causes = bool(explanation.causes) or explanation.faster is not None
     if not changes and not (gains and has_causes):

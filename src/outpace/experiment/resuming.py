@@ -18,7 +18,7 @@ from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.redividing import PAST_LIMIT, past_limit
 from outpace.errors import ConfigError
-from outpace.experiment.sources import TaskLike, as_experiment, path_of
+from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.experiment.status import began_with, resume_command
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoint, Checkpoints, Damaged, RunLock
@@ -202,7 +202,7 @@ def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
         ConfigError: if there is no such checkpoint, or the task cannot be made.
     """
     try:
-        checkpoint = _found(path_of(path, "path"))
+        checkpoint = _found(Path(path))
         blocks: Sequence[Block] = checkpoint.blocks()
     except (OSError, Damaged) as error:
         raise ConfigError(str(error)) from error

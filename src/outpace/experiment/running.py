@@ -24,9 +24,6 @@ from outpace.experiment.sources import (
     ExperimentLike,
     TaskLike,
     as_experiment,
-    folder_of,
-    path_of,
-    require_function,
 )
 from outpace.experiment.status import resume_command
 from outpace.experiment.tracking import require_usable
@@ -93,15 +90,13 @@ def simulate(
         RunError: if the run fails.
         KeyboardInterrupt: after the folder was completed.
     """
-    require_function(control, "control", "a Control")
-    require_function(progress, "progress", "the share of the run that is done")
     options = {"progress": progress, "tie_seed": tie_seed, "control": control, "tracker": tracker}
     if resume is None:
         found = as_experiment(_given(experiment), task, changes)
         with one_thread_own_randomness():
-            return recorded_run(found, folder_of(out), **options).drive()
+            return recorded_run(found, None if out is None else Path(out), **options).drive()
     _require_alone(experiment, out)
-    resumed = resumption(path_of(resume, "resume"), "simulate", task, changes)
+    resumed = resumption(Path(resume), "simulate", task, changes)
     with resumed.lock, one_thread_own_randomness():
         return recorded_run(resumed.experiment, resumed.folder, resumed=resumed, **options).drive()
 
@@ -148,7 +143,6 @@ def run(
 
     Raises: as `simulate`.
     """
-    require_function(control, "control", "a Control")
     if isinstance(launcher, str | Mapping):
         changes["launcher"] = {"kind": launcher} if isinstance(launcher, str) else launcher
         launcher = None
@@ -167,9 +161,9 @@ def run(
     )
     if resume is None:
         found = as_experiment(_given(experiment), task, changes, for_real=log)
-        return start(found, folder_of(out))
+        return start(found, None if out is None else Path(out))
     _require_alone(experiment, out)
-    resumed = resumption(path_of(resume, "resume"), "run", task, changes, log)
+    resumed = resumption(Path(resume), "run", task, changes, log)
     with resumed.lock:
         if outside is None and resumed.experiment.is_elsewhere:
             raise ConfigError(

@@ -46,28 +46,6 @@ class Source(NamedTuple):
         return dataclasses.replace(experiment, task=self.given)
 
 
-def folder_of(out: object) -> Path | None:
-    """Return the folder that a caller gave; None: none. Raises ConfigError if it is no path."""
-    return None if out is None else path_of(out, "out")
-
-
-def path_of(given: object, name: str) -> Path:
-    """Return the path of a folder that a caller gave as this argument.
-
-    Raises:
-        ConfigError: if it is no path.
-    """
-    if not isinstance(given, str | os.PathLike):
-        raise ConfigError(f"{name} must be the path of a folder, not {given!r}")
-    return Path(given)
-
-
-def require_function(given: object, name: str, of: str) -> None:
-    """Raise ConfigError if what a caller gave as this argument is there and no function."""
-    if given is not None and not callable(given):
-        raise ConfigError(f"{name} must be a function of {of}, not {given!r}")
-
-
 def as_experiment(
     experiment: ExperimentLike,
     task: TaskLike | None = None,
@@ -134,6 +112,15 @@ def source_of(
         else:
             data = merged(data, {key: value})
     return Source(data, name, folder, given)
+
+
+def with_target(
+    data: Mapping[str, Any], accuracy: float | None, loss: float | None
+) -> dict[str, Any]:
+    """Return the data with this target in place of its own, if one is given."""
+    target = {"accuracy": accuracy, "loss": loss}
+    given = {key: value for key, value in target.items() if value is not None}
+    return {**data, "target": given} if given else dict(data)
 
 
 def _is_plain_task(task: object) -> bool:

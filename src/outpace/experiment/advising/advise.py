@@ -22,8 +22,14 @@ from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.runner import Budget, Show, shows_nothing
 from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
-from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
-from outpace.experiment.trials.where import On, check_on, pool_on
+from outpace.experiment.sources import (
+    ExperimentLike,
+    Source,
+    TaskLike,
+    source_of,
+    with_target,
+)
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
@@ -141,8 +147,9 @@ def advise(
         Interrupted: after the answer so far was written to `out`; a KeyboardInterrupt.
     """
     source = experiment if isinstance(experiment, Source) else source_of(experiment, task, changes)
-    folder = folder_of(out)
-    target = _target(target_accuracy, target_loss, source.data.get("target"))
+    folder = None if out is None else Path(out)
+    source = source._replace(data=with_target(source.data, target_accuracy, target_loss))
+    target = _target(source.data)
     if type(seeds) is not int or not 2 <= seeds <= _MOST_SEEDS:
         raise ConfigError(f"seeds must be from 2 to {_MOST_SEEDS}, not {seeds!r}")
     if budget_s is not None and not 0 < budget_s <= LARGEST:
@@ -154,7 +161,7 @@ def advise(
     asked = _asked(source, target, seeds, [lr_argument, only, min_gain])
     if folder is not None:
         _require_folder(folder, asked)
-    check_on(on, source.data.get("launcher"))
+    away = on_of(on, source.data.get("launcher"))
     with contextlib.ExitStack() as stack:
         if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
             # Before this process is connected to the cluster of `on`, since Ray takes it into no
@@ -175,7 +182,7 @@ def advise(
             names |= {key.candidate} if isinstance(key, Trial) else set()
 
         experiments = [problem.source.experiment()]
-        with pool_on(on, experiments, processes=processes, warning=warning) as pool:
+        with pool_on(away, experiments, processes=processes, warning=warning) as pool:
             budget = Budget(math.inf if budget_s is None else budget_s, show)
             study = Study(problem, pool, seeds=seeds, budget=budget, say=say)
             status = "interrupted"
@@ -203,13 +210,10 @@ def advise(
         return advice
 
 
-def _target(accuracy: float | None, loss: float | None, configured: Any) -> Target:
-    """Return the given target, else the configured one. Raises ConfigError."""
-    given: Any = {"accuracy": accuracy, "loss": loss}
-    if accuracy is None and loss is None and configured is not None:
-        given = configured
+def _target(data: Mapping[str, Any]) -> Target:
+    """Return the target of a configuration. Raises ConfigError."""
     try:
-        return Target(**given)
+        return Target(**(data.get("target") or {}))
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"target: {error}: give exactly one target, an accuracy or a loss: --target-accuracy "

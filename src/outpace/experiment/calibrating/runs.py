@@ -25,7 +25,6 @@ from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, r
 from outpace.record.reading import Columns, read_event, reading
 from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
-from outpace.sync.messages import server_name, worker_name
 
 LEAST: Final = 20  # iterations
 
@@ -42,8 +41,7 @@ class Run:
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
         all_reduces: Those of a run without servers.
-        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown. If
-            the run did not record it, those of `network.machines` in its configuration.
+        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown.
         config: Of the run; empty for traces.
         origin: What the cluster file says of where the arrays of traces come from.
         notes: Sentences about what traces do not have.
@@ -177,7 +175,7 @@ def _read(folder: Path) -> Run:
         measured,
         np.where(spans > 0, spans, np.nan),
         all_reduces,
-        summary.get("nodes") or nodes_of(config),
+        summary.get("nodes") or {},
         config,
     )
 
@@ -233,21 +231,6 @@ def _untimed(spans: Requests, shape: tuple[int, ...]) -> Floats:
 
 
 # -- machines that several servers and workers shared --------------------------------
-
-
-def nodes_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the machine of each node by `network.machines` of a configuration.
-
-    Nodes that it does not name have one of their own. Empty if it names none.
-    """
-    network = config.get("network")
-    machines = network.get("machines") if isinstance(network, Mapping) else None
-    if not machines:
-        return {}
-    names = [worker_name(n) for n in range(config.get("workers", 0))]
-    names += [server_name(m) for m in range(config.get("servers", 1))]
-    named = {node: name for name, nodes in machines.items() for node in nodes}
-    return {name: named.get(name, name) for name in names}
 
 
 def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[str, ...]]:

@@ -18,9 +18,9 @@ from outpace.experiment.sources import (
     ExperimentLike,
     Source,
     TaskLike,
-    folder_of,
     source_of,
     with_interval,
+    with_target,
 )
 from outpace.experiment.sweeping.search import Search
 from outpace.experiment.sweeping.space import applied, combinations, dimensions_of, first_valid
@@ -122,14 +122,12 @@ def sweep(
         KeyboardInterrupt: after the study and the report were written.
     """
     space = dimensions_of(over)
-    source, out = source_of(experiment, task, changes), folder_of(out)
+    source, out = source_of(experiment, task, changes), None if out is None else Path(out)
     _check_numbers(trials, budget_s, seeds, parallel)
     if resume and out is None:
         raise ConfigError("resume needs the folder of the study to continue")
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
-    target = {"accuracy": target_accuracy, "loss": target_loss}
-    if given := {key: value for key, value in target.items() if value is not None}:
-        data["target"] = given
+    data = with_target(data, target_accuracy, target_loss)
 
     def make(values: dict[str, Any]) -> Experiment:
         made = experiment_from(applied(data, values), source.name, source.folder or Path.cwd())
@@ -145,9 +143,10 @@ def sweep(
     most = trials if trials is not None or budget_s is not None else _TRIALS
     if grid:
         most = count
+    away = on_of(on, reference.launcher)
     if isinstance(reference.task, Script | GivenTask):
         parallel = 1
-        processes = 1 if on_of(on) is None else processes  # on a cluster, a run for each seed
+        processes = 1 if away is None else processes  # on a cluster, a run for each seed
     configuration = {
         **to_plain(reference),
         "over": {each.key: str(each) for each in space},
@@ -166,7 +165,7 @@ def sweep(
         if out is not None and not resume:
             files.require_new(out)
         pool = stack.enter_context(
-            pool_on(on, [reference], processes=processes, warning=lambda _, text: said(text))
+            pool_on(away, [reference], processes=processes, warning=lambda _, text: said(text))
         )
         if out is not None:
             if not resume:

@@ -61,7 +61,7 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
             `runtime_env` are used where `on` does not say them.
 
     Raises:
-        ConfigError: `on` is invalid.
+        ConfigError: `on` is invalid, or says Ray and there is none here.
     """
     if on is None:
         return None
@@ -72,21 +72,18 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
         keys = ("address", "wait_s", "runtime_env")
         given = {key: launcher[key] for key in keys if key in launcher} | given
     found = section_from(OnThisMachine | OnRay, given, "on", "where the runs are carried out")
-    return found if isinstance(found, OnRay) else None
-
-
-def check_on(on: On, launcher: object = None) -> None:
-    """Raise ConfigError if `on` is invalid, see `on_of`, or says Ray and there is none here."""
-    if on_of(on, launcher) is not None:
-        try:
-            import outpace.experiment.trials.on_ray  # noqa: F401
-        except ImportError as error:
-            raise no_ray("on", error) from None
+    if not isinstance(found, OnRay):
+        return None
+    try:
+        import outpace.experiment.trials.on_ray  # noqa: F401
+    except ImportError as error:
+        raise no_ray("on", error) from None
+    return found
 
 
 @contextmanager
 def pool_on(
-    on: On,
+    settings: OnRay | None,
     experiments: Sequence[Experiment],
     *,
     processes: int | None = None,
@@ -96,16 +93,14 @@ def pool_on(
     """Yield the pool that carries out runs like these, here or on a cluster.
 
     Args:
-        on: where, as for `compare`; see `on_of`.
-        experiments: one for each kind of run. The first one's launcher counts.
+        settings: of the cluster; None: this machine.
+        experiments: one for each kind of run.
         processes: most runs at a time; None: as many as there is room for.
         progress, warning: see `Pool`.
 
     Raises:
         ConfigError: there is no cluster, or it cannot carry the runs out.
     """
-    check_on(on, experiments[0].launcher)
-    settings = on_of(on, experiments[0].launcher)
     if settings is not None and any(map(stays_here, experiments)):
         warn(
             "the runs stay on this machine: a task was given from Python (name its file: task: "
