@@ -24,16 +24,16 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE, read_summary
-from outpace.record.reading import Unreadable, read_rows, reading
+from outpace.record.reading import Unreadable, read_rows
 from outpace.record.trace import SCHEMA
 from outpace.report.read.runs import node_in
-from outpace.report.read.traces import with_waits
+from outpace.report.read.traces import read_iterations
 from outpace.support.replacing import replace_file
 
 PERFETTO: Final = "perfetto.pftrace.gz"
 
 _WORKERS, _SERVERS = 1, 2  # process numbers
-_BATCH: Final = 1 << 14  # rows
+_BATCH: Final = 1 << 12  # rows
 _LAST: Final = 1 << 16  # the rank of a track after all servers
 
 Row = Mapping[str, Any]
@@ -48,18 +48,17 @@ def write_perfetto(run: Path, out: Path) -> None:
             cannot be written.
     """
     summary = read_summary(run, lenient=True)
-    rows = read_rows(run / TRACE, SCHEMA.names)
-    with reading(run / TRACE):
-        iterations = _with_arrows(with_waits(rows))
+    trace = run / TRACE
     try:
-        replace_file(out, lambda partial: _write(rows, iterations, partial, summary))
+        replace_file(out, lambda partial: _write(trace, partial, summary))
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
     except (TypeError, ValueError) as error:
-        raise Unreadable(f"{run / TRACE}: an event in it lacks a number ({error})") from error
+        raise Unreadable(f"{trace}: an event in it lacks a number ({error})") from error
 
 
-def _write(rows: pa.Table, iterations: pa.Table, path: Path, summary: Mapping[str, Any]) -> None:
+def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
+    iterations = _with_arrows(read_iterations(trace))
     # Gzip records no name and no time, so that equal traces give equal files.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
         drawing = _Drawing(_Packets(packed), summary)
@@ -74,15 +73,18 @@ def _write(rows: pa.Table, iterations: pa.Table, path: Path, summary: Mapping[st
             ("restart", drawing.restart),
             ("loss", drawing.restart),
         ):
-            for row in _rows(rows.filter(pc.field("event") == event).sort_by("start_ns")):
+            # The rows of one event at a time: all of them would need several times the memory.
+            for row in _rows(read_rows(trace, SCHEMA.names, pc.field("event") == event)):
                 draw(row)
         for row in _rows(iterations):
             drawing.iteration(row)
 
 
 def _rows(table: pa.Table) -> Iterator[Row]:
-    for batch in table.to_batches(_BATCH):  # because rows as dictionaries are large
-        yield from batch.to_pylist()
+    """Yield the rows in the order of their starts."""
+    order = pc.sort_indices(table["start_ns"])
+    for first in range(0, len(order), _BATCH):  # because rows as dictionaries are large
+        yield from table.take(order[first : first + _BATCH]).to_pylist()
 
 
 def _with_arrows(iterations: pa.Table) -> pa.Table:

@@ -127,21 +127,19 @@ def require_order(rows: pa.Table) -> None:
 
 
 def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
-    """Return the iterations in a span of time (ns), see `with_waits`, and those closed in it.
+    """Return the iterations in a span of time (ns), see `read_iterations`, and those closed in it.
 
     Raises:
         Unreadable: if the file is missing or damaged.
     """
-    names = [*_WAIT, "event", *_TIMES, "released_by", "clock"]
-    # The wait of an iteration that reaches into the span may lie before the span.
     ends, starts = pc.field("end_ns"), pc.field("start_ns")
-    rows = read_rows(path, names, (ends > 2 * low - high) & (starts < high))
-    with reading(path):
-        iterations = with_waits(rows).filter(ends > low)
-    return iterations, rows.filter((_EVENT == "cut-off") & (ends > low))
+    # The wait of an iteration that reaches into the span may lie before the span.
+    iterations = read_iterations(path, (ends > 2 * low - high) & (starts < high))
+    closed = (_EVENT == "cut-off") & (ends > low) & (starts < high)
+    return iterations.filter(ends > low), read_rows(path, ("end_ns", "clock"), closed)
 
 
-def with_waits(trace: pa.Table) -> pa.Table:
+def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table:
     """Return the iterations of a trace in the order of their starts, each with its wait.
 
     The wait is from `since_ns` to `until_ns`, which are equal if there was none. `pull_ns` is when
@@ -149,15 +147,24 @@ def with_waits(trace: pa.Table) -> pa.Table:
     differs the wait has its length, and stays inside the iteration. Without servers the wait comes
     before the communication.
 
+    Args:
+        path: of the trace.
+        chosen: of the rows of the trace; None: all.
+
     Raises:
-        ValueError: if an iteration ends before it begins.
+        Unreadable: if the file is missing or damaged, or an iteration ends before it begins.
     """
-    pulls = trace.filter((_EVENT == "pull") & pc.field("released_by").is_valid())
+    of_pulls = (_EVENT == "pull") & pc.field("released_by").is_valid()
+    of_iterations = _EVENT == "iteration"
+    if chosen is not None:
+        of_pulls, of_iterations = of_pulls & chosen, of_iterations & chosen
+    pulls = read_rows(path, (*_WAIT, "end_ns", "released_by"), of_pulls)
     # One row for each iteration: processes that began again may have pulled twice.
     ended = pulls.group_by(_WAIT).aggregate([("end_ns", "max"), ("released_by", "max")])
     ended = ended.rename_columns([*_WAIT, "pull_ns", "released_by"])
-    iterations = trace.filter(_EVENT == "iteration").drop_columns(["released_by"])
-    require_order(iterations)
+    iterations = read_rows(path, (*_WAIT, *_TIMES), of_iterations)
+    with reading(path):
+        require_order(iterations)
     found = iterations.join(ended, _WAIT, join_type="left outer")
     found = found.sort_by([(name, "ascending") for name in ("start_ns", "worker", "iteration")])
     earliest = pc.add(found["computed_ns"], found["held_ns"])
