@@ -32,8 +32,14 @@ def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = N
         Unreadable: if the file is missing or damaged.
     """
     with reading(path):
+        # Threads and buffers that read ahead would hold most of a long trace at once.
         rows = pq.read_table(
-            table_file(path), columns=list(names), filters=chosen, partitioning=None
+            table_file(path),
+            columns=list(names),
+            filters=chosen,
+            partitioning=None,
+            use_threads=False,
+            pre_buffer=False,
         )
         for name, column in zip(names, rows.columns, strict=True):
             is_integer = pa.types.is_integer(column.type) or pa.types.is_null(column.type)
