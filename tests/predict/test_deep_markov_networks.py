@@ -141,10 +141,6 @@ def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():
     assert float(spread.max()) < 4
 
 
-def doubles(*shape):
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-
 def test_of_a_time_that_was_cut_off_only_the_probability_of_a_longer_one_counts():
     x, mean = torch.tensor([[[0.4, 1.1]]]), torch.tensor([[[0.1, 0.3]]])
     told = Seen(x, torch.tensor([[[0.0, 1.0]]]))

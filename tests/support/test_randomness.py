@@ -33,27 +33,6 @@ def test_a_number_is_a_pure_function_of_seed_purpose_worker_and_iteration(
     assert [one[iteration] for iteration in iterations] == fresh
 
 
-def test_the_order_of_drawing_changes_nothing():
-    forwards, backwards = stream(), stream()
-    iterations = range(5 * CHUNK)
-    expected = [forwards[iteration] for iteration in iterations]
-    assert [backwards[iteration] for iteration in reversed(iterations)] == expected[::-1]
-
-
-def test_workers_that_draw_in_turn_do_not_disturb_each_other():
-    alone = [[stream(worker=worker)[i] for i in range(100)] for worker in range(3)]
-    streams = [stream(worker=worker) for worker in range(3)]
-    interleaved = [[s[i] for s in streams] for i in range(100)]
-    assert [list(column) for column in zip(*interleaved, strict=True)] == alone
-
-
-def test_streams_for_different_things_differ():
-    variants = [stream(), stream(seed=2), stream(purpose="other"), stream(worker=1)]
-    numbers = [[variant[i] for i in range(3 * CHUNK)] for variant in variants]
-    everything = [number for row in numbers for number in row]
-    assert len(set(everything)) == len(everything)
-
-
 def test_streams_for_different_things_are_not_correlated():
     n = 200 * CHUNK
     reference = numbers_of(stream(), n)
@@ -81,10 +60,6 @@ def test_a_streams_numbers_are_uniform():
     assert abs(numbers.var() - 1 / 12) < 5 * np.sqrt(1 / 180 / n)
     assert numbers.min() >= 0
     assert numbers.max() < 1
-
-
-def test_a_stream_gives_plain_floats():
-    assert type(stream()[0]) is float
 
 
 def test_any_64_bit_seed_has_streams_of_its_own():

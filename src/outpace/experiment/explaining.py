@@ -29,7 +29,8 @@ from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
 from outpace.report.explaining import Explanation, Gain
 from outpace.report.explaining.causes import Examined, examined
-from outpace.report.explaining.tables import Floats, Tables
+from outpace.report.explaining.charging import Floats
+from outpace.report.explaining.tables import Tables
 from outpace.report.explaining.words import ALL_WORKERS, repair_of
 from outpace.support.regular_files import regular
 from outpace.support.yaml_files import merged

@@ -30,7 +30,7 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
         state = read_shard(folder, index.shards[shard])  # only the number of workers differs
         parameters, optimizer = state.parameters, state.optimizer
     else:
-        found = _pieces(folder, index, part)
+        found = [(owned, read_shard(folder, each)) for owned, each in overlapping(index, part)]
         parameters, optimizer = _parameters(index, found, part), _optimizer(index, found, part)
     records, before = index.shards, index.workers
     clock = max(record.clock for record in records)
@@ -54,22 +54,10 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
     )
 
 
-def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardState]]:
-    """Return the shards' slices that overlap with this one, ascending, each with its state."""
-    return [
-        (owned, read_shard(folder, record))
-        for owned, record in zip(index.slices, index.shards, strict=True)
-        if _length(_overlap(owned, part)) > 0
-    ]
-
-
-def overlapping(index: Index, part: slice) -> list[ShardRecord]:
-    """Return the records of the shards that have a piece of this slice."""
-    return [
-        record
-        for owned, record in zip(index.slices, index.shards, strict=True)
-        if _length(_overlap(owned, part)) > 0
-    ]
+def overlapping(index: Index, part: slice) -> list[tuple[slice, ShardRecord]]:
+    """Return the shards' slices that overlap with this one, ascending, each with its record."""
+    pairs = zip(index.slices, index.shards, strict=True)
+    return [(owned, record) for owned, record in pairs if _length(_overlap(owned, part)) > 0]
 
 
 def lost(index: Index, is_divided: bool) -> int:

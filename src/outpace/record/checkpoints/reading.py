@@ -158,7 +158,7 @@ class Checkpoint:
         """Return the names of the files that `shard_state` reads for one server."""
         records = self.index.shards
         if self._is_divided(slices, workers):
-            return [INDEX, *(each.file for each in overlapping(self.index, slices[shard]))]
+            return [INDEX, *(each.file for _, each in overlapping(self.index, slices[shard]))]
         return [INDEX, records[shard].file]
 
     def files_of_worker(self, worker: int, workers: int) -> list[str]:

@@ -10,11 +10,10 @@ from typing import Final
 import numpy as np
 
 from outpace.predict.slow import fast_units, pattern_of, slow_units
-from outpace.report.explaining.charging import at_the_end, held_because_of, shared
+from outpace.report.explaining.charging import Floats, at_the_end, held_because_of, shared
 from outpace.report.explaining.explanation import Cause, Explanation, Faster, Kind, Period
 from outpace.report.explaining.servers import LEAST_FACTOR, Found, slow_servers
 from outpace.report.explaining.tables import (
-    Floats,
     Requests,
     Tables,
     pulls_held,

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded import too_short
@@ -27,12 +26,10 @@ from outpace.record.folder import (
 from outpace.record.reading import Columns, Unreadable, read_event, reading
 from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
-from outpace.report.explaining.charging import Holds
+from outpace.report.explaining.charging import Floats, Holds, Ints
+from outpace.report.read.runs import kind_of, workers_in
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 LEAST: Final = 8  # iterations
-_MOST_WORKERS: Final = 1_000_000
 _TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard")
 _ITERATION: Final = ("worker", "iteration", *_TIMES)
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
@@ -98,10 +95,7 @@ class Tables:
 
     @property
     def strategy(self) -> str:
-        sync = self.config.get("sync")
-        parts = sync if isinstance(sync, list) else [sync]
-        kinds = [str(part.get("kind")) for part in parts if isinstance(part, Mapping)]
-        return " + ".join(dict.fromkeys(kinds))
+        return kind_of(self.config.get("sync"))
 
     @property
     def has_cut_offs(self) -> bool:
@@ -142,9 +136,8 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder of a run")
     summary, config = read_summary(folder), read_config(folder)
-    counts = summary.get("iterations")
-    workers = len(counts) if isinstance(counts, list) else config.get("workers")
-    if type(workers) is not int or not 0 < workers <= _MOST_WORKERS:
+    workers = workers_in(summary, config)
+    if workers is None:
         raise ConfigError(f"{folder}: neither {SUMMARY} nor {CONFIG} says how many workers it had")
     path = folder / TRACE
     if not path.exists():

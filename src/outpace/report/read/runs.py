@@ -40,6 +40,7 @@ Floats = npt.NDArray[np.float64]
 
 _NOT_COMPARED: Final = VariantResult("")
 _MOST_LOGS: Final = 16
+_MOST_WORKERS: Final = 1_000_000
 _ENDED: Final = ("complete", "failed")
 _METRICS: Final = pa.schema(
     (name, pa.float64())
@@ -175,6 +176,16 @@ def kind_of(sync: Any) -> str:
     listed = sync if isinstance(sync, list) else [sync]
     kinds = [str(each.get("kind", "")) for each in listed if isinstance(each, Mapping)]
     return " + ".join(dict.fromkeys(kinds))
+
+
+def workers_in(summary: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
+    """Return how many workers a run had, by its summary or else its configuration.
+
+    None if neither says so, or the number is impossible.
+    """
+    counts = summary.get("iterations")
+    workers = len(counts) if isinstance(counts, list) else config.get("workers")
+    return workers if type(workers) is int and 0 < workers <= _MOST_WORKERS else None
 
 
 def node_in(summary: Mapping[str, Any], name: str) -> str:

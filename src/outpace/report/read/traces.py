@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from outpace.record.reading import Columns, Ints, Unreadable, read_rows, reading
-from outpace.report.read.runs import Floats, Run
+from outpace.report.read.runs import Floats, Run, workers_in
 from outpace.support.words import plural
 
-_MOST_WORKERS: Final = 1_000_000
 _INTERRUPTION: Final = (
     "event",
     "worker",
@@ -64,11 +63,10 @@ def totals_of(run: Run) -> Totals | None:
 
     None, too, with a line in `problems`, if the trace cannot be read or contradicts itself.
     """
-    counts = run.summary.get("iterations")
-    workers = len(counts) if isinstance(counts, list) else run.setting("workers")
+    workers = workers_in(run.summary, run.config)
     try:
         with reading(run.trace):
-            if not isinstance(workers, int) or not 0 < workers <= _MOST_WORKERS:
+            if workers is None:
                 run.trace.stat()
                 raise ValueError("no other file says how many workers there were")
             return read_totals(run.trace, workers)
