@@ -290,7 +290,6 @@ FAILURES: Final[Mapping[str, list[Config]]] = {
     "server-killed": [{"at_s": 0.7, "kind": "crash", "server": 0}],
     "worker-paused": [{"at_s": 0.5, "kind": "pause", "worker": 2, "for_s": 0.4}],
     "worker-slowed": [{"at_s": 0.5, "kind": "slow", "worker": 2, "for_s": 0.5, "factor": 3.0}],
-    "partition": [{"at_s": 0.5, "kind": "partition", "worker": 0, "for_s": 0.3}],
 }
 
 
@@ -301,10 +300,8 @@ def _failing() -> Iterator[tuple[str, Configuration]]:
         ("ssp-lazy", "worker-killed"),
         ("bsp", "server-killed"),
         ("bsp", "worker-paused"),
-        ("asp", "partition"),
         ("ssp-lazy", "worker-slowed"),
         ("ssgd", "worker-killed"),
-        ("local-sgd", "partition"),
     ):
         more = {
             "faults": {

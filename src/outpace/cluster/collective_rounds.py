@@ -19,7 +19,6 @@ gather and scatter:
 - gather and scatter: one message after the other to or from the root, as Gloo does it,
   (N−1)·(L + m/B), with m the bytes of one member.
 - barrier: ⌈log2 N⌉·L, by dissemination (Hensgen, Finkel and Manber 1988).
-- message: from the first member to the second, L + m/B.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ Pattern: TypeAlias = Literal[
     "gather",
     "scatter",
     "barrier",
-    "message",
 ]
 
 
@@ -99,7 +97,6 @@ _ROUNDS: Final[dict[str, Callable[[Sequence[int]], list[Round]]]] = {
     "gather": lambda members: [[(other, members[0])] for other in members[1:]],
     "scatter": lambda members: [[(members[0], other)] for other in members[1:]],
     "barrier": _barrier,
-    "message": lambda members: [[(members[0], members[1])]],
 }
 _IN_CHUNKS: Final = ("ring", "reduce_scatter", "all_to_all")
 

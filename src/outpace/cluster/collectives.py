@@ -34,7 +34,6 @@ class Cost(NamedTuple):
     duration: Time
     messages: int
     bytes_sent: int  # between machines
-    crossing: tuple[int, ...]  # members that exchange messages with other machines
 
 
 class Costs:
@@ -58,17 +57,14 @@ class Costs:
         rounds, chunks = rounds_of(pattern, members)
         duration, sent = 0.0, 0
         known: dict[int, tuple[float, int]] = {}
-        crossing: dict[int, None] = {}
         for once in rounds:
             if id(once) not in known:  # all rounds of a ring are the same object
-                between = [pair for pair in once if not self._are_together(pair)]
-                crossing |= dict.fromkeys(member for pair in between for member in pair)
-                known[id(once)] = max(self.times(pattern, once, size_bytes / chunks)), len(between)
+                between = sum(not self._are_together(pair) for pair in once)
+                known[id(once)] = max(self.times(pattern, once, size_bytes / chunks)), between
             duration += known[id(once)][0]
             sent += known[id(once)][1]
         messages = sum(map(len, rounds))
-        bytes_sent = sent * size_bytes // chunks
-        return Cost(math.floor(duration + 0.5), messages, bytes_sent, tuple(crossing))
+        return Cost(math.floor(duration + 0.5), messages, sent * size_bytes // chunks)
 
     def times(self, pattern: Pattern, once: Round, size_bytes: float) -> list[float]:
         """Return the nanoseconds after which each message of a round has arrived."""

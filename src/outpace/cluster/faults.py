@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,8 @@ from outpace.support.checks import Bandwidth, NotNegative, Positive, check_range
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
-FaultKind: TypeAlias = Literal["crash", "pause", "slow", "partition", "loss"]
+FaultKind: TypeAlias = Literal["crash", "pause", "slow"]
 SlowFactor: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]
-LASTING: Final = ("pause", "slow", "partition")  # the kinds that need `for_s`
-RESENT_S: Final = 0.2  # after which TCP sends a lost packet again (RFC 6298, as Linux has it)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,7 @@ class Fault:
 
     Attributes:
         kind: crash: the process is killed. pause: it stands still for `for_s` seconds. slow: a
-            worker computes `factor` times as long for `for_s` seconds. partition: for `for_s`
-            seconds no message reaches the node and none of its messages arrives. loss: the next
-            message of the node is lost, and sent again after `for_s` seconds (default 0.2).
+            worker computes `factor` times as long for `for_s` seconds.
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
         for_s: seconds for which it lasts.
@@ -159,7 +155,7 @@ class Faults:
 
 def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: bool) -> None:
     """Raise ValueError unless these values of a failure go together."""
-    if kind in LASTING and for_s is None:
+    if kind != "crash" and for_s is None:
         raise ValueError(f"needs for_s with kind: {kind}, the seconds that it lasts")
     if kind == "crash" and for_s is not None:
         raise ValueError("for_s is not for a crash: faults.recovery says how long repairs take")

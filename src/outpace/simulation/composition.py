@@ -127,7 +127,7 @@ def _with_peers(
     if isinstance(workload, ScriptWorkload):
         blocks = ScriptBlocks(run, workload, strategy, optimizer)
         models = PeerModels(run, strategy, blocks)
-        asked = PeerScriptModels(models, blocks, workload.workers.processes)
+        asked = PeerScriptModels(run, models, blocks, workload.workers.processes)
         return ScriptBody(run, workload, asked), Peers(run, models)
     body = _gradients(run, workload)
     blocks_of_task = TaskBlocks(workload, strategy, optimizer)

@@ -35,7 +35,7 @@ class SimulatedPeer:
         computation = run.body.computation(run, worker, process)
         self._execute, self.must_stop = computation.execute, computation.must_stop
         self.iteration_finished = computation.iteration_finished
-        self._common = peers.models.common(worker)
+        self._common = peers.models.common()
         self.progress = PeerProgress(worker, run.recorder, peers.models.restored[worker])
 
     @property

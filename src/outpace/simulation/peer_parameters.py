@@ -31,7 +31,6 @@ from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.common_models import CommonModels
     from outpace.simulation.virtual import VirtualRun
 
 
@@ -57,14 +56,6 @@ class PeerBlocks(Protocol):
     def replicas(self) -> Replicas | None:
         """Return how replicas take steps; None if the strategy has none."""
 
-    def commons(
-        self, models: PeerModels, before: Sequence[ShardState | None]
-    ) -> CommonModels | None:
-        """Return the common models of scripts, which may differ; None: there is one for all.
-
-        before: what each worker had beside the model at a checkpoint.
-        """
-
     def flat(self, value: Value) -> Block:
         """Return the parameters in a value."""
 
@@ -79,9 +70,6 @@ class TaskBlocks(OptimizedBlocks):
         super().__init__(value_of(initial), workload.layers, strategy, optimizer)
         self.size_bytes = initial.nbytes
 
-    def commons(self, models: PeerModels, before: Sequence[ShardState | None]) -> None:
-        return None
-
     def flat(self, value: Value) -> Block:
         return value
 
@@ -90,7 +78,7 @@ class PeerModels:
     """The models of a run, and their states in checkpoints.
 
     Attributes:
-        commons: of scripts, where they may differ; None: there is one for all.
+        model: the common one.
         averages: all-reduces, or averages of two workers, before the run was started or restarted.
         restored: what each worker had beside its models at that time.
         left: workers whose program has ended.
@@ -99,7 +87,7 @@ class PeerModels:
         ConfigError: if the checkpoint of a resumed run cannot be read.
     """
 
-    commons: CommonModels | None
+    model: SharedModel
     averages: int
     restored: Sequence[Restored]
 
@@ -126,31 +114,24 @@ class PeerModels:
         for each in (self._own, self._computed_at, self.left):
             each.clear()
         block = self.blocks.common()
-        self._common = SharedModel(block, self._workers, self.committed, self.blocks.replicas())
-        self.commons = None
+        self.model = SharedModel(block, self._workers, self.committed, self.blocks.replicas())
         self.restored, self.averages, self._steps = [Restored()] * self._workers, 0, 0
         if state is not None:
             self.averages = state.version
             if strategy.has_common:
-                self._common.restore(state.parameters, state.optimizer, state.pushes, state.version)
+                self.model.restore(state.parameters, state.optimizer, state.pushes, state.version)
             else:
                 self._steps = state.pushes  # of workers on parameters of their own
             if strategy.has_own:
                 for worker, kept in enumerate(own):
                     restore_own(self.own_block(worker), state, kept)
             self.restored = [Restored.of(state, kept) for kept in own]
-        self.commons = self.blocks.commons(self, own)
-
-    @property
-    def model(self) -> SharedModel:
-        """The common model that is the result of the run, if it ends now."""
-        return self._common if self.commons is None else self.commons.model
 
     # -- the models of workers ----------------------------------------------------------
 
-    def common(self, worker: int) -> Common:
-        """Return this worker's view of the common model."""
-        return Common(self._common) if self.commons is None else self.commons.views[worker]
+    def common(self) -> Common:
+        """Return a worker's view of the common model."""
+        return Common(self.model)
 
     def own(self, worker: int) -> Own:
         """Return the model that this worker alone changes."""
@@ -179,13 +160,8 @@ class PeerModels:
 
     def parameters(self) -> list[Block]:
         """Return the parameters that are evaluated."""
-        if self.commons is not None:
-            value = self.commons.result()
-        elif self.strategy.has_common or not self._own:
-            value = self.model.newest.value
-        else:
-            value = self.mean
-        return [self.blocks.flat(value)]
+        has_one = self.strategy.has_common or not self._own
+        return [self.blocks.flat(self.model.newest.value if has_one else self.mean)]
 
     @property
     def updates(self) -> int:
@@ -203,7 +179,7 @@ class PeerModels:
             self._computed_at.setdefault(number, []).extend(versions)
 
     def committed(self, gradients: int) -> None:
-        """Note a commit of the model that is the result, with this number of gradients."""
+        """Note a commit of the common model, with this number of gradients."""
         before = self.model.version - 1  # the result of all-reduce n is commit n
         versions = self._computed_at.pop(before, ())
         ages = (before - version for version in versions)
@@ -219,11 +195,6 @@ class PeerModels:
             self._run.on_update(self.updates)
 
     # -- checkpoints --------------------------------------------------------------------
-
-    @property
-    def are_apart(self) -> bool:
-        """True if the common models of scripts may differ."""
-        return self.commons is not None and self.commons.are_apart
 
     def state(self, iterations: Mapping[int, int], averages: int, parameters: Value) -> ShardState:
         """Return the state of the model that all workers have when they begin these iterations."""
@@ -254,9 +225,6 @@ class PeerModels:
             pending: a sum that it has.
             differs: its own model has steps that no other has.
         """
-        if self.commons is not None and self.commons.are_apart:
-            mine, optimizer, _ = self.commons.views[worker].model.state()
-            return state_of_worker(worker, iteration, optimizer, parameters=mine)
         sums = () if pending is None else (pending,)
         if not self.strategy.has_own:
             return state_of_worker(worker, iteration, {}, sums)

@@ -170,7 +170,7 @@ class Peers(Exchange[PeerSaving]):
         models, results = self.models, self.all_reduces.ended
         if self._strategy.saved_apart:
             self.saving.apart(worker, iteration)
-        elif pending is None and not models.are_apart:
+        elif pending is None:
             self.saving.look(worker, iteration, results)
         else:
             state = partial(models.own_state, worker, iteration, pending, differs=differs)

@@ -88,22 +88,6 @@ def test_the_first_rounds_of_a_tree_stay_within_machines():
     assert costs({}).of("tree", range(4), 4 * MB).duration == 2 * 2 * 4.5 * MS
 
 
-def test_only_those_that_need_the_network_are_held_up_by_it():
-    shared = {"a": ("worker-0", "worker-1", "worker-2")}
-    assert sorted(costs(shared).of("ring", range(4), MB).crossing) == [0, 2, 3]
-    assert sorted(costs({}).of("ring", range(4), MB).crossing) == [0, 1, 2, 3]
-    assert costs(TOGETHER).of("ring", range(4), MB).crossing == ()
-
-
-@pytest.mark.parametrize(("worker", "longer_s"), [(0, 3.0), (1, 0.0)])
-def test_a_partition_of_a_worker_among_its_own_machine_holds_up_no_ring(worker, longer_s):
-    config = config_of("ssgd", {"a": ("worker-0", "worker-1", "worker-2")})
-    partition = {"at_s": 0.05, "kind": "partition", "worker": worker, "for_s": 3.05}
-    result = simulate({**config, "faults": {"schedule": [partition]}})
-    took = {row["end_ns"] - row["computed_ns"] for row in averages_of(result)}
-    assert took == {9 * MS + round(longer_s * SECOND)}
-
-
 def run_to_the_end(kernel):
     async def wait():
         await kernel.sleep(1e6)

@@ -130,47 +130,20 @@ def test_a_pause_shorter_than_the_lease_costs_its_time_alone():
     assert plain.time_s + 0.2 < found.time_s <= plain.time_s + 0.4 + 1e-9
 
 
-@pytest.mark.parametrize("kind", ["pause", "partition"])
-def test_silence_beyond_the_lease_is_a_loss(kind):
-    silence = {"kind": kind, "at_s": 1.03, "worker": 1, "for_s": LEASE_S + 0.3}
+def test_silence_beyond_the_lease_is_a_loss():
+    silence = {"kind": "pause", "at_s": 1.03, "worker": 1, "for_s": LEASE_S + 0.3}
     found = ran("bsp", silence)
     assert found.recovery.restarts == 1
     (row,) = rows(found, "restart")
-    ready = 1.03 + LEASE_S + 0.1
-    if kind == "partition":  # the new process reaches the servers when the partition is over
-        ready = 1.03 + LEASE_S + 0.3
-    assert row["end_ns"] == pytest.approx(ready * 1e9)
+    assert row["end_ns"] == pytest.approx((1.03 + LEASE_S + 0.1) * 1e9)
 
 
-@pytest.mark.parametrize("kind", ["pause", "partition"])
-def test_silences_that_overlap_are_a_loss_once_they_last_longer_than_the_lease(kind):
-    each = {"kind": kind, "worker": 1, "for_s": 0.4}
+def test_silences_that_overlap_are_a_loss_once_they_last_longer_than_the_lease():
+    each = {"kind": "pause", "worker": 1, "for_s": 0.4}
     found = ran("bsp", *({**each, "at_s": at_s} for at_s in (1.03, 1.33, 2.5)))
     assert found.recovery.restarts == 1
     (row,) = rows(found, "restart")
     assert row["start_ns"] == 1_030_000_000
-
-
-def test_messages_of_a_partition_arrive_after_it_in_order():
-    found = ran("asp", {"kind": "partition", "at_s": 1.03, "worker": 1, "for_s": 0.4})
-    assert found.recovery.restarts == 0
-    assert found.counts.eq(1).all()
-
-
-def test_a_lost_message_comes_again_after_the_time_out_of_tcp():
-    plain = Ran(experiment("bsp", None))
-    found = ran("bsp", {"kind": "loss", "at_s": 1.03, "worker": 1})
-    assert found.counts.eq(1).all()
-    assert plain.time_s < found.time_s <= plain.time_s + 0.2 + 1e-9
-
-
-def test_a_message_within_a_machine_is_not_the_one_that_is_lost():
-    changes = {"workers": 2, "colocate": True, "compute": {"kind": "constant", "mean_s": 0.1}}
-    plain = Ran(experiment("bsp", None, **changes))
-    found = ran("bsp", {"kind": "loss", "at_s": 1.03, "worker": 0}, **changes)
-    assert found.time_s == pytest.approx(
-        plain.time_s + 0.2
-    )  # the first push is to server 0, on its machine
 
 
 def test_a_slow_worker_computes_longer():

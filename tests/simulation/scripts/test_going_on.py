@@ -132,24 +132,6 @@ def test_no_sample_is_lost_or_counts_twice_where_the_result_depends_on_timing(
     assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
 
 
-@pytest.mark.filterwarnings("ignore:the optimizers of")
-@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("own", marks=pytest.mark.slow)])
-def test_models_of_workers_that_have_come_apart_are_all_saved(optimizer, tmp_path, monkeypatch):
-    task = {"kind": "script", "path": str(SCRIPTS / "kept_apart.py"), "arguments": [optimizer]}
-    config = {**CONFIG, "task": task, "sync": {"kind": "ssgd"}}
-    del config["servers"]
-    whole = outpace.simulate({**config, "checkpoint": None})
-    with monkeypatch.context() as patch:
-        killed_after(3, patch)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    found = outpace.simulate(None, resume=tmp_path / "run")
-    order = [("worker", "ascending"), ("iteration", "ascending")]
-    rows = found.metrics.sort_by(order).select(["worker", "train_loss", "lr"]).to_pylist()
-    assert rows == whole.metrics.sort_by(order).select(["worker", "train_loss", "lr"]).to_pylist()
-    assert len({row["lr"] for row in rows}) > 5
-
-
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
     """Returns the result of a run that was killed after iteration 4 of 9, in the second epoch."""

@@ -52,17 +52,10 @@ def test_own_parameters_stay_as_the_script_sets_them_in_both_runtimes(tmp_path):
             assert torch.allclose(each["after"][name], value, rtol=0, atol=1e-6), name
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the scripts of worker-0 and worker-1 have set parameters")
-def test_workers_that_set_different_parameters_go_on_apart_and_are_warned_of(tmp_path):
-    results, saved = both(tmp_path, "apart", sync=SSGD)
-    assert same(*saved)
-    for worker in saved[0]:
-        assert same(worker["after"], results[0].parameters)  # finish() loads the result
-    shift = saved[0][1]["before"]["0.weight"] - saved[0][0]["before"]["0.weight"]
-    assert torch.allclose(shift, torch.full_like(shift, 0.1), rtol=0, atol=1e-6)
-    (virtual,) = results[0].summary["warnings"]
-    assert "worker-0 and worker-1 have set parameters to different values before" in virtual
+def test_workers_that_set_different_parameters_are_refused_in_virtual_time(tmp_path):
+    words = "worker-0 and worker-1 have set parameters to different values, so their models would"
+    with pytest.raises(ConfigError, match=words):
+        simulate(configuration("apart", tmp_path, sync=SSGD))
 
 
 @pytest.mark.slow

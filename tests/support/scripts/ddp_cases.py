@@ -232,22 +232,6 @@ def by_hand():
 
 
 @case
-def messages():
-    """Messages between two processes."""
-    model = DDP(Net())
-    value = torch.zeros(4)
-    if rank() == 0:
-        dist.send(torch.arange(4.0), dst=1)
-        dist.recv(value, src=1)
-    elif rank() == 1:
-        dist.recv(value, src=0)
-        dist.send(value + 1, dst=0)
-    say(value.tolist())
-    train(model, sgd(model.parameters()), steps=2)
-    end(model)
-
-
-@case
 def differentiable():
     """A collective that backward goes through."""
     import torch.distributed.nn
@@ -367,6 +351,8 @@ def unsupported():
         lambda: PipelineStage(Net(), rank(), count, cpu),
         lambda: rpc.init_rpc(f"worker{rank()}", rank=rank(), world_size=count),
         lambda: dist.split_group(split_ranks=[[each] for each in range(count)]),
+        lambda: dist.send(torch.ones(1), 0),
+        lambda: dist.recv(torch.ones(1), 0),
         lambda: dist.new_subgroups(1),
         lambda: init_device_mesh("cpu", (count, 1)),
     ):

@@ -84,22 +84,6 @@ def moves(rank):
     check(into, *[(1, 2, 3), (4,)][rank])
 
 
-def messages(rank):
-    value = floats(5)
-    if rank == 0:
-        dist.send(value, 1)
-        assert dist.recv(value, tag=3) == 1
-        check(value, 6)
-    else:
-        dist.recv(value, 0)
-        dist.send(floats(6), 0, tag=3)
-    mine, theirs = floats(rank), floats(-1)
-    both = [dist.P2POp(dist.isend, mine, 1 - rank), dist.P2POp(dist.irecv, theirs, 1 - rank)]
-    for work in dist.batch_isend_irecv(both):
-        work.wait()
-    check(theirs, 1 - rank)
-
-
 def objects(rank):
     found = [None, None]
     dist.all_gather_object(found, {"rank": rank})
@@ -153,7 +137,7 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
-    for part in (reductions, moves, messages, objects):
+    for part in (reductions, moves, objects):
         part(rank)
     trains()
     dist.destroy_process_group()

@@ -49,15 +49,6 @@ found["reduce_scatter"] = mine.new_empty(2)
 dist.reduce_scatter_tensor(found["reduce_scatter"], torch.cat([mine] * size))
 found["all_to_all"] = mine.new_empty(2 * size)
 dist.all_to_all_single(found["all_to_all"], torch.cat([mine + 100 * n for n in range(size)]))
-if size > 1:
-    given = mine.cpu()  # Gloo sends from there only
-    found["swapped"] = torch.empty_like(given)
-    if rank == 0:
-        dist.send(given, 1)
-        dist.recv(found["swapped"], 1)
-    elif rank == 1:
-        dist.recv(found["swapped"], 0)
-        dist.send(given, 0)
 said = [None] * size
 dist.all_gather_object(said, {"rank": rank})
 assert [each["rank"] for each in said] == list(range(size))

@@ -9,18 +9,16 @@ from outpace.tasks import Cifar10, FashionMnist, Task
 from outpace.tasks.models import MODELS, layer_sizes, make_model
 from outpace.tasks.supervised import SupervisedWorkload
 
-LARGE = {"alexnet", "densenet-121", "resnet-50", "resnet-101", "wide-resnet-28-10"}
-EACH = [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in MODELS]
+LARGE = {"resnet-50", "resnet-101", "resnet-110", "wide-resnet-16-4", "wide-resnet-28-10"}
 
 
 def test_cifar_models_have_the_published_number_of_parameters():
-    # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million. Huang et al. 2017, table 2: 0.8.
+    # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
     # Zagoruyko and Komodakis 2016, section 3: 36.5.
     published = {
         "resnet-20": 269_722,
         "resnet-56": 853_018,
         "resnet-110": 1_727_962,
-        "densenet-bc-100-12": 769_162,
         "wide-resnet-28-10": 36_479_194,
     }
     assert {name: sum(layer_sizes(name)) for name in published} == published
@@ -32,9 +30,6 @@ def test_cifar_models_have_the_published_number_of_parameters():
         # Stem of 64 channels: 7×7 on ImageNet, 3×3 here.
         ("resnet-50", 25_557_032, 2048, 3 * 64 * (49 - 9)),
         ("resnet-101", 44_549_160, 2048, 3 * 64 * (49 - 9)),
-        # Its stem is not normalised either: it is not pooled.
-        ("densenet-121", 7_978_856, 1024, 3 * 64 * (49 - 9) + 2 * 64),
-        ("mobilenet", 4_231_976, 1024, 0),
     ],
 )
 def test_what_was_made_for_imagenet_differs_in_stem_and_classes_only(
@@ -44,23 +39,12 @@ def test_what_was_made_for_imagenet_differs_in_stem_and_classes_only(
     assert sum(layer_sizes(name, classes=1000)) == published - stem_saves
 
 
-def test_googlenet_is_counted_from_torchvisions():
-    """6,624,904 for ImageNet, with 3×3 in place of the paper's 5×5 and a stem of three layers."""
-    stem = (49 * 3 * 64 + 2 * 64) + (64 * 64 + 2 * 64) + (9 * 64 * 192 + 2 * 192)
-    reduced_times_five = (
-        16 * 32 + 32 * 96 + 16 * 48 + 24 * 64 + 24 * 64 + 32 * 64 + 32 * 128 + 32 * 128 + 48 * 128
-    )
-    own_stem = 9 * 3 * 192 + 2 * 192
-    published = 6_624_904 - stem + own_stem + (25 - 9) * reduced_times_five
-    assert sum(layer_sizes("googlenet", classes=1000)) == published
-    assert sum(layer_sizes("googlenet", classes=10)) == published - 990 * 1025
-
-
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name", ["resnet-20", "wide-resnet-16-4", pytest.param("resnet-50", marks=pytest.mark.slow)]
+)
 def test_every_parameter_gets_a_gradient_whatever_the_picture(name):
     torch.manual_seed(0)
-    others = () if name in LARGE else ((1, 28), (3, 41))
-    for channels, size in ((3, 32), *others):
+    for channels, size in ((3, 32), (1, 28)):
         model = make_model(name, 7, channels)
         output = model(torch.randn(2, channels, size, size))
         assert output.shape == (2, 7)
@@ -79,12 +63,6 @@ def test_a_shortcut_between_stages_has_no_parameters_and_keeps_what_it_sees():
     given = block(seen)
     assert torch.equal(given[:, :16], seen[:, :, ::2, ::2])
     assert not given[:, 16:].any()
-
-
-def test_the_layers_of_a_model_are_its_parameter_tensors():
-    assert layer_sizes("resnet-20", classes=5, channels=1) == tuple(
-        parameter.numel() for parameter in make_model("resnet-20", 5, 1).parameters()
-    )
 
 
 def workload(name: str, *, size: int = 28, batch_size: int = 4) -> SupervisedWorkload:
@@ -110,5 +88,5 @@ def test_names_may_lack_their_dashes_and_slips_are_corrected(kind):
     kind("resnet56"), kind("resnet-56"), kind("wideresnet2810")
     with pytest.raises(ValueError, match=r"not 'resnet-57'. Did you mean 'resnet-56'\?"):
         kind("resnet-57")
-    with pytest.raises(ValueError, match="Known: alexnet, densenet-121"):
+    with pytest.raises(ValueError, match="Known: resnet-101, resnet-110"):
         kind("?")

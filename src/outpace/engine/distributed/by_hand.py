@@ -12,8 +12,6 @@ forward pass, with gradients, of a module that has parameters of an optimizer.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +20,7 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.optimizers import Optimizers
-from outpace.engine.scripts.ending import letting_it_end
-from outpace.errors import OutpaceError
 from outpace.support.place import HERE
 
 
@@ -119,53 +114,3 @@ class ByHand:
         autograd: Any = torch._C
         is_over = autograd._current_graph_task_id() == -1
         return 1.0 if is_over else min(1.0, self._accumulated / self._elements)
-
-
-class WrittenUpdate(torch.optim.Optimizer):
-    """Stands for the update that a script writes itself; it has the parameters and no settings."""
-
-    def step(self, closure: Any = None) -> Any:
-        raise AssertionError("the script takes the steps")
-
-
-class CountedPasses:
-    """Counts the iterations of a model in DistributedDataParallel that has no optimizer.
-
-        loss.backward()
-        for p in model.parameters():
-            p.data -= 0.1 * p.grad
-
-    An iteration is a backward pass that all-reduces gradients, and ends when the next forward pass
-    begins.
-    """
-
-    def __init__(self, backward: BackwardPass) -> None:
-        self._backward, self._counted = backward, 0
-        self._update: WrittenUpdate | None = None
-
-    @property
-    def are_counted(self) -> bool:
-        """True if the script has begun to train without an optimizer, and still does."""
-        return self._update is not None
-
-    def of(self, model: torch.nn.Module) -> WrittenUpdate:
-        """Return what takes the place of an optimizer, and count iterations from now on."""
-        self._update = WrittenUpdate([p for p in model.parameters() if p.requires_grad], {})
-        self._counted = self._backward.passes
-        atexit.register(self._leave)  # after the script's last line, before the worker leaves
-        return self._update
-
-    def end(self) -> None:
-        """Count no more: an optimizer takes steps."""
-        self._update = None
-
-    def forward(self) -> None:
-        """End an iteration if there was a backward pass since the last one."""
-        if self._update is not None and self._backward.passes > self._counted:
-            self._counted = self._backward.passes
-            with letting_it_end():
-                HERE.worker.stepped()
-
-    def _leave(self) -> None:
-        with contextlib.suppress(OutpaceError, SystemExit):  # the run is over
-            self.forward()

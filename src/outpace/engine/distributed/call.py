@@ -15,9 +15,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import torch
 from torch._compile import _disable_dynamo
 
-from outpace.engine.distributed.where import SUPPORTED
-from outpace.errors import ConfigError
-
 c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
 
 KindT = TypeVar("KindT", bound=type)
@@ -31,8 +28,6 @@ Kind: TypeAlias = Literal[
     "reduce_scatter",
     "all_to_all",
     "barrier",
-    "send",
-    "recv",
 ]
 Operation: TypeAlias = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
 
@@ -75,8 +70,7 @@ class Signature:
         number: from 0, in the order in which this process began its calls.
         where: the line of the script, such as `train.py:41`.
         operation: of all_reduce, reduce and reduce_scatter.
-        root: rank of the root; the other process of send and recv (-1: any sender).
-        tag: of send and recv.
+        root: rank of the root; -1: there is none.
         bucket: set if DistributedDataParallel all-reduces a gradient bucket.
         dtype: of the tensors.
         parts: numbers of elements of the inputs.
@@ -88,7 +82,6 @@ class Signature:
     where: str
     operation: Operation = "sum"
     root: int = -1
-    tag: int = 0
     bucket: Bucket | None = None
     dtype: torch.dtype = torch.uint8
     parts: tuple[int, ...] = ()
@@ -153,8 +146,6 @@ class Call(Signature):
     | reduce_scatter | by rank | one tensor |
     | all_to_all | N tensors, by receiver | by sender |
     | barrier | none | none |
-    | send | tensors | none |
-    | recv | none | tensors |
 
     What is there by rank, receiver or sender is in N tensors or one after the other in one.
 
@@ -193,7 +184,7 @@ def not_compiled(kind: KindT) -> KindT:
 class CollectiveWork(c10d.Work):  # type: ignore[misc]
     """A collective that has begun, as torch's `Work`; this one is over.
 
-    Other classes override `wait`, `is_completed`, `get_future` and `_source_rank`.
+    Other classes override `wait`, `is_completed` and `get_future`.
     """
 
     def __init__(self, outputs: Sequence[torch.Tensor] = ()) -> None:
@@ -221,13 +212,6 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
         found: torch.futures.Future[Any] = torch.futures.Future()
         found.set_result(self.outputs)
         return found
-
-    def _source_rank(self) -> int:
-        """Return the rank from which a recv that is over has received."""
-        return 0
-
-    def source_rank(self) -> int:
-        return self._source_rank()
 
     def is_success(self) -> bool:
         return self.is_completed()
@@ -273,13 +257,7 @@ class Alone(Collectives):
     has_reduced = False  # True once a backward pass has all-reduced its gradients
 
     def begin(self, call: Call) -> CollectiveWork:
-        """Copy the inputs to the outputs.
-
-        Raises:
-            ConfigError: the call needs another process.
-        """
-        if call.kind in ("send", "recv"):
-            raise ConfigError(f"{call}: there is no other process in this group; {SUPPORTED}")
+        """Copy the inputs to the outputs."""
         self.has_reduced |= call.kind == "all_reduce"
         with torch.no_grad():
             for given, into in zip(call.inputs, call.outputs, strict=False):

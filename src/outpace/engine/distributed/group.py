@@ -50,9 +50,6 @@ class CoalescedWork(CollectiveWork):
     def get_future(self) -> torch.futures.Future[Any]:
         return torch.futures.collect_all([member.get_future() for member in self._members])
 
-    def _source_rank(self) -> int:
-        return self._members[-1]._source_rank()
-
 
 def _method(kind: Kind, method: str) -> Callable[..., CollectiveWork]:
     """Return a method of a group, which begins a call of this kind.
@@ -148,9 +145,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         arguments: tuple[Any, ...],
         inputs: Sequence[torch.Tensor] = (),
         outputs: Sequence[torch.Tensor] = (),
-        *,
-        other: int = -1,
-        tag: int = 0,
         bucket: Bucket | None = None,
     ) -> CollectiveWork:
         """Begin a call.
@@ -158,7 +152,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         Args:
             method, arguments: of the group of a backend. The last argument of a collective has its
                 options.
-            other: the other process of a message.
             bucket: the gradient bucket that is all-reduced.
         """
         line, opts = where(innermost()), arguments[-1]
@@ -176,8 +169,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             kind=kind,
             where=line,
             operation=_operation(opts) if kind in COMBINING else "sum",
-            root=opts.rootRank if kind in ROOTED else other,
-            tag=tag,
+            root=opts.rootRank if kind in ROOTED else -1,
             bucket=bucket,
             dtype=next((tensor.dtype for tensor in (*inputs, *outputs)), torch.uint8),
             parts=tuple(tensor.numel() for tensor in inputs),
@@ -207,9 +199,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         is_gradient = self._backward.is_expected and tensors[0].is_floating_point()
         if is_gradient and called_by_reducer(innermost()):
             bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
-        work = self._begin(
-            "all_reduce", "allreduce", (tensors, opts), tensors, tensors, bucket=bucket
-        )
+        work = self._begin("all_reduce", "allreduce", (tensors, opts), tensors, tensors, bucket)
         if bucket is not None:
             self._backward.add(work, bucket, self._collectives)
         return work
@@ -248,17 +238,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self.barrier().wait()
-
-    def send(self, tensors: Any, destination: int, tag: int) -> Any:
-        arguments = tensors, destination, tag
-        return self._begin("send", "send", arguments, tensors, other=destination, tag=tag)
-
-    def recv(self, tensors: Any, source: int, tag: int) -> Any:
-        arguments = tensors, source, tag
-        return self._begin("recv", "recv", arguments, (), tensors, other=source, tag=tag)
-
-    def recv_anysource(self, tensors: Any, tag: int) -> Any:
-        return self._begin("recv", "recv_anysource", (tensors, tag), (), tensors, tag=tag)
 
     # Earlier names of torch.
     _allgather_base = all_gather_single

@@ -34,7 +34,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.by_hand import ByHand, CountedPasses
+from outpace.engine.distributed.by_hand import ByHand
 from outpace.engine.distributed.call import Alone, Call
 from outpace.engine.distributed.environment import (
     calls_attach,
@@ -105,7 +105,6 @@ class _Script:
         self.optimizers = Optimizers(None if self._follows else self.before_step)
         self.by_hand = ByHand(self.optimizers, self._begin)
         self._backward = BackwardPass(self.by_hand.share)
-        self._by_passes = CountedPasses(self._backward)
         self._backend: str | None = None  # that the script has named
         self._numbers = itertools.count()  # of calls
         self._exchanges_nothing = Alone()
@@ -243,7 +242,6 @@ class _Script:
         if not self._follows:
             return
         if HERE.worker is not None:
-            self._by_passes.forward()
             HERE.worker.forward()
         if model.require_backward_grad_sync:
             elements = self._elements_of(model)
@@ -264,15 +262,14 @@ class _Script:
     def _begin_run(self, model: Any) -> None:
         """Begin the run with this model, if its optimizer has been made."""
         found = self.optimizers.of(model.module)
-        if not found and self._follows and not self.optimizers.alive():
-            found = [self._by_passes.of(model.module)]
+        has_reduced = self._exchanges_nothing.has_reduced or self._backward.passes > 0
         if found:
             self._begin_with(model, found[0], found)
-        elif self._exchanges_nothing.has_reduced and not self.optimizers.alive():
+        elif has_reduced and not self.optimizers.alive():
             raise ConfigError(
                 f"{where(innermost())}: the model in DistributedDataParallel is trained without an "
-                f"optimizer, but sync.kind={self._strategy} takes the steps of one: make one, of "
-                "the model's parameters, before the training loop, or take sync.kind=ssgd"
+                "optimizer, and an iteration of a run is a step of one: make one, of the model's "
+                "parameters, before the training loop"
             )
 
     def attach(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -322,9 +319,6 @@ class _Script:
     @_disable_dynamo
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Count an iteration."""
-        if self._by_passes.are_counted:  # until now: the script has made an optimizer since
-            self._by_passes.end()
-            self._followed = optimizer
         if optimizer is self._followed and HERE.worker is not None:
             self.by_hand.stepped()
             with letting_it_end():

@@ -22,9 +22,13 @@ _FSDP: Final = "FSDP"
 _TENSOR: Final = "tensor parallelism"
 _PIPELINES: Final = "pipeline parallelism"
 _GROUPS: Final = "groups of some of the processes"
+_MESSAGES: Final = "messages between two processes"
 # By the module that defines them: functions and classes, and what they are part of.
 _REFUSED: Final[dict[str, dict[str, str]]] = {
-    "torch.distributed.distributed_c10d": {"split_group": _GROUPS},
+    "torch.distributed.distributed_c10d": {
+        "split_group": _GROUPS,
+        **dict.fromkeys(("send", "isend", "recv", "irecv"), _MESSAGES),
+    },
     "torch.distributed.fsdp.fully_sharded_data_parallel": {"FullyShardedDataParallel": _FSDP},
     "torch.distributed.fsdp._fully_shard._fully_shard": {"fully_shard": _FSDP},
     "torch.distributed.tensor._api": {

@@ -52,6 +52,7 @@ class ScriptBlock:
         counts: the model is one worker's own, which takes several steps from one average of its
             buffers to the next.
         leaves_buffers: steps leave the buffers alone.
+        before_step: called with this block before each step.
     """
 
     def __init__(
@@ -63,8 +64,9 @@ class ScriptBlock:
         *,
         counts: bool = False,
         leaves_buffers: bool = False,
+        before_step: Callable[[ScriptBlock], None] = lambda _: None,
     ) -> None:
-        self._trailer, self._settings = trailer, settings
+        self._trailer, self._settings, self._before_step = trailer, settings, before_step
         self._counts, self._leaves = counts, leaves_buffers
         self._parameters, self._buffers = parameters, buffers.clone()
         self._since = torch.zeros(2 * len(trailer.buffers.shapes))  # changes since the last average
@@ -104,6 +106,7 @@ class ScriptBlock:
         factor: float = 1.0,
         count: int = 1,
     ) -> bool:
+        self._before_step(self)
         pieces, how, buffers = self._trailer.split(gradient, self._settings())
         flat = _joined(pieces)
         finite = self._parameters.update(flat, divisor, how, progress, factor, count)

@@ -201,8 +201,7 @@ class BackendCollectives(Collectives):
 
     def check(self, call: Call) -> Check | None:
         """Begin to check a call; the other buckets of a backward pass follow its first one."""
-        is_later_bucket = call.bucket is not None and call.bucket.index > 0
-        if is_later_bucket or call.kind in ("send", "recv"):
+        if call.bucket is not None and call.bucket.index > 0:
             return None
         return Check(self._group, call, ended=self.observer.has_seen_end())
 
@@ -342,9 +341,6 @@ class BackendWork(CollectiveWork):
 
     def is_completed(self) -> bool:
         return self._is_over or bool(self._work.is_completed())
-
-    def _source_rank(self) -> int:
-        return int(self._work._source_rank())
 
     def get_future(self) -> torch.futures.Future[Any]:
         if not self._owner.follows:

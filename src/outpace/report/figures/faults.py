@@ -22,7 +22,7 @@ _PARTS: Final = {
     "standing": ("#8a8f98", "workers stood still"),
     _WAITING: ("#0072b2", "for a process that was away, or slow"),
 }
-_KINDS: Final = ("crash", "pause", "slow", "partition", "loss")
+_KINDS: Final = ("crash", "pause", "slow")
 _LEAD: Final = (
     "Goodput: gradients per second that are in the result, over those of the same run without "
     "failures and checkpoints. The other parts are shares of the workers' time; waiting for others "

@@ -45,7 +45,7 @@ class Formula:
 
     def __init__(self, kernel: Kernel, network: Network) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(network.paths)
-        self._under_way: dict[_Average, None] = {}
+        self._under_way: set[_Average] = set()
 
     def end(self) -> None:
         """Forget what is under way."""
@@ -54,36 +54,22 @@ class Formula:
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
-        """Begin an average of `size_bytes` bytes among these workers.
-
-        It stands still while a member that needs the network is cut off from it.
-        """
-        duration, messages, sent, crossing = self._costs.of(pattern, members, size_bytes)
+        """Begin an average of `size_bytes` bytes among these workers."""
+        duration, messages, sent = self._costs.of(pattern, members, size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
-        names = [worker_name(member) for member in crossing]
-        obstacles = self._network.obstacles_among(names)
-        if obstacles is not None:
-            duration += obstacles.lost_time(names)
-        average = _Average(members, names, self._kernel.now, duration, finished)
-        self._under_way[average] = None
-        self._kernel.call_at(self._kernel.now + duration, self._look, average)
+        average = _Average(members, finished)
+        self._under_way.add(average)
+        self._kernel.call_at(self._kernel.now + duration, self._end, average)
         if self._network.is_logged:
             self._note(pattern, members, size_bytes)
 
-    def _look(self, average: _Average) -> None:
-        """End an average if its time has come."""
-        if average not in self._under_way:
-            return
-        obstacles = self._network.obstacles_among(average.names)
-        if obstacles is not None:
-            due = obstacles.work_ends(average.names, average.began, average.duration)
-            if due > self._kernel.now:
-                self._kernel.call_at(due, self._look, average)
-                return
-        del self._under_way[average]
-        for member in average.members:
-            average.finished(member)
+    def _end(self, average: _Average) -> None:
+        """End an average, unless all workers have begun again."""
+        if average in self._under_way:
+            self._under_way.remove(average)
+            for member in average.members:
+                average.finished(member)
 
     def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
         """Log each message when it arrives. A round begins when the one before is over.
@@ -112,12 +98,9 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Average:
-    """An average under way; began, duration: ns."""
+    """An average under way."""
 
     members: Sequence[int]
-    names: Sequence[str]  # of those that send or receive over the network
-    began: Time
-    duration: Time
     finished: Finished
 
 

@@ -34,7 +34,7 @@ def results_of(
 
     Args:
         kind: all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter,
-            all_to_all, barrier, or send.
+            all_to_all, or barrier.
         op: how values are combined, such as "sum"; only for all_reduce, reduce, reduce_scatter.
         root: the rank of a broadcast, reduce, gather, or scatter.
         values: what each rank gives, its tensors one after the other; all of one dtype.
@@ -44,8 +44,6 @@ def results_of(
         ConfigError: if there is no such operation for the dtype.
     """
     ranks = range(len(values))
-    if kind == "send":  # from the first to the second
-        return [None, values[0]]
     if kind == "barrier":
         return [None for _ in ranks]
     if kind == "all_reduce":

@@ -2,7 +2,7 @@
 
 Each process is an object (`MortalProcess`). With servers, what it has sent is lost with it if it
 has not arrived. Without servers an average that has begun ends, even if a worker dies: it takes
-much less time than computations do. It stands still while a member is cut off from the network.
+much less time than computations do.
 
 `sync.membership` decides what follows, as in real runs. The coordinator's own messages take no
 time: an order to a server waits behind the messages that have arrived there. Where all processes
@@ -162,20 +162,11 @@ class Failures(Life):
                 process.stand_still(duration)
                 if strike.node in self._numbers:
                     self._costs.add("standing", process.stood - stood)
-                self._lose_if_silent(process, before, lambda: process.until)
-            case "partition":
-                obstacles = self._run.network.obstacles
-                before = obstacles.until(strike.node)
-                obstacles.partition(strike.node, now + duration)
-                self._lose_if_silent(process, before, lambda: obstacles.until(strike.node))
-            case "loss":
-                self._run.network.obstacles.lose(strike.node, duration)
+                self._lose_if_silent(process, before)
             case "slow":
                 process.slow_down(strike.factor, now + duration)
 
-    def _lose_if_silent(
-        self, process: MortalProcess, before: Time, until: Callable[[], Time]
-    ) -> None:
+    def _lose_if_silent(self, process: MortalProcess, before: Time) -> None:
         """Count a process as lost if it is silent for the lease.
 
         Args:
@@ -187,11 +178,11 @@ class Failures(Life):
         lease, began = nanoseconds(self._repairs.lease_s), process.silent_since
 
         def look(_: object) -> None:
-            if process.alive and until() > began + lease:
+            if process.alive and process.until > began + lease:
                 self._end(process, began)
                 self._lose(process, f"was silent for {self._repairs.lease_s:g} s")
 
-        if until() > began + lease:
+        if process.until > began + lease:
             self._call_after(max(0, began + lease - now), look)
 
     def _end(self, process: MortalProcess, failed: Time | None = None) -> None:
@@ -278,8 +269,7 @@ class Failures(Life):
         if computing is not None and computing[0] >= start.first:  # its push has not arrived
             self._costs.add("repeated", failed - computing[1])
         ready = self.kernel.now + nanoseconds(self._repairs.worker_s)
-        until = self._run.network.obstacles.until(name)
-        self.kernel.call_at(max(ready, until), self._begin_one, (attempt, start))
+        self.kernel.call_at(ready, self._begin_one, (attempt, start))
 
     def _begin_one(self, what: tuple[int, Start]) -> None:
         """Let the other process of a worker begin: it is ready."""
@@ -308,8 +298,6 @@ class Failures(Life):
         self._costs.server_losses += len(servers)
         self._costs.worker_losses += len(workers)
         self._note_lost_time(failed, workers)
-        for name in order.without:
-            self._run.network.obstacles.end_partition(name)  # nothing waits for its end
         gone = [self._numbers[name] for name in order.without]
         numbers = len(self._numbers), len(self._servers)
         self._tell(AllBegin(*numbers, gone, order.checkpoint))
@@ -335,7 +323,6 @@ class Failures(Life):
             anew=0,
         )
         ready = now + nanoseconds(self._repairs.servers_s)
-        ready = max([ready, *map(self._run.network.obstacles.until, self._processes)])
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._start_again, kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from outpace.cluster.faults import RESENT_S, Fault, FaultKind, Faults, RandomFaults
+from outpace.cluster.faults import Fault, FaultKind, Faults, RandomFaults
 from outpace.kernel import Kernel
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import server_name, worker_name
@@ -56,10 +56,7 @@ def inject(
 
 
 def _strike(fault: Fault | RandomFaults, node: str) -> Strike:
-    for_s = fault.for_s
-    if for_s is None:
-        for_s = RESENT_S if fault.kind == "loss" else 0.0
-    return Strike(fault.kind, node, nanoseconds(for_s), fault.factor or 1.0)
+    return Strike(fault.kind, node, nanoseconds(fault.for_s or 0.0), fault.factor or 1.0)
 
 
 def _node_of(fault: Fault) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from outpace.cluster.delays import Lateness
@@ -14,7 +14,6 @@ from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
 from outpace.simulation.network.links import Log, Message, Nic, Node, NodePath, Transfer
-from outpace.simulation.network.obstacles import Obstacles
 from outpace.support.units import Time, nanoseconds
 
 
@@ -61,7 +60,6 @@ class Network(ABC):
         self._delays: Delays | None = None
         if law is not None and law.delays and machines is not None:
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
-        self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
 
     def join(self, name: str) -> Node:
@@ -139,19 +137,6 @@ class Network(ABC):
     def _abandon(self, link: NodePath) -> None:
         """Forget what has not left its sender on a path that was cut."""
 
-    @property
-    def obstacles(self) -> Obstacles:
-        """A rule that holds messages up on their way."""
-        if self._obstacles is None:
-            self._obstacles, self._plain = Obstacles(self._kernel, self._put), False
-        return self._obstacles
-
-    def obstacles_among(self, names: Sequence[str]) -> Obstacles | None:
-        """Return what holds up messages among these nodes; None: nothing does."""
-        if len({self._machine_of.get(name, name) for name in names}) <= 1:
-            return None
-        return self._obstacles
-
     # ----------------------------------------------------------------------------
 
     @abstractmethod
@@ -215,9 +200,7 @@ class Network(ABC):
             link.last = None
 
     def _deliver(self, transfer: Transfer) -> None:
-        """Take a message out of the network; obstacles and delays may hold it back."""
-        if self._obstacles is not None and self._obstacles.take(transfer):
-            return
+        """Take a message out of the network; delays may hold it back."""
         if self._delays is not None and not transfer.link.local:
             self._delays(transfer)
         else:

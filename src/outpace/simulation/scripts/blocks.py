@@ -4,9 +4,9 @@ optimizer. For values and gradients see `engine.scripts.blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -21,14 +21,13 @@ from outpace.engine.scripts.blocks import (
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.sameness import differing_settings
 from outpace.engine.scripts.trailer import Settings, Trailer, numbers_in
+from outpace.errors import ConfigError
 from outpace.optim import Optimizer
 from outpace.optim.step import OptimizerState, mean_of
 from outpace.optim.torch_optimizers import TorchOptimizer
-from outpace.simulation.scripts.common_models import CommonModels
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkload
-from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import (
     ParameterBlock,
@@ -40,8 +39,9 @@ from outpace.sync.peers.parameters import Replicas
 from outpace.sync.peers.strategy import PeerStrategy
 
 if TYPE_CHECKING:
-    from outpace.simulation.peer_parameters import PeerModels
     from outpace.simulation.virtual import VirtualRun
+
+_ONE_MODEL: Final = "as virtual time has one model for all"
 
 
 class OwnStepsBlock:
@@ -102,7 +102,8 @@ class ScriptBlocks:
 
     Attributes:
         trailer: of gradients.
-        takes_own_steps: True if only the processes of the scripts can take their steps.
+        set: by worker, the parameters of the common model as its script has set them since the
+            last commit.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class ScriptBlocks:
         numbers = numbers_in(first.settings) if strategy.uses_replica else ()
         self.trailer = Trailer(len(first.layers), numbers, first.averaged_layout)
         self.exact = (first.averaged_layout if strategy.has_own else self.trailer).elements
-        self.takes_own_steps = first.takes_steps
+        self.set: dict[int, torch.Tensor] = {}
         assert first.parameters is not None
         self.size_bytes = first.parameters.nbytes
         buffers = first.averaged.clone()
@@ -130,7 +131,8 @@ class ScriptBlocks:
         strategy = self._strategy
         if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
             return parameter_block(self.initial, strategy.common_optimizer(self._optimizer))
-        return self.new(0, self.common_settings)
+        before = self._begin_commit if strategy.averages_gradients else lambda _: None
+        return self.new(0, self.common_settings, before_step=before)
 
     def own(self, worker: int) -> ScriptBlock:
         return self.new(worker, partial(self.settings_of, worker))
@@ -147,19 +149,44 @@ class ScriptBlocks:
             partial(self.new, 0, settings, leaves_buffers=True),
         )
 
-    def commons(
-        self, models: PeerModels, before: Sequence[ShardState | None]
-    ) -> CommonModels | None:
-        strategy = self._strategy
-        if not strategy.has_common or strategy.has_own or strategy.uses_replica:
-            return None
-        return CommonModels(models, self, before)
-
     def flat(self, value: Value) -> torch.Tensor:
+        if self.set:
+            return self.set[min(self.set)]
         return taken_apart(value_of(value), self.trailer.buffers.elements)[0]
 
+    def _begin_commit(self, common: ScriptBlock) -> None:
+        """Give the common model the parameters that all scripts have set, if they have.
+
+        Raises:
+            ConfigError: if workers would take different steps: there is one model for all.
+        """
+        training = [n for n in range(self.workers) if not self.has_left(n)]
+        first, *others = training or [0]
+        mine = self.set.get(first)
+        for other in others:
+            if self.settings_of(first) != self.settings_of(other):
+                raise ConfigError(f"{self.difference(first, other)}, {_ONE_MODEL}")
+            theirs = self.set.get(other)
+            is_same = mine is theirs or (
+                mine is not None and theirs is not None and torch.equal(mine, theirs)
+            )
+            if not is_same:
+                raise ConfigError(
+                    f"the scripts of {worker_name(first)} and {worker_name(other)} have set "
+                    "parameters to different values, so their models would differ from then on, "
+                    f"also in a real run: set the same on all workers, {_ONE_MODEL}"
+                )
+        if mine is not None:
+            common.set_parameters(mine)
+        self.set.clear()
+
     def new(
-        self, worker: int, settings: Callable[[], Settings], *, leaves_buffers: bool = False
+        self,
+        worker: int,
+        settings: Callable[[], Settings],
+        *,
+        leaves_buffers: bool = False,
+        before_step: Callable[[ScriptBlock], None] = lambda _: None,
     ) -> ScriptBlock:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
         first, counts = self.first, self._strategy.has_own
@@ -176,6 +203,7 @@ class ScriptBlocks:
             settings,
             counts=counts,
             leaves_buffers=leaves_buffers,
+            before_step=before_step,
         )
         if first.state and not first.takes_steps:
             block.load_optimizer_state(first.state)
@@ -190,20 +218,17 @@ class ScriptBlocks:
         step = self._processes[worker].step
         return self.first.settings if step is None else step.settings
 
+    @property
+    def first_training(self) -> int:
+        """The first worker that still trains; 0 if none does."""
+        return next((n for n in range(self.workers) if not self.has_left(n)), 0)
+
     def common_settings(self) -> Settings:
         """Return the settings of the first worker that still trains."""
-        training = (worker for worker in range(self.workers) if not self.has_left(worker))
-        return self.settings_of(next(training, 0))
+        return self.settings_of(self.first_training)
 
-    def warn_of_parting(self, one: int, other: int) -> None:
-        """Warn that the parameters of two workers differ from now on."""
+    def difference(self, one: int, other: int) -> str:
+        """Describe how the settings of two workers differ."""
         iteration = self._run.totals.iterations.get(one, 1) - 1
         mine, theirs = self.settings_of(one), self.settings_of(other)
-        if mine == theirs:
-            self._run.warn(
-                f"the scripts of {worker_name(one)} and {worker_name(other)} have set parameters "
-                f"to different values before the step of iteration {iteration}, so their "
-                "parameters differ from now on, also in a real run: set the same on all workers"
-            )
-            return
-        self._run.warn(differing_settings(one, mine, other, theirs, iteration))
+        return differing_settings(one, mine, other, theirs, iteration)

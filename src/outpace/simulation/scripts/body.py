@@ -67,9 +67,12 @@ class ScriptBody(Body, Host):
         self._warned: set[str] = set()
         self._first_gradients = SameGradients(names, run.warn)
         self.processes: Sequence[ScriptProcess] = workload.workers.processes
-        formula = Formula(run.kernel, run.network)
         self.collectives = SimulatedCollectives(
-            run.kernel, route or formula, experiment.workers, self._ended, formula, all_reduce
+            run.kernel,
+            route or Formula(run.kernel, run.network),
+            experiment.workers,
+            self._ended,
+            all_reduce,
         )
         self._evaluations = [
             times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)

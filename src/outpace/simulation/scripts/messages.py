@@ -297,13 +297,10 @@ class Outcome(ToScript):
 class Done(ToScript):
     """A collective has ended.
 
-    Attributes:
-        has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
-        sender: of the message that a recv has received.
+    has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
     """
 
     has_outputs: bool
-    sender: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import torch
 
 from outpace.blocks.block import Block, Deferred, Pieces, Value
 from outpace.blocks.slicing import layers_within
-from outpace.engine.scripts.blocks import ScriptBlock, taken_apart, value_with
+from outpace.engine.scripts.blocks import ScriptBlock, taken_apart
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.sameness import without_numbers
@@ -26,7 +26,6 @@ from outpace.simulation.scripts.shared_memory import StepGradient
 from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.simulation.virtual import VirtualRun
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.parameters import SharedModel
 
 
 class ServerModels(ScriptModels):
@@ -76,12 +75,14 @@ class PeerScriptModels(ScriptModels):
     """The models of scripts without servers, as their processes ask for them and change them."""
 
     def __init__(
-        self, models: PeerModels, blocks: ScriptBlocks, processes: Sequence[ScriptProcess]
+        self,
+        run: VirtualRun,
+        models: PeerModels,
+        blocks: ScriptBlocks,
+        processes: Sequence[ScriptProcess],
     ) -> None:
-        self._models, self._blocks, self._processes = models, blocks, processes
+        self._run, self._models, self._blocks, self._processes = run, models, blocks, processes
         self._strategy, self._trailer = models.strategy, blocks.trailer
-        # Of each common model: the version at which a state was loaded, and the state before.
-        self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         self._has_differed = False  # workers whose steps use the mean of settings have other ones
 
     def gradient(
@@ -107,14 +108,14 @@ class PeerScriptModels(ScriptModels):
                 without_numbers(process.step.settings) != without_numbers(step.settings)
             ):
                 self._has_differed = True
-                self._blocks.warn_of_parting(*sorted((worker, other)))
+                self._run.warn(self._blocks.difference(*sorted((worker, other))))
                 return
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         elements = self._trailer.buffers.elements
-        before, buffers = taken_apart(given, elements)
-        if self._models.commons is not None:
-            self._models.commons.views[worker].set = value_with(now, buffers)
+        before, _ = taken_apart(given, elements)
+        if not self._strategy.has_own:
+            self._blocks.set[worker] = now
             return
         own = self._own_block(worker)
         flat, _ = taken_apart(own.read(), elements)
@@ -143,36 +144,18 @@ class PeerScriptModels(ScriptModels):
 
     # -- the state of the optimizer ---------------------------------------------------------
 
-    def _model_of(self, worker: int) -> SharedModel:
-        """Return the common model whose optimizer takes this worker's steps."""
-        commons = self._models.commons
-        return self._models.model if commons is None else commons.views[worker].model
-
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return a copy of the state with which this worker's steps are taken."""
         if self._strategy.has_own:
             return [self._own_block(worker).optimizer_state()]
-        model = self._model_of(worker)
-        if model in self._before_loading and not self._decides(worker):
-            version, state = self._before_loading[model]
-            if (
-                version == model.version
-            ):  # for real, what another worker loads is its own until then
-                return [state]
-        return [model.optimizer_state()]
+        return [self._models.model.optimizer_state()]
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace that state. Of a model that workers share, the lowest worker's counts."""
+        """Replace that state. Of the model that workers share, the first worker's counts."""
         if self._strategy.has_own:
             self._own_block(worker).load_optimizer_state(state)
-        elif self._decides(worker):
-            model = self._model_of(worker)
-            self._before_loading[model] = model.version, model.optimizer_state()
-            model.load_optimizer_state(state)
-
-    def _decides(self, worker: int) -> bool:
-        commons = self._models.commons
-        return worker == 0 if commons is None else commons.decides(worker)
+        elif worker == self._blocks.first_training:
+            self._models.model.load_optimizer_state(state)
 
 
 def _with_trailer(

@@ -125,7 +125,7 @@ class ScriptProcess:
 
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
-        self._send(Done(part.has_outputs, part.sender))
+        self._send(Done(part.has_outputs))
 
     # -- steps ---------------------------------------------------------------------------
 

@@ -104,17 +104,6 @@ class SharedModel:
         self._gradients = gradients
         self.newest = self._version(version)
 
-    def continue_from(self, other: SharedModel) -> None:
-        """Become a copy of another model with an equal optimizer, at its newest version."""
-        self._block.replace(other.newest.value)
-        self._block.load_optimizer_state(other.optimizer_state())
-        self._gradients = other._gradients
-        self.newest = self._version(other.version)
-
-    def replace(self, parameters: Value) -> None:
-        """Let the next version begin at these parameters, which the caller never changes."""
-        self._block.replace(parameters)
-
     def commit(
         self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
     ) -> _Version:

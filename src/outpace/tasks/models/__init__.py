@@ -11,18 +11,9 @@ from torch import nn
 
 from outpace.errors import did_you_mean
 from outpace.support.checks import require
-from outpace.tasks.models.alexnet import alexnet
-from outpace.tasks.models.densenet import densenet_121, densenet_bc
-from outpace.tasks.models.googlenet import googlenet
-from outpace.tasks.models.mobilenet import mobilenet
 from outpace.tasks.models.residual import cifar_resnet, resnet, wide_resnet
 
 MODELS: Final[Mapping[str, Callable[[int, int], nn.Module]]] = {  # of (classes, channels)
-    "alexnet": alexnet,
-    "densenet-121": densenet_121,
-    "densenet-bc-100-12": partial(densenet_bc, 100, 12),
-    "googlenet": googlenet,
-    "mobilenet": mobilenet,
     "resnet-20": partial(cifar_resnet, 20),
     "resnet-50": partial(resnet, (3, 4, 6, 3)),
     "resnet-56": partial(cifar_resnet, 56),

@@ -30,7 +30,7 @@ from outpace.engine.scripts.gradient import (
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.requirements import require_steps
 from outpace.engine.scripts.watched import WatchedGradients
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.optim.torch_optimizers import State, is_known
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedDriver
@@ -113,6 +113,12 @@ class VirtualAttached(PipedDriver):
         require_steps(script, experiment)
         # The script's optimizer takes the steps itself if only the script knows its class.
         takes_steps = peers is not None and not is_known(type(optimizer))
+        if takes_steps and peers is not None and not peers.has_own:
+            raise ConfigError(
+                f"in virtual time sync.kind={peers.kind} takes the steps itself, and the steps of "
+                f"{type(optimizer).__name__} only the script can take: use one of torch's "
+                "optimizers, DistributedDataParallel with sync.kind=ssgd, or local-sgd"
+            )
         super().__init__(pipe, number, experiment, script, takes_steps=takes_steps)
         self._slots, self._slices = slots, list[slice]()  # of the flat parameters, by block
         self._settings()  # raises if a setting cannot be sent

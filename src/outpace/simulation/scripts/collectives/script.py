@@ -57,12 +57,8 @@ class VirtualCollectives(Collectives):
         self._pipe.send(Joined(**call.attributes(), place=place, progress=self.progress(call)))
         return VirtualWork(self, call, place)
 
-    def take(self, call: Call, place: int) -> int:
-        """Wait for the end of a collective, and copy the result into its outputs.
-
-        Returns:
-            The sender of the message that a recv has received.
-        """
+    def take(self, call: Call, place: int) -> None:
+        """Wait for the end of a collective, and copy the result into its outputs."""
         with self.waiting():
             self._pipe.send(Awaits(call.number))
             done = self._pipe.receive()
@@ -70,7 +66,6 @@ class VirtualCollectives(Collectives):
         if done.has_outputs:
             self._copy(call.outputs, place)
         self._memory.give_back(place)
-        return done.sender
 
     def _copy(self, outputs: Sequence[torch.Tensor], place: int) -> None:
         with torch.no_grad():
@@ -87,12 +82,12 @@ class VirtualWork(CollectiveWork):
     def __init__(self, collectives: VirtualCollectives, call: Call, place: int) -> None:
         super().__init__(call.outputs)
         self._collectives, self._call, self._place = collectives, call, place
-        self._is_done, self._sender = False, -1
+        self._is_done = False
         self._future: torch.futures.Future[Any] = torch.futures.Future()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         if not self._is_done:
-            self._sender = self._collectives.take(self._call, self._place)
+            self._collectives.take(self._call, self._place)
             self._is_done = True
             self._future.set_result(self.outputs)
         return True
@@ -105,6 +100,3 @@ class VirtualWork(CollectiveWork):
         if self._call.bucket is None:
             self.wait()
         return self._future
-
-    def _source_rank(self) -> int:
-        return self._sender

@@ -1,8 +1,7 @@
 """The collectives of scripts in virtual time: when each begins, and how long it takes.
 
 A collective begins when all workers have joined it and the collective before it has ended, as in a
-process group. It takes the time that its messages need (`routes`). A message between two workers
-begins when both have called.
+process group. It takes the time that its messages need (`routes`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from outpace.cluster.collective_rounds import Pattern
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
-from outpace.simulation.scripts.collectives.matching import Collective, Matching, Message, Part
+from outpace.simulation.scripts.collectives.matching import Collective, Matching, Part
 from outpace.simulation.scripts.messages import Joined
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.sync import AllReduce
@@ -25,7 +24,6 @@ class SimulatedCollectives:
     Args:
         route: of the messages of collectives.
         ended: called when a worker has the result of a collective.
-        direct: of the messages between two workers; None: as for collectives.
         all_reduce: how an all-reduce is made.
 
     Attributes:
@@ -38,11 +36,10 @@ class SimulatedCollectives:
         route: Route,
         workers: int,
         ended: Callable[[Part], None],
-        direct: Route | None = None,
         all_reduce: AllReduce = "ring",
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
-        self._direct, self._ended = direct or route, ended
+        self._ended = ended
         self.matching = Matching(workers)
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
@@ -61,9 +58,6 @@ class SimulatedCollectives:
             return
         for each in found.parts.values():
             each.all_joined = self._kernel.now
-        if isinstance(found, Message):
-            self._begin(found)
-            return
         self._complete.append(found)
         if len(self._complete) == 1:
             self._begin(found)
@@ -103,17 +97,11 @@ class SimulatedCollectives:
         def finished(worker: int) -> None:
             self._end(found.parts[worker])
             missing.discard(worker)
-            if not missing and not isinstance(found, Message):
+            if not missing:
                 self._complete.popleft()
                 if self._complete:
                     self._begin(self._complete[0])
 
-        kind, route = found.first.kind, self._route
-        pattern: Pattern
-        if kind == "send" or kind == "recv":  # mypy knows what is left
-            pattern, route = "message", self._direct
-        elif kind == "all_reduce":
-            pattern = self._all_reduce
-        else:
-            pattern = kind
-        route.begin(pattern, found.members, found.size_bytes, finished)
+        kind = found.first.kind
+        pattern: Pattern = self._all_reduce if kind == "all_reduce" else kind
+        self._route.begin(pattern, found.members, found.size_bytes, finished)
