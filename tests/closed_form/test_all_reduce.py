@@ -96,18 +96,6 @@ def test_a_tree_takes_two_messages_per_level(workers, contention):
     assert result.summary["bytes_sent"] == 2 * 2 * (workers - 1) * 4 * PARAMETERS
 
 
-def test_every_message_of_a_shared_ring_is_in_the_log(tmp_path):
-    law = network(0.003, 1e7, "fair") | {"log": True}
-    config = run_config({"kind": "ssgd"}, workers=3, iterations=2, network=law)
-    simulate(config, tmp_path / "run")
-    found = pq.read_table(tmp_path / "run" / "messages.parquet").to_pylist()
-    assert len(found) == 2 * 2 * (3 - 1) * 3  # iterations, rounds, workers
-    assert {row["kind"] for row in found} == {"chunk"}
-    assert {row["size_bytes"] for row in found} == {4 * PARAMETERS // 3}
-    ends = {(row["sender"][-1], row["receiver"][-1]) for row in found}
-    assert ends == {("0", "1"), ("1", "2"), ("2", "0")}
-
-
 def logged(folder, sync, law, **more):
     config = run_config(sync, network=law | {"log": True}, **more)
     result = simulate(config, folder)
@@ -137,51 +125,6 @@ def test_the_log_of_a_formula_is_that_of_messages_without_contention(tmp_path, s
     assert known[0] == known[1]
 
 
-def test_rounds_in_the_log_follow_each_other_and_the_slowest_ends_each(tmp_path):
-    law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
-    result, found = logged(tmp_path / "run", {"kind": "ssgd"}, law, iterations=1)
-    size = PARAMETERS  # bytes of a chunk: a quarter of four for each
-    fast, slow = nanoseconds(0.001 + size / 1e8), nanoseconds(0.001 + size / 1e7)
-    for row in found:
-        turn, rest = divmod(row["started_ns"] - 60 * MS, slow)
-        assert rest == 0
-        assert 0 <= turn < 2 * 3
-        ends = {row["sender"], row["receiver"]}
-        takes = slow if "worker-2" in ends else fast
-        assert row["delivered_ns"] - row["started_ns"] == takes
-        assert row["requested_ns"] == row["started_ns"]
-    (last,) = {row["end_ns"] for row in rows(result, "all-reduce")}
-    assert max(row["delivered_ns"] for row in found) == last
-
-
-def test_what_has_not_arrived_when_the_run_ends_is_not_in_the_log(tmp_path):
-    law = network(0.01, 1e9)  # rounds of 10.48 ms
-    stop = {"virtual_time_s": 0.06 + 0.03}
-    _, found = logged(tmp_path / "run", {"kind": "ssgd"}, law, stop=stop)
-    assert len(found) == 2 * 4
-
-
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
-@pytest.mark.parametrize(
-    "sync",
-    [
-        {"kind": "ssgd"},
-        {"kind": "local-sgd", "every": 1},
-        {"kind": "hpsgd"},
-        {"kind": "diloco", "every": 1},
-    ],
-    ids=lambda sync: sync["kind"],
-)
-def test_in_bfloat16_a_ring_has_half_the_bytes(sync, contention):
-    law = network(0.001, 1e8, contention)
-    result = run(sync | {"wire": "bf16"}, iterations=3, network=law)
-    rounds = 2 * (4 - 1)
-    takes = nanoseconds(rounds * (0.001 + 2 * PARAMETERS / (4 * 1e8)))
-    for row in rows(result, "all-reduce"):
-        assert row["end_ns"] - row["computed_ns"] == pytest.approx(takes, abs=rounds)
-    assert result.summary["bytes_sent"] == 3 * rounds * 2 * PARAMETERS
-
-
 def test_one_slow_connection_holds_up_every_round_of_a_ring():
     law = network(0.001, 1e8) | {"nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}}}
     result = run({"kind": "ssgd"}, network=law)
@@ -199,26 +142,6 @@ def test_an_all_reduce_may_have_a_cost_of_its_own_per_round(route, rounds, chunk
     result = run({"kind": "ssgd", "all_reduce": route}, iterations=3, network=law)
     takes = nanoseconds(rounds * (0.004 + 4 * PARAMETERS / chunks / 2e7))
     assert {row["end_ns"] - row["computed_ns"] for row in rows(result, "all-reduce")} == {takes}
-
-
-def test_what_the_cost_of_all_reduces_leaves_out_is_that_of_the_links():
-    law = network(0.001, 1e8) | {
-        "nodes": {"worker-2": {"bandwidth_bytes_per_s": 1e7}},
-        "all_reduce": {"latency_s": 0.004},
-    }
-    ssgd = run({"kind": "ssgd"}, iterations=3, network=law)
-    takes = nanoseconds(6 * (0.004 + PARAMETERS / 1e7))
-    assert {row["end_ns"] - row["computed_ns"] for row in rows(ssgd, "all-reduce")} == {takes}
-    law = network(0.001, 1e8) | {"all_reduce": {"latency_s": 0.004}}
-    pair = run({"kind": "gossip"}, workers=2, iterations=1, network=law)
-    takes = nanoseconds(0.001 + 4 * PARAMETERS / 1e8)
-    assert {row["end_ns"] - row["computed_ns"] for row in rows(pair, "all-reduce")} == {takes}
-
-
-def test_without_a_network_it_takes_no_time():
-    result = run({"kind": "ssgd"})
-    assert result.summary["virtual_time_s"] == pytest.approx(24 * 0.06, abs=1e-9)
-    assert result.summary["seconds"]["communicate"] == 0
 
 
 # -- the cost model: steps of t seconds, synchronizations of k·t, γ steps without one --------
@@ -260,18 +183,6 @@ def test_hpsgd_in_the_time_of_a_round_of_local_sgd(k, commit):
     begun = [row for row in rows(result, "all-reduce", worker=0) if row["start_ns"] <= time_ns]
     assert len(begun) == rounds * ((GAMMA + 1) // k + 1)
     assert {row["end_ns"] - row["start_ns"] for row in begun} == {nanoseconds(k * T)}
-
-
-@pytest.mark.parametrize("k", [1, 3, 9])
-def test_only_the_last_synchronization_of_hpsgd_costs_time_that_psgd_does_not(k):
-    steps = 10 * k + 1  # the last one has its own synchronization to itself
-    hpsgd = run({"kind": "hpsgd"}, iterations=steps, network=costing(k))
-    psgd = run({"kind": "psgd"}, iterations=steps, network=costing(k))
-    assert psgd.summary["virtual_time_s"] == pytest.approx(steps * T, abs=1e-9)
-    assert hpsgd.summary["virtual_time_s"] == pytest.approx((steps + k) * T, abs=1e-9)
-    assert hpsgd.summary["overlap_fraction"] == pytest.approx(10 / 11)
-    assert psgd.summary["synchronizations"] == 0
-    assert psgd.summary["mean_window"] is psgd.summary["overlap_fraction"] is None
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 7, 8, 12])

@@ -74,16 +74,6 @@ def test_with_whole_layers_it_is_the_published_algorithm(servers):
     assert difference(train(servers=servers), plain_lars()) < 1e-6
 
 
-def test_how_many_servers_share_whole_layers_changes_no_bit():
-    alone = train(servers=1)
-    assert difference(train(servers=3), alone) == 0
-    assert difference(train(servers=1, slicing="even"), alone) == 0  # one server cuts nothing
-
-
-def test_a_layer_that_is_cut_is_treated_as_several():
-    assert difference(train(slicing="even"), train()) > 1e-3
-
-
 def test_each_layer_has_a_rate_of_its_own_and_one_of_zeros_can_be_left():
     lars = Lars(lr=0.1, momentum=0.0, trust_coefficient=0.5)
     layers = [slice(0, 2), slice(2, 4), slice(4, 5)]

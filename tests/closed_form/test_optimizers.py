@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support.paths import SUPPORT
 
-from outpace.blocks.block import whole
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.optim import Sgd
-from outpace.optim.schedules import ConstantRate, Cosine, StepDecay
+from outpace.optim.schedules import Cosine
 from outpace.support.user_code import load_target
-from outpace.sync.parameter_block import FreshBlock, TensorBlock, parameter_block
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
 DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"
@@ -164,14 +158,6 @@ def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
     assert any(not torch.equal(later[name], value) for name, value in by_iterations.items())
 
 
-@given(epochs=st.integers(1, 300), epoch=st.integers(1, 10_000), batch=st.integers(1, 512))
-def test_epochs_that_end_with_an_iteration_end_right_there(epochs, epoch, batch):
-    """Three phases of a third of `epoch` iterations each are exactly `epoch` iterations."""
-    schedule = StepDecay(at_epochs=(3.0 * epochs,)).in_iterations(epoch * batch, 3 * batch)
-    boundary = epochs * epoch
-    assert (schedule.at(boundary - 1), schedule.at(boundary)) == (1.0, 0.1)
-
-
 def test_on_arrival_every_gradient_is_the_nth_part_of_an_iteration():
     """One eigenvalue, one worker after the other: the factors multiply."""
     workers, lr = 2, 0.5
@@ -189,109 +175,4 @@ def test_on_arrival_every_gradient_is_the_nth_part_of_an_iteration():
     assert trained == pytest.approx(first * (1 - lr / workers - 0.5 * lr / workers), rel=1e-12)
 
 
-def test_linear_scaling_multiplies_the_rate_by_the_batch():
-    scaled = train({"lr": 0.1, "reference_batch": 32})["w"]
-    assert torch.equal(scaled, train({"lr": 0.1 * WORKERS * BATCH / 32})["w"])
-
-
-@given(
-    at=st.lists(st.floats(0.01, 100), min_size=1, max_size=3, unique=True).map(sorted),
-    factor=st.floats(0.01, 1),
-    warmup=st.none() | st.floats(0.1, 20),
-    progress=st.floats(0, 200),
-)
-def test_a_step_schedule_counts_the_times_that_have_come(at, factor, warmup, progress):
-    schedule = StepDecay(at_iterations=tuple(at), factor=factor, warmup_iterations=warmup)
-    reached = sum(time <= progress for time in at)
-    ramp = 1.0 if warmup is None else min(1.0, progress / warmup)
-    assert schedule.at(progress) == pytest.approx(factor**reached * ramp)
-
-
-@given(final=st.floats(0, 1), length=st.floats(0.1, 1e6), progress=st.floats(0, 2e6))
-def test_a_cosine_goes_down_to_its_end_and_stays(final, length, progress):
-    schedule = Cosine(iterations=length, final=final)
-    assert schedule.at(0) == pytest.approx(1)
-    assert schedule.at(length / 2) == pytest.approx((1 + final) / 2)
-    assert final - 1e-12 <= schedule.at(progress) <= 1
-    assert schedule.at(length + progress) == pytest.approx(final)
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [ConstantRate(warmup_iterations=3.0), Cosine(iterations=4.0), StepDecay(at_iterations=(2.0,))],
-)
-@pytest.mark.parametrize("divisor", [1, 3])
-def test_plain_sgd_takes_the_same_steps_into_other_memory(schedule, divisor):
-    sgd = Sgd(lr=0.1, schedule=schedule)
-    initial = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    fresh, usual = parameter_block(initial, sgd), TensorBlock(initial, sgd)
-    assert isinstance(fresh, FreshBlock)
-    for step in range(6):
-        gradient = torch.full((1000,), 0.3 * step, dtype=torch.float64)
-        for block in (fresh, usual):
-            block.update(gradient.clone(), divisor, None, step / 2)
-    expected = whole(usual.read())
-    if divisor == 1:
-        assert torch.equal(whole(fresh.read()), expected)
-    assert torch.allclose(whole(fresh.read()), expected, rtol=1e-14)
-
-
 # -- refusals ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        ({"kind": "adamm"}, "optimizer.kind: unknown kind 'adamm'. Did you mean 'adam'?"),
-        ({"nesterov": True}, "optimizer.momentum must be greater than 0 with nesterov, not 0.0"),
-        ({"weight_decay": -1}, "optimizer.weight_decay must be at least 0"),
-        ({"reference_batch": 0}, "optimizer.reference_batch must be at least 1, not 0"),
-        ({"kind": "adam", "betas": [0.9, 1]}, "optimizer.betas[1] must be below 1, not 1"),
-        ({"kind": "adamw", "eps": 0}, "optimizer.eps must be above 0"),
-        ({"kind": "lars", "momentum": -1}, "optimizer.momentum must be at least 0, not -1"),
-        (
-            {"kind": "lars", "trust_coefficient": 0},
-            "optimizer.trust_coefficient must be above 0",
-        ),
-        ({"schedule": {"kind": "stpe"}}, "optimizer.schedule.kind: unknown kind 'stpe'"),
-        ({"schedule": {"kind": "step"}}, "schedule.at_epochs must be given, or at_iterations"),
-        (
-            {"schedule": {"kind": "step", "at_epochs": [1], "at_iterations": [2]}},
-            "schedule.at_epochs must be left out where at_iterations is given, not (1.0,)",
-        ),
-        (
-            {"schedule": {"kind": "step", "at_epochs": [60, 30]}},
-            "schedule.at_epochs must be a list of numbers that increase, not [60.0, 30.0]",
-        ),
-        (
-            {"schedule": {"kind": "step", "at_iterations": [-1, 2]}},
-            "schedule.at_iterations[0] must",
-        ),
-        ({"schedule": {"kind": "step", "at_epochs": [1], "factor": 2}}, "factor must be at most 1"),
-        ({"schedule": {"kind": "cosine"}}, "schedule.epochs must be given, or iterations"),
-        (
-            {"schedule": {"kind": "cosine", "epochs": 1, "final": 1.5}},
-            "schedule.final must be at most 1, not 1.5",
-        ),
-        (
-            {"schedule": {"warmup_epochs": 1, "warmup_iterations": 1}},
-            "schedule.warmup_epochs must be left out where warmup_iterations is given, not 1.0",
-        ),
-        ({"schedule": {"warmup_from": 2}}, "schedule.warmup_from must be at most 1, not 2"),
-        (
-            {"schedule": {"kind": "step", "at_epochs": [1]}},
-            "optimizer.schedule.at_epochs: this task has no training samples and so no epochs; "
-            "use at_iterations",
-        ),
-        ({"schedule": {"kind": "cosine", "epochs": 1}}, "use iterations"),
-        (
-            {"lr": 1e9, "reference_batch": 1},
-            "with 64 samples per iteration lr must be at most 1,000,000,000",
-        ),
-    ],
-    ids=str,
-)
-def test_a_wrong_optimizer_is_refused_before_the_run(optimizer, message):
-    with pytest.raises(ConfigError) as error:
-        train(optimizer)
-    assert message in str(error.value)

@@ -8,7 +8,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
 from outpace.blocks.block import Phantom
@@ -20,7 +19,7 @@ from outpace.support.randomness import RandomStream
 from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
 from outpace.sync.messages import Pull, Push
 from outpace.sync.parameter_block import parameter_block
-from outpace.sync.policies.coins import coin_of, sample_of
+from outpace.sync.policies.coins import sample_of
 from outpace.sync.shard import Shard, View
 
 WORKERS, SERVERS, ITERATIONS = 5, 2, 25
@@ -86,13 +85,6 @@ def test_at_its_limit_a_policy_is_another_one_run_for_run(special, ordinary):
     assert events(found) == events(expected)
 
 
-def test_those_that_others_coincide_with_differ_in_this_run():
-    different = [ASP, BSP, ssp("lazy"), ssp("soft"), ssp("soft", 0), SAME[-2][1]]
-    digests = [outcome(sync).summary["parameters_digest"] for sync in different]
-    # (SSP without slack and BSP wait alike, and update one by one or together.)
-    assert len(set(digests)) == len(digests)
-
-
 # -- who is held, and how often ------------------------------------------------------------
 
 
@@ -156,12 +148,6 @@ def test_servers_with_coins_of_their_own_hold_independently(probability):
         assert within_four_errors((held[:, one] & held[:, other]).sum(), trials, probability**2)
 
 
-def test_a_worker_with_one_coin_is_held_by_all_servers_or_by_none():
-    policy, views = Pssp(2, 0.3), [View(server, 2) for server in range(4)]
-    for pull in pulls(2000, 5):
-        assert len({policy.may_answer(pull, view).release_clock for view in views}) == 1
-
-
 @pytest.mark.parametrize("coin", Coin)
 @pytest.mark.parametrize("alpha", [1.0, 0.4])
 @pytest.mark.parametrize("lead", range(2, 9))
@@ -175,38 +161,7 @@ def test_the_dynamic_probability_is_that_of_the_paper(lead, alpha, coin):
     assert within_four_errors(held, trials, probability)
 
 
-@pytest.mark.parametrize(
-    ("gradient", "significance"),
-    [([0.6, 0.8], 0.2), ([3.0, 4.0], 1.0), ([30.0, 40.0], 1.0), ([0.0, 0.0], 0.0)],
-)
-def test_significance_is_that_of_the_gradient_when_it_came(gradient, significance):
-    """|g| / |w|, at most 1: the parameters are 3, 4 then, so of length 5."""
-    policy = DynamicPssp(0, alpha="significance")
-    block = parameter_block(torch.tensor([3.0, 4.0], dtype=torch.float64), Sgd(lr=1.0))
-    recorder = Recorder(Trace(trace_table()))
-    shard = Shard(0, block, 3, policy, recorder)
-    shard.receive(Push(1, 0, 0, torch.tensor(gradient, dtype=torch.float64)), 1)
-    shard.receive(Push(2, 0, 0, torch.tensor([1.0, 1.0], dtype=torch.float64)), 1)  # another's
-    probability = significance / 2  # lead 0 at bound 0: 1 + e^0 = 2
-    assert len(shard.receive(Pull(1, 0, probability + 1e-9), 2)) == 1
-    if probability:
-        assert shard.receive(Pull(1, 0, probability - 1e-9), 2) == []
-
-
 # -- numbers that are derived ----------------------------------------------------------------
-
-
-def test_coins_of_servers_are_uniform_and_uncorrelated():
-    many = pulls(20_000, 0)
-    table = np.array([[pull.coin, *(coin_of(pull, m) for m in range(6))] for pull in many]).T
-    assert table.min() >= 0
-    assert table.max() < 1
-    for column in table:
-        assert stats.kstest(column, "uniform").pvalue > CHANCE
-    correlations = np.corrcoef(table)[np.triu_indices(len(table), 1)]
-    assert np.abs(correlations).max() < 4 / math.sqrt(len(many))
-    # Neither does a worker's coin for one iteration say anything of the next one's.
-    assert abs(np.corrcoef(table[1][1:], table[1][:-1])[0, 1]) < 4 / math.sqrt(len(many))
 
 
 @pytest.mark.parametrize("puller", [0, 3, 6])
@@ -273,21 +228,6 @@ def test_a_worker_that_comes_within_the_timeout_takes_part():
     # At 5 s iterations 0, 1, 2 are finished; it continues with 3, which comes at 10 s.
     assert ends(trace, 3) == [(0, 5.0), (3, 10.0)]
     assert outcomes(trace, 3) == ["dropped"] * 2
-
-
-def test_a_worker_that_comes_after_the_timeout_is_dropped():
-    trace = partial_push(0.5, {2: 1.6, 3: 5.0})
-    assert ends(trace, 0) == [(i, 1.5 * (i + 1)) for i in range(6)]
-    # At 1.6, 3.2, ... s: always just late, and answered at once.
-    assert ends(trace, 2) == [(i, pytest.approx(1.6 * (i + 1))) for i in range(6)]
-    assert outcomes(trace, 2) == ["dropped"] * 6
-
-
-def test_when_all_have_come_no_worker_waits_for_the_timeout():
-    trace = partial_push(10.0, {2: 1.6, 3: 5.0}, iterations=3)
-    for worker in range(4):
-        assert ends(trace, worker) == [(i, 5.0 * (i + 1)) for i in range(3)]
-        assert outcomes(trace, worker) == ["applied"] * 3
 
 
 def test_the_timeout_counts_from_the_quorum_of_each_iteration():

@@ -81,33 +81,3 @@ def test_noise_leaves_the_variance_that_theory_has():
     expected = (lr * noise) ** 2 / (1 - (1 - lr) ** 2)
     # That of a variance estimated from `size` normal numbers is 2/size of its square.
     assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))
-
-
-def test_the_mean_of_many_workers_noise_is_smaller():
-    size, lr, noise, workers = 20_000, 0.2, 3.0, 4
-    result = run(
-        eigenvalues=[1.0] * size,
-        noise=noise,
-        lr=lr,
-        updates=60 * workers,
-        workers=workers,
-        sync={"kind": "bsp"},
-    )
-    variance = float(np.var(result.parameters["w"].numpy()))
-    expected = (lr * noise) ** 2 / workers / (1 - (1 - lr) ** 2)
-    assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"eigenvalues": []}, "task.eigenvalues must be a list of at least 1"),
-        ({"eigenvalues": [1.0, -1.0]}, r"task.eigenvalues\[1\] must be at least 0"),
-        ({"noise": -1}, "task.noise must be at least 0"),
-        ({"stop": {"target_accuracy": 0.5}}, "the task 'quadratic' has no accuracy"),
-        ({"servers": 2}, "2 servers"),
-    ],
-)
-def test_what_is_wrong_is_said(changes, words):
-    with pytest.raises(ConfigError, match=words):
-        run(**{"lr": 0.1, "updates": 4, **changes})

@@ -59,13 +59,6 @@ def test_throughput_is_that_of_mean_value_analysis(workers, key):
     assert finished / until_s == pytest.approx(expected, abs=WITHIN * error)
 
 
-def test_servers_have_queues_of_their_own():
-    # Three servers that each need 0.1 s for a push: all at the same time.
-    law = {"kind": "constant", "mean_s": 0.1}
-    one = simulated(workers=1, servers=3, push_time=law, stop={"iterations": 10})
-    assert one.summary["virtual_time_s"] == pytest.approx(10 * 1.1)
-
-
 @pytest.mark.parametrize(
     ("size_bytes", "push_s", "pull_s", "update_s"),
     [(200, 0.12, 0.05, 0.2), (800, 0.06, 0.015, 0.05), (400, 0.1, 0.03, 0.1)],
@@ -126,31 +119,3 @@ def test_a_delayed_pull_costs_its_time_a_second_time_when_it_is_released():
     ends = sorted(row["end_ns"] for row in rows(result, "iteration"))
     released = [round((1 + 0.3 + 0.1 * turn) * 1e9) for turn in range(1, 4)]
     assert ends == [*released, round((1 + 0.3 + 0.3 + 0.1) * 1e9)]
-
-
-def test_service_times_depend_on_the_seed_and_not_on_the_order_of_workers():
-    law = {"kind": "exponential", "mean_s": 0.1}
-    few = simulated(workers=1, push_time=law, stop={"iterations": 50})
-    # With one worker an iteration takes 1 s and the server's time for that push.
-    served = [row["end_ns"] - row["computed_ns"] for row in rows(few, "iteration")]
-    slow = simulated(
-        workers=1,
-        push_time=law,
-        compute={"kind": "constant", "mean_s": 7.0},
-        stop={"iterations": 50},
-    )
-    assert served == [row["end_ns"] - row["computed_ns"] for row in rows(slow, "iteration")]
-    other = simulated(workers=1, seed=4, push_time=law, stop={"iterations": 50})
-    assert served != [row["end_ns"] - row["computed_ns"] for row in rows(other, "iteration")]
-
-
-def test_a_pull_that_a_timeout_releases_costs_its_time_a_second_time_too():
-    result = simulated(
-        workers=2,
-        compute={"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [1], "factor": 100}]},
-        sync={"kind": "partial-push", "quorum": 1, "timeout_s": 5.0},
-        pull_time={"kind": "constant", "mean_s": 0.1},
-        stop={"iterations": 1},
-    )
-    first = min(row["end_ns"] for row in rows(result, "iteration"))
-    assert first == round((1 + 5 + 0.1) * 1e9)

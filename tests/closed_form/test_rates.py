@@ -52,20 +52,6 @@ def test_bsp_with_exponential_run_times_takes_the_harmonic_number(workers, serve
     assert summary["staleness"]["max"] == 0
 
 
-@pytest.mark.parametrize("workers", [1, 8])
-def test_bsp_with_shifted_exponential_run_times_takes_the_shift_and_the_harmonic_number(workers):
-    shift_s, mean_s, until_s = 2.0, 0.5, 4000.0
-    law = {"kind": "shifted-exponential", "shift_s": shift_s, "mean_s": mean_s}
-    summary = run({"kind": "bsp"}, workers=workers, compute=law, until_s=until_s)
-    expected = shift_s + mean_s * sum(1 / k for k in range(1, workers + 1))
-    deviation = mean_s * math.sqrt(sum(1 / k**2 for k in range(1, workers + 1)))
-    iterations = summary["gradients_applied"] / workers
-    error = deviation / math.sqrt(iterations)
-    # The window is cut in an iteration: at most one is missing.
-    tolerance = WITHIN * error + expected / iterations
-    assert until_s / iterations == pytest.approx(expected, abs=tolerance)
-
-
 @pytest.mark.parametrize("staleness", [0, 1, 3, 10])
 def test_soft_ssp_with_two_exponential_workers_matches_its_markov_chain(staleness):
     rate, until_s = 2.0, 2000.0
@@ -99,24 +85,6 @@ def test_asp_is_on_average_as_stale_as_it_has_other_workers(workers, compute):
     # max staleness updates.
     edge = workers * summary["staleness"]["max"] / summary["gradients_applied"]
     assert summary["staleness"]["mean"] == pytest.approx(workers - 1, abs=edge)
-
-
-def test_asp_with_exponential_run_times_is_geometrically_stale():
-    workers = 8
-    summary = run(
-        {"kind": "asp"},
-        workers=workers,
-        compute={"kind": "exponential", "mean_s": 1.0},
-        until_s=5000.0,
-    )
-    histogram = {int(k): n for k, n in summary["staleness"]["histogram"].items()}
-    total = sum(histogram.values())
-    # Until my push, each update is mine with probability 1/N, whatever came before.
-    for staleness in range(25):
-        expected = (1 / workers) * (1 - 1 / workers) ** staleness
-        error = math.sqrt(expected * (1 - expected) / total)
-        measured = histogram.get(staleness, 0) / total
-        assert measured == pytest.approx(expected, abs=WITHIN * error), staleness
 
 
 def test_bsp_over_a_serialised_network_takes_what_its_transfers_add_up_to():

@@ -21,7 +21,7 @@ from outpace.cluster.calibration.run_times import (
     warm_up_of,
 )
 from outpace.cluster.calibration.service import service_laws, service_times
-from outpace.cluster.calibration.transits import Transits, transits_of
+from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.laws import (
     Constant,
     Errors,
@@ -31,7 +31,6 @@ from outpace.cluster.laws import (
     ShiftedExponential,
 )
 from outpace.cluster.network import LinkLaw, NetworkLaw
-from outpace.cluster.observed import Recorded
 from outpace.cluster.regimes import Regime, Regimes
 from outpace.support.estimates import next_of
 from outpace.support.units import nanoseconds
@@ -109,14 +108,6 @@ def test_a_law_is_drawn_within_its_errors():
     assert law.run_time(3, 4)(0, 0, 0) == drawn[3].run_time(3, 4)(0, 0, 0)
 
 
-def test_errors_are_those_of_means_and_deviations():
-    found = fit_run_times([recorded(Lognormal(mean_s=0.1, cv=0.4, factors=FACTORS))]).errors
-    assert found.mean_s == pytest.approx(0.4 / math.sqrt(N), rel=0.1)
-    assert found.cv == pytest.approx(1 / math.sqrt(2 * N))
-    deviation = math.sqrt(math.log1p(0.4**2))  # of the logarithm
-    assert found.factors == pytest.approx([deviation / math.sqrt(ITERATIONS)] * 4, rel=0.1)
-
-
 @pytest.mark.parametrize(("runs", "speed_cv"), [(1, 0.015), (3, 0.02)])
 def test_intervals_hold_a_further_run_of_a_machine_whose_speed_changes_from_run_to_run(
     runs, speed_cv
@@ -141,14 +132,6 @@ def test_intervals_hold_a_further_run_of_a_machine_whose_speed_changes_from_run_
         held.append(predicted.low <= run().seconds[:, 0].sum() <= predicted.high)
     assert len(held) > 0.9 * clusters
     assert 0.80 <= np.mean(held) <= 0.98
-
-
-def test_recorded_times_are_replayed_at_the_speed_of_a_further_run(tmp_path):
-    path = tmp_path / "times.csv"
-    path.write_text("worker,iteration,seconds\n" + "".join(f"0,{n},1.0\n" for n in range(20)))
-    law = Recorded(path=str(path), block=2, speed_cv=0.1)
-    logs = np.log([law.run_time(seed, 1)(0, 0, 0) for seed in range(200)])
-    assert logs.std() == pytest.approx(0.1, rel=WITHIN / math.sqrt(400))
 
 
 def test_evaluations_have_a_law_with_a_factor_for_workers_that_are_slower():
@@ -231,16 +214,6 @@ def transits(latency_s, bandwidth, noise=0.0):
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     columns[-1] = columns[-1] * np.exp(noise * source.normal(size=len(rows)))
     return Transits(*columns)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_links_that_are_alike_have_one_line(noise):
-    law = fit_network(transits(lambda n, m: 1e-4, lambda n, m: 1e9, noise)).law
-    # 64 medians with 10 % of noise, half of which tell the latency, half the bandwidth.
-    within = 1e-3 + WITHIN * noise / math.sqrt(32)
-    assert law.latency_s == pytest.approx(1e-4, rel=within)
-    assert law.bandwidth_bytes_per_s == pytest.approx(1e9, rel=within)
-    assert not law.nodes
 
 
 def test_a_slow_server_has_a_link_of_its_own():
@@ -339,18 +312,6 @@ def test_clocks_that_differ_are_brought_together():
     found = moved.in_clocks_of_workers(offsets)
     assert found.received - found.sent == pytest.approx(np.full(9, there))
     assert found.arrived - found.answered == pytest.approx(np.full(9, back))
-
-
-@pytest.mark.parametrize(("sizes", "kept"), [(3, {200: 0.5, 300: 0.5}), (2, {100: 1e-7, 200: 0.5})])
-def test_answers_that_arrive_before_they_are_out_are_no_transits(sizes, kept):
-    rows = [(0, 0, n, *(float(n),) * 6) for n in range(3 * sizes)]
-    given = requests(rows)
-    given.answer_bytes[:] = 100 * (1 + np.arange(3 * sizes) % sizes)
-    given.arrived[given.answer_bytes == 100] = given.answered_end[given.answer_bytes == 100]
-    found = transits_of(given)
-    answers = found.where(~found.to_server)
-    assert dict(zip(answers.size_bytes.tolist(), answers.seconds.tolist(), strict=True)) == kept
-    assert found.to_server.sum() == sizes
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,6 @@ def test_times_between_failures_have_the_mean_and_deviation_of_their_law(law, de
     assert gaps.std() == pytest.approx(deviation, rel=0.03)
 
 
-def test_each_node_fails_at_its_own_times():
-    law = RandomFaults(60.0)
-    of = [list(islice(law.times(0, "failures of workers", node), 3)) for node in (0, 1, 0)]
-    assert of[0] == of[2]
-    assert not set(of[0]) & set(of[1])
-
-
 @pytest.mark.parametrize(
     ("faults", "message"),
     [

@@ -14,7 +14,7 @@ from outpace.cluster.observed import Recorded
 from outpace.config.reading import experiment_from
 from outpace.engine import cut_offs
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.running import run, simulate
+from outpace.experiment.running import simulate
 
 TIMES = {0: [0.25, 0.5, 0.125], 1: [1.0, 2.0, 4.0]}
 HEAD = "worker,iteration,seconds\n"
@@ -70,12 +70,6 @@ def test_it_is_replayed_as_it_is(tmp_path, form):
     assert replayed(simulate(config(path, scale=2))) == twice
 
 
-def test_it_begins_again_if_asked_to(tmp_path):
-    path = own(tmp_path)
-    expected = {worker: [*times, *times[:2]] for worker, times in TIMES.items()}
-    assert replayed(simulate(config(path, iterations=5, wrap=True))) == expected
-
-
 def test_workers_replay_the_recorded_workers_that_they_are_given(tmp_path):
     law = {"workers": 3, "recorded_workers": [1, 0, 1]}
     # Worker 2 is the second of two that replay worker 1, so it starts 3 · 1/2 = 1 iteration later.
@@ -83,12 +77,6 @@ def test_workers_replay_the_recorded_workers_that_they_are_given(tmp_path):
     assert replayed(simulate(config(own(tmp_path), **law))) == expected
     with pytest.raises(ConfigError, match="has no run times of worker 7"):
         simulate(config(own(tmp_path), recorded_workers=[0, 7]))
-
-
-def test_slow_periods_come_on_top(tmp_path):
-    slow = [{"workers": [1], "factor": 3, "from_s": 0.5}]
-    result = simulate(config(own(tmp_path), slow=slow))
-    assert replayed(result) == {0: TIMES[0], 1: [1.0, 6.0, 12.0]}
 
 
 def test_too_few_are_an_error_before_the_run_or_in_it(tmp_path):
@@ -108,20 +96,6 @@ def test_an_oracle_ends_with_the_last_recorded_iteration(tmp_path):
     assert result.summary["virtual_time_s"] == 0.25 + 0.5 + 0.125
     with pytest.raises(RunError, match=r"of worker ., and it is at iteration 3; wrap"):
         simulate(config(path, stop={"virtual_time_s": 5.0}) | oracle)
-
-
-def test_the_path_is_seen_from_the_configuration(tmp_path):
-    own(tmp_path)
-    experiment = experiment_from(config("times.csv"), "test", tmp_path)
-    assert replayed(simulate(experiment)) == TIMES
-
-
-@pytest.mark.slow
-def test_a_real_run_is_stretched_to_it(tmp_path):
-    result = run(config(own(tmp_path), scale=0.1))
-    for worker, times in replayed(result).items():
-        for took, recorded in zip(times, TIMES[worker], strict=True):
-            assert took >= 0.1 * recorded
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from outpace.blocks.block import Pieces
 from outpace.engine.scripts.buffers import AveragedBuffers, BufferLayout
 from outpace.engine.scripts.sameness import (
     differing_settings,
@@ -56,25 +55,6 @@ def test_a_buffer_that_no_worker_has_changed_keeps_its_bits():
         assert torch.equal(each.low, torch.tensor([0.1]).bfloat16())
 
 
-def test_a_changed_buffer_counts_as_changed_until_its_mean_is_loaded():
-    module = model(count=torch.zeros(1))
-    (worker,) = averaged(module)
-    module.count += 1
-    assert worker.read(CPU).tolist() == worker.read(CPU).tolist() == [1, 0, 1]
-    worker.load(worker.read(CPU))
-    assert worker.read(CPU).tolist() == [0, 0, 1]
-
-
-def test_the_vector_has_a_dtype_for_all_buffers():
-    module = model(
-        low=torch.zeros(1).bfloat16(), high=torch.tensor([2**24 + 1.0], dtype=torch.float64)
-    )
-    (worker,) = averaged(module)
-    assert worker.layout.dtype == torch.float64
-    assert worker.read(CPU)[-1].item() == 2.0**24 + 1
-    assert AveragedBuffers(module, averaged=False).layout.elements == 0
-
-
 def test_a_buffer_of_another_shape_is_each_worker_s_own_from_then_on():
     said = []
     modules = [model(table=torch.zeros(2), mean=torch.zeros(1)) for _ in range(2)]
@@ -119,15 +99,6 @@ def test_a_number_that_is_none_any_more_is_named():
     changed = [GROUPS[0], {**GROUPS[1], "betas": None}]
     with pytest.raises(ConfigError, match="setting betas of parameter group 1 was a number"):
         trailer.appended([torch.ones(1)], set(), changed, torch.empty(0))
-
-
-def test_the_trailer_of_an_unsplit_value_is_its_last_elements():
-    trailer = Trailer(1, (), BufferLayout({"mean": torch.Size([1])}))
-    value = trailer.appended([torch.tensor([4.0])], set(), [], torch.tensor([1.0, 0.0, 8.0]))
-    total = Pieces([torch.cat([part, part.new_empty(0)]) for part in value.parts]).whole() * 2
-    (gradient,), _, buffers = trailer.split(total, [])
-    assert gradient.tolist() == [8]
-    assert buffers.tolist() == [1, 0, 8]
 
 
 def test_digests_say_which_workers_differ():

@@ -19,11 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from outpace.config.reading import experiment_from
 from outpace.engine.distributed import patches
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.by_hand import ByHand
 from outpace.engine.distributed.call import Alone, Call, CollectiveWork
-from outpace.engine.distributed.environment import calls_attach, require_own_place
+from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
-from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.scripts import taken_over
 from outpace.engine.scripts.requirements import require_followable
 from outpace.errors import ConfigError
@@ -111,95 +109,6 @@ def test_buckets_of_a_backward_pass_are_numbered_and_finished_together(static_gr
         assert noted.finished == [len(found)]
         noted.finished.clear()
     assert len(found) > 1
-
-
-def test_a_sum_of_the_script_is_no_bucket():
-    noted, backward = Noted(), BackwardPass()
-    backward.forward(1, 4, waits_at_last=False)
-    group = group_of(noted, backward)
-    options = OPTIONS.AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.MAX
-    group.allreduce([torch.ones(4)], options)
-    assert noted.calls[0].bucket is None
-    assert noted.calls[0].operation == "max"
-
-
-def test_the_optimizer_of_a_model_is_found_and_may_be_taken_over_in_its_step(monkeypatch):
-    class Plain(torch.optim.SGD):
-        """A class of its own: looking at steps changes it."""
-
-    taken: list[str] = []
-
-    class Taken(Plain):
-        def step(self, closure=None):
-            taken.append("step")
-
-    def take(optimizer):
-        optimizer.__class__ = Taken
-
-    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
-    optimizers = Optimizers(take)
-    optimizers.install()
-    model, another = nn.Linear(4, 2), nn.Linear(2, 1)
-    small = Plain([model.bias], lr=0.1)
-    large = Plain([model.weight], lr=0.1)
-    elsewhere = Plain(another.parameters(), lr=0.1)
-    assert optimizers.of(model) == [large, small]
-    assert optimizers.of(another) == [elsewhere]
-    with pytest.raises(ConfigError, match=r"has 2 optimizers \(Plain, Plain\), but sync.kind=asp"):
-        require_one(optimizers.of(model), "asp")
-    large.step()
-    assert taken == ["step"]
-    del small
-    assert optimizers.of(model) == [large]
-
-
-def test_another_world_size_is_refused_wherever_it_comes_from(monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    require_own_place("a.py:3", "world_size", -1, 2)
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    require_own_place("a.py:3", "world_size", 2, 2)
-    with pytest.raises(ConfigError, match=r"a.py:3 has WORLD_SIZE=8 in its environment, but this"):
-        require_own_place("a.py:3", "world_size", None, 2)
-    with pytest.raises(ConfigError, match=r"init_process_group at a.py:3 has world_size=4, but th"):
-        require_own_place("a.py:3", "world_size", 4, 2)
-
-
-def test_a_script_without_ddp_is_followed_from_its_first_forward_pass(monkeypatch):
-    class Worker:
-        passes = 0
-
-        def forward(self):
-            self.passes += 1
-
-    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))  # 16 and 5 gradients
-    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
-    monkeypatch.setattr(HERE, "worker", None)
-    optimizers, begun = Optimizers(), []
-    optimizers.install()
-
-    def begin(module, optimizer):
-        begun.append((module, optimizer))
-        HERE.worker = Worker()
-
-    by_hand = ByHand(optimizers, begin)
-    by_hand.look()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with torch.no_grad():
-        net(torch.ones(1, 3))
-    assert not begun
-    shares = []
-    net[0].weight.register_hook(lambda _: shares.append(by_hand.share()))
-    for _ in range(2):
-        loss = net(torch.ones(1, 3)).sum()
-        assert by_hand.share() is None
-        loss.backward()
-        assert by_hand.share() == 1
-        by_hand.stepped()
-    assert begun == [(net, optimizer)]
-    assert HERE.worker.passes == 2
-    assert shares[0] >= 5 / 21  # the gradients of the second layer come first
-    assert shares[0] < 1
 
 
 @pytest.mark.parametrize(

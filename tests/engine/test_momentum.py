@@ -63,18 +63,6 @@ def test_a_strategy_of_the_users_has_stale_gradients_unless_it_waits(tmp_path, n
     assert bool(told(sync=sync, optimizer=MOMENTUM)) == is_stale
 
 
-def test_of_a_condition_in_place_of_that_of_bsp_nothing_is_known(tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    conditions = [{"pull": f"{tmp_path}/own.py:always"}]
-    assert told(sync={"kind": "bsp"}, conditions=conditions, optimizer=MOMENTUM)
-
-
-@pytest.mark.parametrize(("what", "is_stale"), [("pull", True), ("push", False)])
-def test_workers_that_skip_pulls_compute_with_older_parameters(what, is_stale):
-    skip = {what: {"every": 2}}
-    assert bool(told(sync={"kind": "bsp"}, skip=skip, optimizer=MOMENTUM)) == is_stale
-
-
 def test_the_momentum_of_a_scripts_own_optimizer_counts(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(

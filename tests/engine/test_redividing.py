@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.redividing import Redivided, _places, redivided
-from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import write_tree
 
 
@@ -33,16 +30,6 @@ def test_a_further_worker_draws_random_numbers_of_its_own():
     others = Redivided(2, [(0, 2)])
     assert others.of(1, state) == {**state, "data": [(0, 2)]}
     assert others.of(2, state) == {"objects": {"seen": 3}, "data": [(0, 2)]}
-
-
-def test_the_error_names_the_checkpoint_whose_file_cannot_be_read(tmp_path):
-    parts = [SimpleNamespace(file=kept_in(worker)) for worker in range(2)]
-    index = SimpleNamespace(workers=2, parts=parts)
-    point: Any = SimpleNamespace(
-        checkpoint=SimpleNamespace(index=index), first=[4, 4, 4], path=tmp_path
-    )
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(tmp_path))}: .*No such file"):
-        redivided(point)
 
 
 def test_places_are_found_beside_the_model_of_a_worker_without_servers(tmp_path):

@@ -16,7 +16,6 @@ from outpace.engine.scripts.saved_script import SavedScript, random_states
 from outpace.errors import OutpaceWarning
 from outpace.record.checkpoints.trees import packed_tree, tree_of
 from outpace.support.place import HERE, DataPlaces
-from outpace.support.repeatable import Generators
 
 
 @pytest.fixture
@@ -194,17 +193,6 @@ def test_the_states_of_gpus_are_kept_and_given_back_to_those_that_there_are(plac
     assert given == {0: [7]}
 
 
-def test_nothing_asks_for_gpus_where_none_is_used(monkeypatch):
-    """The question alone would begin to use them, and processes forked later could not."""
-    for name in ("is_available", "device_count", "get_rng_state_all"):
-        monkeypatch.delattr(torch.cuda, name)
-    before = Generators.now()
-    drawn_first = drawn()
-    before.restore()
-    assert drawn() == drawn_first
-    assert random_states()["cuda"] == []
-
-
 def test_a_sampler_that_is_made_after_attach_gets_its_place_too(places):
     script = Script()
     batches = iter(script.loader)
@@ -240,30 +228,6 @@ def test_a_script_that_keeps_other_objects_is_not_resumed(places):
     other = SavedScript(ScriptModel(script.model, script.optimizer), {}, True)
     with pytest.raises(outpace.ConfigError, match=r"got no further objects, and .* has scheduler"):
         other.restore(state)
-
-
-def test_a_script_with_other_parameter_groups_is_not_resumed_and_stays_as_it_is(places):
-    state = Script().kept.state()
-    script = Script()
-    script.scheduler.last_epoch = 7
-    script.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
-    with pytest.raises(outpace.ConfigError, match=r"with 2 parameter groups, .* has 1: resume"):
-        script.kept.restore(state)
-    assert script.scheduler.last_epoch == 7
-
-
-def test_the_place_of_a_loader_that_makes_no_batches_is_known(places):
-    def loader():
-        return DataLoader(range(10), None, sampler=outpace.sampler(range(10)))
-
-    script = Script()
-    places()
-    first = iter(loader())
-    had = [next(first) for _ in range(3)]
-    state = script.kept.state()
-    assert state["data"] == [(0, 2)]
-    places().restore(state["data"], lambda: None)
-    assert [*had[2:], *first] == [*loader()]
 
 
 class Pairs:

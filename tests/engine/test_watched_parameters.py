@@ -155,22 +155,6 @@ def test_a_change_that_the_next_parameters_would_replace_is_refused_before_the_s
     assert worker.iteration == 2
 
 
-def test_parameters_that_are_set_after_attach_are_to_be_set_before_it(workers):
-    worker = workers()
-    worker.model.load_state_dict({n: v + 1 for n, v in worker.model.state_dict().items()})
-    with pytest.raises(ConfigError, match=r"before its first step.* before outpace\.attach, or"):
-        worker.train()
-
-
-def test_one_worker_is_told_that_the_other_strategies_need_two(workers, monkeypatch):
-    monkeypatch.setattr(HERE, "workers", 1)
-    worker = workers()
-    worker.train()
-    in_place(worker.model)
-    with pytest.raises(ConfigError, match=r"keeps it \(from two workers on; one needs no launcher"):
-        worker.train()
-
-
 def test_values_that_are_put_back_are_no_change(workers, told):
     worker = workers()
     for _ in range(2):
@@ -198,14 +182,6 @@ def test_a_change_of_a_workers_own_parameters_is_kept(workers, strategy, told):
     in_place(worker.model)
     assert worker.watched.leave(fetch=True) == (True, None)
     assert not told
-
-
-def test_own_parameters_that_are_held_by_the_model_alone_are_not_looked_at(workers):
-    worker = workers(Ssgd(), carries=False)
-    worker.train()
-    in_place(worker.model)
-    worker.train()
-    assert not any(worker.found)
 
 
 def test_what_an_outer_optimizer_does_to_a_change_is_said_once(workers, told):
@@ -243,13 +219,6 @@ def test_finish_leaves_parameters_that_the_script_set_last(workers, told, strate
     assert words in told[0]
 
 
-def test_finish_may_load_the_result_where_the_script_set_nothing(workers, told):
-    worker = workers()
-    worker.train()
-    assert worker.watched.leave(fetch=True) == (False, None)
-    assert not told
-
-
 # -- parameters that the optimizer does not have ---------------------------------------
 
 
@@ -276,15 +245,6 @@ def test_parameters_outside_the_optimizer_are_warned_of_if_they_are_trained(work
     assert [text.partition(",")[0] for text in told] == ["the script trains the parameter 2.bias"]
 
 
-def test_one_worker_may_train_parameters_outside_the_optimizer(workers, told, monkeypatch):
-    monkeypatch.setattr(HERE, "workers", 1)
-    model = net()
-    worker = workers(optimizer=SGD(model[0].parameters(), 0.1), model=model)
-    for _ in range(3):
-        worker.train(lambda: model[2].bias.data.sub_(0.1))
-    assert not told
-
-
 # -- other optimizers ----------------------------------------------------------------------
 
 
@@ -299,15 +259,6 @@ def test_a_second_optimizer_of_the_model_is_refused_by_name_and_line(workers, st
     )
     with pytest.raises(ConfigError, match=words):
         worker.train(second.step)
-
-
-def test_an_optimizer_of_a_parameter_that_steps_in_backward_is_refused(workers):
-    worker = workers()
-    own = {p: SGD([p], 0.1) for p in worker.model[2].parameters()}
-    for parameter, optimizer in own.items():
-        parameter.register_post_accumulate_grad_hook(lambda _, opt=optimizer: opt.step())
-    with pytest.raises(ConfigError, match=r"SGD at .* took a step of .*2\."):
-        worker.train()
 
 
 class Around(torch.optim.Optimizer):
@@ -340,15 +291,6 @@ def test_an_optimizer_within_that_of_the_run_is_no_other(workers, told):
     assert not told
 
 
-def test_an_optimizer_around_another_one_as_well_is_refused(workers):
-    model = net()
-    worker = workers(optimizer=SGD(model[0].parameters(), 0.1), model=model)
-    around = Around(worker.optimizer, torch.optim.Adam(model[2].parameters()))
-    model(torch.ones(4, 6)).sum().backward()
-    with pytest.raises(ConfigError, match=r"Adam at .* took a step"):
-        around.step()
-
-
 def test_an_optimizer_of_other_parameters_trains_on_each_worker_alone(workers, told, monkeypatch):
     worker = workers()
     critic = nn.Linear(2, 1)
@@ -365,14 +307,6 @@ def test_an_optimizer_of_other_parameters_trains_on_each_worker_alone(workers, t
     told.clear()
     workers().train(other.step)
     assert not told
-
-
-def test_optimizers_are_not_looked_at_after_the_end(workers):
-    worker = workers()
-    worker.train()
-    worker.watched.leave(fetch=False)
-    worker.model(torch.ones(4, 6)).sum().backward()
-    torch.optim.Adam(worker.model.parameters()).step()
 
 
 # -- the step of the optimizer -------------------------------------------------------------
@@ -437,11 +371,3 @@ def test_rows_that_are_exchanged_with_their_neighbours_change_a_fingerprint(widt
     before = Fingerprints([table])
     table[[0, 1]] = table[[1, 0]]
     assert Fingerprints([table]).changed(before) == [0]
-
-
-def test_fingerprints_draw_no_random_numbers():
-    torch.manual_seed(3)
-    expected = torch.rand(())
-    torch.manual_seed(3)
-    Fingerprints([torch.zeros(5000)])
-    assert torch.rand(()) == expected

@@ -50,40 +50,12 @@ async def receive(outside, count, seen):
         seen.append((message, outside.kernel.now))
 
 
-def test_a_clock_may_return_early_with_what_came_in():
-    outside, seen = Outside(script=[(3, "message")]), []
-    outside.kernel.spawn(sleep(outside.kernel, 10, seen))
-    outside.kernel.spawn(receive(outside, 1, seen))
-    assert outside.kernel.run() == 10
-    assert seen == [("message", 3), ("slept", 10)]
-
-
 def test_what_came_in_is_handled_before_events_that_are_due():
     outside, seen = Outside(script=[(12, "message")], late=[5]), []
     outside.kernel.spawn(sleep(outside.kernel, 10, seen))
     outside.kernel.spawn(receive(outside, 1, seen))
     outside.kernel.run()
     assert seen == [("message", 15), ("slept", 15)]
-
-
-def test_a_clock_that_is_late_makes_everything_late_but_in_order():
-    outside, seen = Outside(late=[100]), []
-    for duration in (30, 10, 20):
-        outside.kernel.spawn(sleep(outside.kernel, duration, seen))
-    assert outside.kernel.run() == 110
-    assert seen == [("slept", 110)] * 3
-
-
-def test_a_sleep_counts_from_when_it_began_however_late_that_was():
-    outside, seen = Outside(late=[5]), []
-
-    async def twice():
-        await sleep(outside.kernel, 10, seen)
-        await sleep(outside.kernel, 10, seen)
-
-    outside.kernel.spawn(twice())
-    outside.kernel.run()
-    assert seen == [("slept", 15), ("slept", 25)]
 
 
 def test_now_never_goes_back_even_if_the_clock_does():
@@ -100,14 +72,6 @@ def test_now_never_goes_back_even_if_the_clock_does():
     kernel.spawn(look())
     kernel.run()
     assert seen == [5, 20]
-
-
-def test_the_clock_is_asked_for_the_next_event_or_for_none():
-    outside, seen = Outside(script=[(7, "message")]), []
-    outside.kernel.spawn(receive(outside, 1, seen))
-    outside.kernel.run()
-    assert outside.asked[0] is None
-    assert seen == [("message", 7)]
 
 
 def test_a_message_that_arrives_late_in_the_instant_of_a_timeout_is_received():
@@ -152,23 +116,6 @@ def test_an_event_made_by_what_came_in_is_not_late():
     kernel.spawn(sleep(kernel, 10, seen))
     kernel.run()
     assert seen == [("call", 4), ("slept", 10)]
-
-
-def test_a_clock_that_only_jumps_gives_the_same_run_as_the_virtual_one():
-    def trace(kernel):
-        seen = []
-
-        async def walk(k):
-            for _ in range(20):
-                await kernel.sleep((k % 3) / SECOND)
-                seen.append((k, kernel.now))
-
-        for k in range(7):
-            kernel.spawn(walk(k))
-        kernel.run()
-        return seen
-
-    assert trace(Kernel(lambda due: due)) == trace(Kernel())
 
 
 @settings(deadline=None, max_examples=80)
@@ -234,21 +181,3 @@ def test_when_the_time_is_set_everything_due_keeps_its_distance(sleeps, at, to):
     # What falls due in that very instant was there before the setter, and comes before it.
     moved = [(*what, now + to - at if now > at else now) for *what, now in run(None)]
     assert [tuple(entry) for entry in run(to)] == moved
-
-
-def test_a_walker_that_waits_since_before_says_so_in_the_new_time():
-    kernel = Kernel()
-
-    async def forgotten():
-        await kernel.wait()
-
-    async def setter():
-        await kernel.sleep(3)
-        kernel.set_time(SECOND)
-
-    kernel.spawn(forgotten(), "somebody")
-    kernel.spawn(setter())
-    with pytest.raises(
-        DeadlockError, match=r"somebody waits for a notification since -2\.000000 s"
-    ):
-        kernel.run()

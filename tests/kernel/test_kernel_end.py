@@ -2,7 +2,7 @@
 
 import pytest
 
-from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, TimedOut
+from outpace.kernel import DeadlockError, Kernel, Mailbox
 
 
 @pytest.fixture(params=[None, 3])
@@ -54,25 +54,6 @@ def test_a_message_goes_to_the_next_receiver_and_not_to_one_that_has_ended(kerne
     kernel.spawn(ends_the_first())
     kernel.run()
     assert got == [("second", "a message")]
-
-
-def test_whoever_awaits_it_goes_on_and_a_time_out_of_it_does_not_strike(kernel):
-    seen = []
-
-    async def waits():
-        with kernel.timeout(2):
-            await Future(kernel)
-
-    async def awaits(walker):
-        await walker
-        seen.append(kernel.now)
-        await kernel.sleep(5)
-
-    walker = kernel.spawn(waits())
-    kernel.spawn(awaits(walker))
-    kernel.spawn(_end_after(kernel, walker, 1))
-    kernel.run()
-    assert seen == [1_000_000_000]
 
 
 def test_one_that_is_ready_or_has_not_begun_never_runs(kernel):
@@ -127,17 +108,3 @@ def test_others_that_wait_for_what_never_comes_are_found(kernel):
     kernel.spawn(_end_after(kernel, waiting, 1))
     with pytest.raises(DeadlockError, match="receiver waits for a message in the box"):
         kernel.run()
-
-
-def test_clearing_a_mailbox_drops_what_nobody_has_received(kernel):
-    box = Mailbox(kernel)
-    box.put(1)
-    box.clear()
-
-    async def receiver():
-        with pytest.raises(TimedOut), kernel.timeout(1):
-            await box.get()
-
-    kernel.spawn(receiver())
-    kernel.run()
-    assert len(box) == 0

@@ -26,10 +26,6 @@ async def tick(kernel, seen, period_s=1.0):
 # -- ends ------------------------------------------------------------------------------
 
 
-def test_a_run_without_walkers_ends_at_once():
-    assert Kernel().run() == 0
-
-
 def test_a_run_ends_with_its_last_walker_and_returns_the_time():
     kernel = Kernel()
     kernel.spawn(sleep(kernel, 3))
@@ -43,15 +39,6 @@ def test_daemons_do_not_keep_a_run_alive():
     kernel.spawn(sleep(kernel, 2.5))
     assert kernel.run() == 2.5 * SECOND
     assert seen == [SECOND, 2 * SECOND]
-    kernel.close()
-
-
-def test_what_else_is_due_at_the_end_still_happens():
-    kernel, seen = Kernel(), []
-    kernel.spawn(sleep(kernel, 1))
-    kernel.spawn(tick(kernel, seen), daemon=True)
-    kernel.run()
-    assert seen == [SECOND]
     kernel.close()
 
 
@@ -100,46 +87,6 @@ def test_run_until_is_inclusive_and_may_be_resumed():
     kernel.close()
 
 
-def test_run_until_covers_what_is_started_in_its_last_instant():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        for _ in range(3):
-            await kernel.sleep(0)
-            seen.append(kernel.now)
-
-    kernel.call_at(5, lambda _: kernel.spawn(walk()))
-    kernel.spawn(sleep(kernel, 1))
-    assert kernel.run(until=5) == 5
-    assert seen == [5, 5, 5]
-    kernel.close()
-
-
-def test_run_in_steps_equals_run_at_once():
-    def make():
-        kernel, seen = Kernel(), []
-        for k in range(1, 5):
-            kernel.spawn(tick(kernel, seen, k * 0.1))
-        return kernel, seen
-
-    stepped, seen_stepped = make()
-    for until in range(0, 2 * SECOND + 1, SECOND // 100):
-        stepped.run(until=until)
-    at_once, seen_at_once = make()
-    at_once.run(until=2 * SECOND)
-    assert seen_stepped == seen_at_once
-    stepped.close()
-    at_once.close()
-
-
-def test_run_until_ends_earlier_with_the_last_walker():
-    kernel = Kernel()
-    kernel.spawn(sleep(kernel, 1))
-    assert kernel.run(until=5 * SECOND) == SECOND
-    kernel.spawn(sleep(kernel, 1))
-    assert kernel.run() == 2 * SECOND
-
-
 def test_stop_ends_the_run_after_what_is_due_now():
     kernel, seen = Kernel(), []
     kernel.spawn(tick(kernel, seen))
@@ -155,43 +102,6 @@ def test_stop_ends_the_run_after_what_is_due_now():
     kernel.close()
 
 
-def test_a_stopped_run_may_be_resumed():
-    kernel, seen = Kernel(), []
-    kernel.spawn(sleep(kernel, 2, seen))
-    kernel.call_at(SECOND, lambda _: kernel.stop())
-    assert kernel.run() == SECOND
-    assert kernel.run() == 2 * SECOND
-    assert seen == [2 * SECOND]
-
-
-@pytest.mark.parametrize("tie_seed", [None, 0])
-def test_stop_in_the_instant_in_which_the_last_walker_ends_is_no_error(tie_seed):
-    kernel = Kernel(tie_seed=tie_seed)
-    kernel.spawn(sleep(kernel, 1))
-    kernel.call_at(SECOND, lambda _: kernel.stop())
-    assert kernel.run() == SECOND
-
-
-@pytest.mark.parametrize("tie_seed", [None, 0])
-def test_stop_at_the_limit_is_no_error(tie_seed):
-    kernel = Kernel(tie_seed=tie_seed)
-    kernel.spawn(sleep(kernel, 2))
-    kernel.call_at(SECOND, lambda _: kernel.stop())
-    assert kernel.run(until=SECOND) == SECOND
-    kernel.close()
-
-
-def test_the_limit_of_an_earlier_run_does_not_move_the_time_of_a_later_one():
-    kernel = Kernel()
-    kernel.spawn(wait(kernel), "waiter")
-    kernel.call_at(SECOND, lambda _: kernel.stop())
-    kernel.run(until=10 * SECOND)
-    with pytest.raises(DeadlockError):
-        kernel.run()
-    assert kernel.now == SECOND
-    kernel.close()
-
-
 async def wait(kernel):
     await kernel.wait()
 
@@ -202,14 +112,6 @@ def test_a_call_in_the_past_is_refused():
     kernel.run()
     with pytest.raises(ValueError, match=r"1\.0 s is past: it is 2\.0 s"):
         kernel.call_at(SECOND, print)
-
-
-def test_an_alarm_cannot_be_set_in_the_past():
-    kernel = Kernel()
-    kernel.set_time(5)
-    kernel.call_off(kernel.set_alarm(5, print))
-    with pytest.raises(ValueError, match="is past"):
-        kernel.set_alarm(4, print)
 
 
 def test_close_cleans_up_every_walker_once():
@@ -256,21 +158,6 @@ def test_an_exception_stops_the_run_with_the_walkers_name_and_the_virtual_time()
     kernel.close()
 
 
-def test_after_a_failure_the_others_can_go_on():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        await kernel.sleep(1)
-        raise ValueError
-
-    kernel.spawn(walk())
-    kernel.spawn(sleep(kernel, 2, seen))
-    with pytest.raises(WalkerError):
-        kernel.run()
-    assert kernel.run() == 2 * SECOND
-    assert seen == [2 * SECOND]
-
-
 def test_a_deadlock_before_a_limit_ends_when_the_last_walker_began_to_wait():
     kernel = Kernel()
 
@@ -282,23 +169,6 @@ def test_a_deadlock_before_a_limit_ends_when_the_last_walker_began_to_wait():
     with pytest.raises(DeadlockError, match=r"^nothing can happen after 1\.500000 s"):
         kernel.run(until=2**63 - 1)
     assert kernel.now == 1_500_000_000
-    kernel.close()
-
-
-def test_daemons_that_wait_are_no_deadlock_by_themselves():
-    kernel = Kernel()
-    kernel.spawn(wait(kernel), daemon=True)
-    kernel.spawn(sleep(kernel, 1))
-    assert kernel.run() == SECOND
-    kernel.close()
-
-
-@pytest.mark.parametrize("tie_seed", [None, 0])
-def test_a_deadlock_is_found_under_a_time_limit_too(tie_seed):
-    kernel = Kernel(tie_seed=tie_seed)
-    kernel.spawn(wait(kernel), "waiter")
-    with pytest.raises(DeadlockError, match="waiter waits for a notification since 0"):
-        kernel.run(until=10 * SECOND)
     kernel.close()
 
 

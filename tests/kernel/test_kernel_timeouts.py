@@ -29,20 +29,6 @@ def test_a_timeout_strikes_at_its_time_and_names_the_walker():
     assert issubclass(TimedOut, TimeoutError)
 
 
-def test_a_timeout_that_was_left_never_strikes():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        with kernel.timeout(2):
-            await kernel.sleep(1)
-        await kernel.sleep(5)
-        seen.append(kernel.now)
-
-    kernel.spawn(walk())
-    kernel.run()
-    assert seen == [6 * SECOND]
-
-
 @pytest.mark.parametrize("what", ["sleep", "future", "notification", "end"])
 def test_a_timeout_strikes_a_walker_whatever_it_waits_for(what):
     kernel, seen = Kernel(), []
@@ -92,59 +78,6 @@ def test_a_timeout_runs_the_cleanup_of_its_block_and_except_exception_does_not_c
     assert seen == [2 * SECOND]
 
 
-@pytest.mark.parametrize("tie_seed", TIE_SEEDS)
-def test_a_message_that_comes_in_the_instant_of_the_timeout_is_not_swallowed(tie_seed):
-    kernel, seen = Kernel(tie_seed=tie_seed), []
-    box = Mailbox(kernel)
-
-    async def walk():
-        try:
-            with kernel.timeout(ns(5)):
-                seen.append(await box.get())
-        except TimedOut:
-            seen.append(await box.get())
-
-    kernel.spawn(walk())
-    kernel.call_at(5, box.put, "message")
-    kernel.run()
-    assert seen == ["message"]
-
-
-def test_the_inner_of_nested_timeouts_strikes_the_inner_block_only():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        with kernel.timeout(3):
-            try:
-                with kernel.timeout(1):
-                    await kernel.sleep(10)
-            except TimedOut:
-                seen.append(("inner", kernel.now))
-            await kernel.sleep(1)
-            seen.append(("rest of the outer", kernel.now))
-
-    kernel.spawn(walk())
-    kernel.run()
-    assert seen == [("inner", SECOND), ("rest of the outer", 2 * SECOND)]
-
-
-def test_the_outer_of_nested_timeouts_ends_the_outer_block():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        try:
-            with kernel.timeout(1), kernel.timeout(3):
-                await kernel.sleep(10)
-        except TimedOut as error:
-            seen.append((str(error), kernel.now))
-        await kernel.sleep(5)  # the inner one does not come after us
-        seen.append(kernel.now)
-
-    kernel.spawn(walk(), "w")
-    kernel.run()
-    assert seen == [("w: 1 s are over", SECOND), 6 * SECOND]
-
-
 def test_the_handler_of_an_inner_timeout_does_not_catch_the_outer_one():
     kernel, seen = Kernel(), []
 
@@ -187,34 +120,6 @@ def test_two_timeouts_of_the_same_instant_strike_once(tie_seed):
     kernel.spawn(walk())
     kernel.run()
     assert seen == [SECOND, 2 * SECOND]
-
-
-def test_a_timeout_of_zero_lets_through_what_is_there_already():
-    kernel = Kernel()
-    box, seen = Mailbox(kernel), []
-    box.put("message")
-
-    async def walk():
-        with kernel.timeout(0):
-            seen.append(await box.get())
-        with pytest.raises(TimedOut), kernel.timeout(0):
-            await box.get()
-
-    kernel.spawn(walk())
-    kernel.run()
-    assert seen == ["message"]
-
-
-@pytest.mark.parametrize("duration_s", [-1.0, float("nan")])
-def test_a_timeout_that_is_negative_or_not_a_number_is_refused(duration_s):
-    kernel = Kernel()
-
-    async def walk():
-        with pytest.raises(ValueError), kernel.timeout(duration_s):  # noqa: PT011
-            await kernel.sleep(1)
-
-    kernel.spawn(walk())
-    kernel.run()
 
 
 # -- nothing is swallowed ------------------------------------------------------------

@@ -12,8 +12,7 @@ from tests.support.paths import EXAMPLES
 import outpace
 from outpace.cluster.network import NetworkLaw
 from outpace.errors import ConfigError, RunError
-from outpace.kernel import DeadlockError
-from outpace.simulation.by_hand import Delivered, size_of
+from outpace.simulation.by_hand import Delivered
 
 PING_PONG = EXAMPLES / "ping_pong.py"
 
@@ -48,14 +47,6 @@ def test_the_papers_ping_pong(tie_seed):
     assert simulator.results == {"ping": "ball", "pong": None}
 
 
-def test_the_example_prints_its_log(capsys):
-    runpy.run_path(str(PING_PONG), run_name="__main__")
-    first, *_, last = capsys.readouterr().out.splitlines()
-    said = "0.100000 s ping → pong 'ball' (sent at 0.000000 s)"
-    assert " ".join(first.split()) == said
-    assert last == "6 messages of 0.1 s: 0.6 s of virtual time"
-
-
 @pytest.mark.parametrize("tie_seed", [None, 1, 2])
 def test_a_worker_waits_until_it_is_notified_and_gets_the_value(tie_seed):
     async def waiter(me):
@@ -69,22 +60,6 @@ def test_a_worker_waits_until_it_is_notified_and_gets_the_value(tie_seed):
 
     simulator, _ = simulate({"waiter": waiter, "notifier": notifier}, tie_seed=tie_seed)
     assert simulator.results == {"waiter": ("ball", 2.0), "notifier": (True, 2.0, False)}
-
-
-def test_a_notification_that_comes_before_the_wait_is_lost():
-    async def early(me):
-        return me.notify("sleeper"), me.notify("receiver")  # neither is in wait
-
-    async def sleeper(me):
-        await me.sleep(1.0)
-        with me.timeout(1.0):
-            await me.wait()
-
-    async def receiver(me):
-        await me.recv()
-
-    with pytest.raises(RunError, match=r"sleeper failed at 2\.000000 s: Timed"):
-        simulate({"sleeper": sleeper, "receiver": receiver, "early": early})
 
 
 def test_the_states_of_a_worker_are_those_of_the_paper():
@@ -123,14 +98,6 @@ def test_the_states_of_a_worker_are_those_of_the_paper():
     ]
 
 
-def test_to_notify_an_unknown_worker_is_refused():
-    async def worker(me):
-        me.notify("wroker")
-
-    with pytest.raises(RunError, match="worker 'worker' notified 'wroker', which does not exist"):
-        simulate({"worker": worker})
-
-
 def test_workers_of_the_example_leave_each_step_with_the_slowest():
     example = runpy.run_path(str(EXAMPLES / "barrier.py"))
     done = example["simulate"]({"fast": 1.0, "slow": 2.5, "middle": 1.5})
@@ -154,20 +121,6 @@ def test_sends_are_serialised_and_so_are_receives():
     assert [m.requested for m in log] == [0.0] * 4
 
 
-def test_computing_receiving_and_sending_go_on_side_by_side():
-    async def busy(me):
-        me.send("other", "mine", delay=3)
-        await me.execute(sum, [1, 2], duration=5)
-        return me.now, await me.recv(), me.now
-
-    async def other(me):
-        me.send("busy", "yours", delay=4)
-        return await me.recv(), me.now
-
-    simulator, _ = simulate({"busy": busy, "other": other})
-    assert simulator.results == {"busy": (5.0, "yours", 5.0), "other": ("mine", 3.0)}
-
-
 def test_execute_takes_the_time_that_the_function_took():
     def work():
         time.sleep(0.02)
@@ -185,30 +138,6 @@ def test_execute_takes_the_time_that_the_function_took():
     assert 0.02 <= now <= spent
 
 
-def test_a_computation_of_given_duration_that_is_cut_off_is_never_done():
-    done = []
-
-    async def run(me):
-        with pytest.raises(TimeoutError), me.timeout(1.0):
-            await me.execute(done.append, 1, duration=2.0)
-        return me.now
-
-    simulator, _ = simulate({"a": run})
-    assert simulator.results["a"] == 1.0
-    assert done == []
-
-
-def test_recv_nowait_takes_what_is_there():
-    async def run(me):
-        nothing = me.recv_nowait(), me.recv_nowait("nothing")
-        me.send("a", None, delay=0)  # to itself
-        await me.sleep(0.5)
-        return nothing, me.recv_nowait("nothing"), me.recv_nowait("nothing")
-
-    simulator, _ = simulate({"a": run})
-    assert simulator.results["a"] == ((None, "nothing"), None, "nothing")
-
-
 def test_without_a_delay_bytes_take_their_time():
     law = NetworkLaw(latency_s=0.5, bandwidth_bytes_per_s=100)
 
@@ -221,39 +150,6 @@ def test_without_a_delay_bytes_take_their_time():
 
     simulator, _ = simulate({"a": sender, "b": receiver}, network=law)
     assert simulator.results["b"] == [2.5, 2.5]
-
-
-@pytest.mark.parametrize(
-    ("data", "size"),
-    [
-        (torch.zeros(3), 12),
-        (torch.zeros(2, 2, dtype=torch.float64), 32),
-        (b"abc", 3),
-        (bytearray(5), 5),
-        ([torch.zeros(1), (torch.zeros(1), {"a": b"x"})], 9),
-        ("text", 0),
-        (None, 0),
-        (1.5, 0),
-        ([], 0),
-    ],
-)
-def test_the_size_of_data(data, size):
-    assert size_of(data) == size
-
-
-def test_arguments_reach_the_worker_which_knows_its_name_already():
-    class Mine(outpace.Worker):
-        def __init__(self, first, *, second):
-            self.made = self.name, first, second
-
-        async def run(self):
-            return self.made
-
-    simulator = outpace.Simulator()
-    worker = simulator.add_worker("w", Mine, 1, second=2)
-    assert isinstance(worker, Mine)
-    simulator.start()
-    assert simulator.results == {"w": ("w", 1, 2)}
 
 
 def test_it_can_be_stopped_and_go_on_and_daemons_end_with_the_others():
@@ -275,25 +171,6 @@ def test_it_can_be_stopped_and_go_on_and_daemons_end_with_the_others():
     assert clock.ticks == 2
     assert simulator.start() == 4.5
     assert clock.ticks == 4
-
-
-def test_workers_that_wait_for_ever_are_named():
-    async def run(me):
-        await me.sleep(1.5)
-        await me.recv()
-
-    with pytest.raises(DeadlockError, match=r"a waits for a message in the mailbox of a since 1.5"):
-        simulate({"a": run})
-
-
-def test_what_a_worker_raises_is_said_with_its_name_and_time():
-    async def run(me):
-        await me.sleep(0.25)
-        raise ValueError("no luck")
-
-    with pytest.raises(RunError, match=r"a failed at 0.25.* s: ValueError: no luck") as caught:
-        simulate({"a": run})
-    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_wrong_use_is_said_in_words():

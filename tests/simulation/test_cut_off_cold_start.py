@@ -61,14 +61,6 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_it_waits_for_all_once_and_then_for_fewer_before_and_after_the_fit(folder):
-    found = counts(cold(folder))
-    assert found[0] == 8
-    assert min(found[1:20]) < 8
-    assert min(found[20:]) < 8
-
-
-@pytest.mark.slow
 def test_it_waits_for_all_in_as_many_iterations_as_it_is_told(folder):
     found = counts(all_first(folder))
     assert found[:20] == [8] * 20
@@ -117,32 +109,6 @@ def test_for_real_training_goes_on_while_the_model_is_fitted(tmp_path):
     assert min(found[1:]) < 8  # the last iterations decide meanwhile
     fitted = str(tmp_path / "run" / "run-times.safetensors")
     assert len(counts(simulate(config(10, file=fitted)))) == 10
-
-
-def test_a_run_that_ends_first_leaves_no_process_and_no_model(tmp_path):
-    result = run(config(22), tmp_path / "run")
-    assert result.summary["status"] == "complete"
-    assert not (tmp_path / "run" / "run-times.safetensors").exists()
-
-
-def test_a_model_of_sorted_run_times_is_fitted_if_the_configuration_says_so(monkeypatch):
-    asked = []
-
-    def fit(*arguments, ordered, **options):
-        asked.append(ordered)
-        raise ConfigError("that is enough")
-
-    monkeypatch.setattr("outpace.predict.models.fit", fit)
-    data = {
-        "task": {"kind": "timing", "parameters": 1},
-        "workers": 3,
-        "compute": {"kind": "lognormal", "mean_s": 1.0, "cv": 0.2},
-        "stop": {"iterations": 22},
-        "sync": {"kind": "cutoff", "model": "deep-markov", "ordered": True},
-    }
-    with pytest.warns(RuntimeWarning, match="that is enough"):
-        simulate(data)
-    assert asked == [True]
 
 
 def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_path, monkeypatch):

@@ -47,13 +47,6 @@ def test_each_part_leaves_when_backward_has_made_it():
     assert result.summary["virtual_time_s"] == pytest.approx(2.4, abs=1e-8)
 
 
-def test_without_overlap_all_parts_leave_after_backward():
-    result = simulate(TIMES)
-    expected = [(0, 1.1), (0, 2.4), (1, 1.2), (1, 2.5)]
-    assert arrivals(result) == [(server, pytest.approx(at, abs=1e-8)) for server, at in expected]
-    assert result.summary["virtual_time_s"] == pytest.approx(2.6, abs=1e-8)
-
-
 @pytest.mark.parametrize("changes", [{}, {"network": None}], ids=["network", "no network"])
 def test_bsp_ends_with_bitwise_the_same_parameters(changes):
     plain, overlapped = (simulate({**DIGITS, **changes, **more}) for more in ({}, OVERLAP))
@@ -62,12 +55,6 @@ def test_bsp_ends_with_bitwise_the_same_parameters(changes):
     took, before = (run.summary["virtual_time_s"] for run in (overlapped, plain))
     # Without a network the last part decides, and it is complete when the computation ends.
     assert took == before if "network" in changes else took < before
-
-
-def test_other_strategies_push_every_gradient_once():
-    for sync in ({"kind": "asp"}, {"kind": "drop-stragglers", "quorum": 2}):
-        summary = simulate({**DIGITS, **OVERLAP, "sync": sync}).summary
-        assert summary["messages"] == 3 * 3 * sum(summary["iterations"])
 
 
 def test_a_script_is_the_same_as_without_overlap_where_nothing_is_sent(tmp_path, monkeypatch):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import pytest
-
 from outpace import run, simulate
 from outpace.errors import OutpaceWarning
 
@@ -34,22 +32,6 @@ def test_a_lazy_buffer_of_dsps_is_warned_of_with_its_key():
     changes = [{"at_s": 0.001, "sync": [LAZY, {"kind": "asp"}]}]
     (warning,) = said(sync={"kind": "asp"}, sync_changes=changes)
     assert warning.startswith("sync_changes[0].sync[0].buffer: lazy")
-
-
-@pytest.mark.parametrize("harmless", [{"buffer": "soft"}, {"extra": 0}])
-def test_dsps_is_not_warned_of_where_its_rule_holds_or_is_not_used(harmless):
-    assert said(sync={**LAZY, **harmless}) == []
-
-
-def test_a_policy_in_a_users_file_may_warn(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from outpace.sync import Asp\n"
-        "class Mine(Asp):\n"
-        "    def warnings(self):\n"
-        "        yield 'path: this policy is a sketch'\n"
-    )
-    mine = {"kind": "python", "target": f"{tmp_path / 'mine.py'}:Mine"}
-    assert said(sync=mine) == ["sync.path: this policy is a sketch"]
 
 
 def test_a_real_run_logs_the_warning():

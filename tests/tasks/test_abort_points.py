@@ -49,18 +49,6 @@ def test_a_lost_connection_that_is_found_inside_the_model_is_no_error_of_the_tas
     assert len(asked) == 2  # nobody asks outside
 
 
-def test_what_a_model_raises_itself_is_its_error():
-    class Workload:
-        def gradient(self, *_):
-            raise ValueError("no")
-
-    with (
-        pytest.raises(RunError, match="the task raised in worker 0, iteration 7"),
-        AbortPoints(torch.nn.Linear(1, 1)).stopping_at(lambda: False),
-    ):
-        gradient_of(Workload(), [], 0, 7)
-
-
 class Counting(torch.nn.Module):
     """A model that assigns other tensors to its buffers."""
 

@@ -81,18 +81,6 @@ def test_the_parts_are_bitwise_the_gradient_and_the_last_ones_come_first(parts):
     assert all(parameter.grad is None for parameter in made.model.parameters())
 
 
-def test_what_send_raises_ends_the_backward_pass():
-    made = workload()
-
-    def send(place: int, part: torch.Tensor) -> None:
-        raise ConnectionError("no server")
-
-    loss = made.forward(made.initial_parameters(), 0, 0)
-    with pytest.raises(ConnectionError, match="no server"):
-        made.backward(loss, send)
-    made.gradient(made.initial_parameters(), 0, 0)  # and the next one can be computed
-
-
 def test_a_batch_that_was_read_ahead_gives_bitwise_the_same_gradient():
     def gradients(ahead: bool) -> list[torch.Tensor]:
         made, found = workload(), []
@@ -118,11 +106,3 @@ def test_a_batch_is_read_once_and_only_for_its_worker_and_iteration():
     made.prepare(0, 3)
     made.gradient(start, 0, 4)  # the worker was left behind
     assert len(data.read) == 12
-
-
-def test_an_error_of_the_data_is_raised_when_the_batch_is_needed():
-    made = workload()
-    made.task.train.fails = True
-    made.prepare(0, 0)
-    with pytest.raises(OSError, match="the disk is gone"):
-        made.gradient(made.initial_parameters(), 0, 0)

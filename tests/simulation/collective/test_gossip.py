@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from unittest import mock
 
 import pytest
 import torch
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
-from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Kernel
-from outpace.record.recorder import Recorder
 from outpace.simulation.collective.exchanges import SimulatedExchanges
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network.serialised import SerialisedNetwork
@@ -57,15 +55,6 @@ def test_workers_in_lockstep_have_parameters_of_the_same_iteration(latency_s):
     assert run.parameters.tolist() == [-85] * 2
 
 
-def test_an_average_that_is_shorter_than_a_step_costs_nothing():
-    # Of two workers each wants one per step: 4 ms + 4 ms in 10.
-    run = Run(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.004))
-    assert run.now == 60 * MS
-    assert run.totals.wait == run.totals.communicate == 0
-    assert run.totals.all_reduces == 12
-    assert run.totals.overlapped == run.totals.reducing
-
-
 def test_one_that_is_longer_is_waited_for():
     # 8 ms each, one after the other: steps of worker 1 are over after 16 ms, from then on those
     # of both, who take turns.
@@ -77,15 +66,6 @@ def test_one_that_is_longer_is_waited_for():
         assert after == before + 8 * MS
 
 
-@settings(max_examples=60)
-@given(table=timings())
-def test_the_slowest_holds_up_nobody_who_averages_with_it(table):
-    run = Run(Gossip(), table, network=None)
-    for worker, steps in enumerate(table):
-        (last,) = (row["end_ns"] for row in run.rows("iteration", worker=worker)[-1:])
-        assert last == sum(round(seconds * 1e9) for seconds in steps)
-
-
 @pytest.mark.parametrize(
     ("lasts", "averages"),
     [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],  # who is alone averages no more
@@ -95,32 +75,6 @@ def test_who_has_left_is_averaged_with_no_more(lasts, averages):
     steps = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
     assert steps == {worker: lasts.get(worker, 5) for worker in range(3)}
     assert run.totals.all_reduces == averages
-
-
-@settings(max_examples=60)
-@given(
-    table=timings(),
-    last=st.integers(1, 3),
-    latency_s=st.sampled_from([0.015, 0.04, 0.1]),
-    seed=st.integers(0, 99),
-)
-def test_an_average_that_waits_for_who_leaves_is_with_another_or_none(table, last, latency_s, seed):
-    begun = []
-    averaged = Recorder.averaged
-
-    def keep(self, worker, iteration, average, computing):
-        begun.append(average)
-        averaged(self, worker, iteration, average, computing)
-
-    # Worker 0 is far away: others can leave while somebody is busy with it.
-    network = NetworkLaw(0.001, nodes={"worker-0": LinkLaw(latency_s=latency_s)})
-    lasts = dict.fromkeys(range(1, len(table)), min(last, len(table[0])))
-    with mock.patch.object(Recorder, "averaged", keep):
-        run = Run(Gossip(), table, network=network, seed=seed, lasts=lasts)
-    left = {row["worker"]: row["end_ns"] for row in run.rows("iteration")}  # the last counts
-    for pair in begun:
-        assert pair.began <= min(left[worker] for worker in pair.members)
-    assert run.now == max(left.values())
 
 
 def beside(seeker: int, *partners: tuple[int, list[int]]) -> int:

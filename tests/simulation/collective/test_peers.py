@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.peers import BASE, Run, digits
+from tests.support.peers import Run, digits
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import NetworkLaw
-from outpace.optim import AdamW, RmsProp, Sgd
-from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Psgd, Ssgd
-from outpace.sync.parameter_block import parameter_block
-from outpace.sync.peers.parameters import Common, SharedModel
+from outpace.optim import AdamW, RmsProp
+from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 
 HPSGD = {"immediate": Hpsgd(), "delayed": Hpsgd(commit="delayed")}
 every_commit = pytest.mark.parametrize("sync", HPSGD.values(), ids=HPSGD)
@@ -45,31 +40,6 @@ def test_hpsgd_commits_every_gradient_exactly_once_and_no_step_waits(
     # A gradient is given to the next all-reduce, which begins when the last is seen to be over.
     assert max(histogram) <= (1 if sync.commit == "immediate" else 2)
     assert histogram[0] >= len(table)  # the first of each
-
-
-@every_commit
-@settings(max_examples=60)
-@given(table=timings(), network=networks())
-def test_what_hpsgd_synchronises_before_it_leaves_is_time_of_its_last_iteration(
-    sync, table, network
-):
-    run = Run(sync, table, network=network)
-    held = 0
-    for worker in range(len(table)):
-        last = run.rows("iteration", worker=worker)[-1]
-        reduced = run.rows("all-reduce", worker=worker)
-        assert last["end_ns"] == max(last["computed_ns"], *(row["end_ns"] for row in reduced))
-        waits = (
-            row["computed_ns"] - max(row["start_ns"], last["computed_ns"])
-            for row in reduced
-            if row["computed_ns"] > last["computed_ns"]
-        )
-        assert last["held_ns"] == sum(waits)
-        held += last["held_ns"]
-    totals = run.totals
-    assert totals.wait == held
-    ended = sum(run.rows("iteration", worker=worker)[-1]["end_ns"] for worker in range(len(table)))
-    assert totals.compute + totals.wait + totals.communicate == ended
 
 
 TOGETHER = Hpsgd(start_together=True)
@@ -105,17 +75,6 @@ def test_workers_start_together_when_the_slowest_has_computed(table, network, ti
         assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
 
 
-@settings(max_examples=60)
-@given(table=timings(), network=networks(), window=st.integers(1, 4))
-def test_a_window_bounds_what_is_gathered_and_loses_nothing(table, network, window):
-    run = Run(Hpsgd(window=window), table, network=network)
-    iterations = len(table[0])
-    for worker in range(len(table)):
-        assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
-        joined = [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
-        assert all(after - before <= window for before, after in pairwise(joined))
-
-
 def plain_diloco(every, overlap=True):
     """One whose outer step is along the mean of what workers changed, as far as that."""
     return DiLoCo(every, outer_lr=1.0, outer_momentum=0.0, overlap=overlap)
@@ -137,36 +96,6 @@ def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, e
 
 
 @settings(max_examples=60)
-@given(table=timings(), network=networks(), every=st.integers(1, 5))
-def test_where_gradients_are_the_same_everywhere_overlap_changes_nothing_but_when(
-    table, network, every
-):
-    ours, theirs = (
-        Run(DiLoCo(every, overlap=overlap), table, network=network, lr=1.0)
-        for overlap in (True, False)
-    )
-    torch.testing.assert_close(ours.parameters, theirs.parameters, rtol=1e-12, atol=0)
-    assert ours.now <= theirs.now
-    for worker in range(len(table)):
-        joined, expected = (
-            [row["iteration"] for row in run.rows("all-reduce", worker=worker)]
-            for run in (ours, theirs)
-        )
-        assert joined == expected
-
-
-@settings(max_examples=60)
-@given(table=timings(), network=networks(), every=st.integers(2, 5))
-def test_a_step_of_overlapped_diloco_waits_only_where_it_synchronises(table, network, every):
-    run = Run(plain_diloco(every), table, network=network)
-    for row in run.rows("iteration"):
-        waits = row["end_ns"] > row["computed_ns"]
-        due = (row["iteration"] + 1) % every == 0 or row["iteration"] + 1 == len(table[0])
-        assert due or not waits
-        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
-
-
-@settings(max_examples=60)
 @given(
     sync=st.sampled_from([Ssgd(), Ssgd(all_reduce="tree"), LocalSgd(every=1)]),
     table=timings(),
@@ -184,16 +113,6 @@ def test_those_who_synchronise_in_every_step_wait_for_the_slowest_in_each(sync, 
             assert row["computed_ns"] == began
             assert row["clock"] == len(table)
             assert row["version"] == iteration
-
-
-@settings(max_examples=60)
-@given(sync=st.sampled_from([Ssgd(), LocalSgd(every=3), Psgd()]), table=timings())
-def test_with_all_workers_each_gradient_counts_as_one_of_n(sync, table):
-    run = Run(sync, table, lr=1.0 if isinstance(sync, Psgd | LocalSgd) else None)
-    divisor = len(table) if isinstance(sync, Psgd | LocalSgd) else 1
-    expected = torch.full_like(run.parameters, -float(sum(BASE**i for i in range(len(table[0])))))
-    torch.testing.assert_close(run.parameters, expected / divisor, rtol=1e-12, atol=0)
-    assert run.totals.applied == len(table) * len(table[0])
 
 
 LONG = NetworkLaw(latency_s=0.0125)  # an all-reduce of two takes 25 ms, steps here 10 ms
@@ -305,11 +224,6 @@ def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
     assert Run(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
 
 
-@pytest.mark.parametrize("sync", [LocalSgd(every=2), Psgd(), plain_diloco(2)])
-def test_where_gradients_are_at_parameters_of_ones_own_there_is_no_staleness(sync):
-    assert Run(sync, TWO, network=LONG).totals.staleness == {}
-
-
 @pytest.mark.parametrize(("rule", "growth"), [("linear", 4), ("sqrt", 2), ("constant", 1)])
 def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule, growth):
     # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.
@@ -320,28 +234,6 @@ def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule, growth):
     # RMSprop with α = 0 steps by lr along the sign.
     run = Run(sync, table, network=network, optimizer=RmsProp(lr=1.0, alpha=0.0))
     assert run.parameters.tolist() == pytest.approx([-(1 + growth)] * 2)
-
-
-def test_until_post_local_sgd_begins_every_step_is_averaged():
-    run = Run(LocalSgd(every=3, after=4), [[0.01] * 10] * 2)
-    assert [row["iteration"] for row in run.rows("all-reduce", worker=0)] == [0, 1, 2, 3, 6, 9]
-
-
-def test_what_all_have_alike_is_computed_once_and_not_kept_longer_than_needed():
-    told = []
-    block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
-    model = SharedModel(block, 2, told.append)
-    first, second = Common(model), Common(model)
-    for _ in range(3):
-        first.commit(torch.ones(1, dtype=torch.float64), 1, 2)
-    assert (first.read().item(), second.read().item()) == (-3, 0)
-    old = weakref.ref(second.read())
-    for value in (-1, -2, -3):
-        second.commit(torch.ones(1, dtype=torch.float64), 1, 2)
-        assert second.read().item() == value
-    assert second.read() is first.read()
-    assert told == [2, 2, 2]
-    assert old() is None
 
 
 def test_overlap_and_windows_are_in_the_sums():

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.peers import Run
 
-from outpace.blocks.block import Deferred, Phantom, Pieces
 from outpace.blocks.sums import tree_sum
 from outpace.cluster.network import NetworkLaw
-from outpace.simulation.collective.precision import bytes_on_the_wire, rounded
+from outpace.simulation.collective.precision import rounded
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 
 
@@ -31,31 +30,6 @@ def test_a_number_is_rounded_to_the_nearest_and_a_tie_to_even(number):
     expected = torch.tensor([by_hand(number)])
     assert torch.equal(rounded(torch.tensor([number])), expected)
     assert torch.equal(rounded(torch.tensor([number], dtype=torch.float64)), expected.double())
-
-
-def test_what_no_rounding_can_hide_stays():
-    found = rounded(torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0]))
-    assert found[0].isnan()
-    assert found[1:].tolist() == [torch.inf, -torch.inf, -0.0]
-    assert found[3].signbit()
-
-
-def test_a_block_is_rounded_where_it_is_in_one_piece_or_many():
-    block = torch.full((3,), 1.001)
-    assert rounded(block) is block
-    pieces = Pieces([torch.full((2,), 1.001), torch.full((1,), 1.001)])
-    assert rounded(pieces).whole().tolist() == block.tolist() == [1.0] * 3
-    assert rounded(Phantom(12)) == Phantom(12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_number_takes_two_bytes(dtype):
-    tensor = torch.zeros(5, dtype=dtype)
-    deferred = Deferred(5, dtype, lambda: pytest.fail("computed for its size"))
-    for block in (tensor, Pieces([tensor, tensor[:0]]), deferred):
-        assert bytes_on_the_wire(block, "bf16") == 10
-        assert bytes_on_the_wire(block, "full") == tensor.nbytes
-    assert bytes_on_the_wire(Phantom(20), "bf16") == 10
 
 
 def uneven(worker, iteration):

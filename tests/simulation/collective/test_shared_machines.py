@@ -112,14 +112,6 @@ def test_exchanges_at_once_share_the_connections_of_their_machines(contention):
     assert [ends[n] / MS for n in range(4)] == last
 
 
-def test_gossip_of_workers_that_share_machines_sends_its_messages():
-    config = config_of("gossip", NEIGHBOURS, parameters=MB // 4, iterations=20)
-    rows = averages_of(simulate(config))
-    took = {(row["end_ns"] - row["computed_ns"]) / MS for row in rows}
-    # Within a machine, alone between machines, and one after another one.
-    assert {0.0, 1.5, 2.5} <= took
-
-
 # -- the formula against messages ------------------------------------------------------------
 
 

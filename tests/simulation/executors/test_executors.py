@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import multiprocessing
 import os
@@ -26,7 +25,6 @@ from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import GradientJob
 from outpace.support.repeatable import one_thread_own_randomness
-from outpace.tasks import PythonTask
 
 TASKS = SUPPORT / "tasks_for_executors.py"
 AHEAD = 8  # gradients
@@ -96,15 +94,6 @@ def test_processes_give_bitwise_what_serial_gives(changes):
     assert processes.metrics.equals(serial.metrics)
 
 
-def test_gradients_are_computed_in_the_processes():
-    summary = simulate(
-        configuration(stop={"iterations": 300}, executor={"kind": "processes", "processes": 1})
-    ).summary["executor"]
-    assert summary["processes"] == 1
-    assert summary["gradients_ahead"] > 0
-    assert summary["gradients_ahead"] + summary["gradients_here"] == 6 * 300
-
-
 def test_batched_gives_what_serial_gives_up_to_rounding():
     serial, batched = run("serial"), run("batched")
     assert batched.summary["executor"]["mean_batch"] > 2
@@ -120,13 +109,6 @@ def test_a_device_that_is_not_here_is_named(device):
         simulate(configuration(executor=executor))
 
 
-def test_batched_shares_equal_parameters_and_still_agrees():
-    serial, batched = (run(kind, sync={"kind": "bsp"}) for kind in ("serial", "batched"))
-    assert batched.summary["executor"]["mean_batch"] > 5
-    difference = torch.linalg.vector_norm(vector(batched) - vector(serial))
-    assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
-
-
 def test_attention_is_batched_without_a_warning_that_it_is_repeated_for_each_gradient(recwarn):
     task = {"kind": "char-gpt", "context": 8, "layers": 1, "heads": 2, "width": 16}
     serial, batched = (run(kind, task=task, batch_size=2) for kind in ("serial", "batched"))
@@ -136,21 +118,10 @@ def test_attention_is_batched_without_a_warning_that_it_is_repeated_for_each_gra
     assert [str(each.message) for each in recwarn] == []
 
 
-def test_one_configuration_has_one_batched_result():
-    first, second = run("batched"), run("batched")
-    assert first.summary["parameters_digest"] == second.summary["parameters_digest"]
-
-
 def test_auto_runs_and_says_what_it_chose():
     serial, auto = run("serial"), run("auto")
     assert auto.summary["executor"] == {"kind": "serial"}  # it is a short run
     assert auto.summary["parameters_digest"] == serial.summary["parameters_digest"]
-
-
-@pytest.mark.parametrize("executor", ["serial", "processes", "batched", "auto"])
-def test_without_gradients_any_executor_will_do(executor):
-    result = run(executor, task={"kind": "timing", "parameters": 1000})
-    assert result.summary["gradients_applied"] == 48
 
 
 def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_diverges():
@@ -175,14 +146,6 @@ def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_dive
         metrics[executor] = simulation.metrics.table()
     assert metrics["serial"].num_rows > 2
     assert metrics["processes"].to_pylist() == metrics["serial"].to_pylist()
-
-
-def test_a_run_that_reaches_its_target_stops_there_with_any_executor():
-    changes = {"stop": {"target_accuracy": 0.6, "iterations": 200}, "optimizer": {"lr": 0.5}}
-    serial, processes = run("serial", **changes), run("processes", **changes)
-    assert serial.summary["accuracy"] >= 0.6
-    assert max(serial.summary["iterations"]) < 200
-    assert processes.metrics.equals(serial.metrics)
 
 
 # -- auto --------------------------------------------------------------------------
@@ -236,15 +199,6 @@ def test_auto_stays_serial_where_processes_make_another_task_and_says_why():
     _, auto = drive(eager(0.0), experiment, 60)
     assert auto.describe()["kind"] == "serial"
     assert "other gradients in another process" in auto.describe()["note"]
-
-
-def test_auto_stays_serial_where_the_configuration_cannot_go_to_another_process():
-    experiment = dataclasses.replace(
-        plain(), task=PythonTask(f"{TASKS}:with_a_function", {"function": lambda: None})
-    )
-    _, auto = drive(eager(0.0), experiment, 60)
-    assert auto.describe()["kind"] == "serial"
-    assert "cannot go to another process" in auto.describe()["note"]
 
 
 # -- what is never computed --------------------------------------------------------
@@ -337,20 +291,6 @@ def test_a_process_that_is_killed_ends_the_run_and_none_is_left():
     with pytest.raises(RunError, match="gradients-0, which computed gradients, was killed by SIGK"):
         simulate(configured, progress=kill)
     assert not [c for c in multiprocessing.active_children() if c.name.startswith("gradients")]
-
-
-@pytest.mark.parametrize(
-    "executor",
-    [
-        {"kind": "processes", "processes": 0},
-        {"kind": "batched", "width": 0},
-        {"kind": "batched", "width": 2000},
-        {"kind": "parallel"},
-    ],
-)
-def test_impossible_executors_are_refused(executor):
-    with pytest.raises(ConfigError, match="executor"):
-        plain(executor=executor)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

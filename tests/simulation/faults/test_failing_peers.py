@@ -53,30 +53,10 @@ def test_with_continue_those_that_are_left_begin_again_from_the_checkpoint(strat
     assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 1_030_000_000)]
 
 
-def test_those_that_are_left_continue_though_the_last_one_fails_later():
-    later = {"kind": "pause", "at_s": 1.5, "worker": 2, "for_s": 0.3}
-    found = ran("ssgd", CRASH, later, on_worker_loss="continue")
-    assert found.recovery.restarts == 1
-    assert found.costs["happened"]["pause"] == 1
-
-
-def test_two_workers_do_not_continue_without_one_of_them():
-    with pytest.raises(RunError, match="worker-1 was killed by SIGKILL; the run needs at least 2"):
-        ran("ssgd", CRASH, on_worker_loss="continue", workers=2)
-
-
 @pytest.mark.parametrize("on_worker_loss", ["restart", "continue"])
 def test_without_a_checkpoint_the_run_ends_and_says_what_to_set(on_worker_loss):
     with pytest.raises(RunError, match="worker-1 was killed by SIGKILL; set checkpoint"):
         ran("ssgd", CRASH, on_worker_loss=on_worker_loss, checkpoint=None)
-
-
-@pytest.mark.parametrize("strategy", PEERS)
-def test_checkpoints_go_on_without_a_worker_that_is_lost(strategy):
-    found = ran(strategy, CRASH, on_worker_loss="continue")
-    last = found.run.life.last_checkpoint
-    assert (last.number, last.now) > (5, 1_700_000_000)  # one each 0.3 s, until 2 s or later
-    assert last.first[1] == max(last.first)  # it would begin with the others again
 
 
 def test_checkpoints_go_on_when_a_worker_has_finished():
@@ -137,16 +117,6 @@ def test_messages_of_before_do_not_reach_workers_that_begin_again(contention):
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
-@pytest.mark.parametrize("strategy", ["hpsgd", "hpsgd, together", "gossip"])
-def test_an_average_ends_that_takes_longer_than_a_worker_is_away(strategy, contention):
-    network = {"latency_s": 0.02, "bandwidth_bytes_per_s": 5e2, "contention": contention}
-    faults = [{**CRASH, "at_s": at_s, "worker": worker} for at_s, worker in ((0.5, 1), (1.4, 0))]
-    found = ran(strategy, *faults, network=network)
-    assert found.recovery.restarts == 2
-    assert found.counts.eq(1).all()
-
-
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
 @pytest.mark.parametrize("strategy", ["ssgd", "gossip", "hpsgd"])
 def test_those_that_are_left_begin_again_after_a_loss_in_an_average(strategy, contention):
     network = {"latency_s": 0.04, "bandwidth_bytes_per_s": 1e5, "contention": contention}
@@ -155,14 +125,6 @@ def test_those_that_are_left_begin_again_after_a_loss_in_an_average(strategy, co
     found = ran(strategy, fault, **changes)
     assert found.costs["worker_losses"] == 1
     assert found.totals.iterations[0] == found.totals.iterations[2] == 20
-
-
-@pytest.mark.parametrize("strategy", ["ssgd", "hpsgd", "gossip"])
-def test_every_gradient_counts_once_where_messages_share_connections(strategy):
-    network = {"latency_s": 0.004, "bandwidth_bytes_per_s": 1e5, "contention": "fair"}
-    faults = random_faults(7, workers=3, servers=0, until_s=2.5)
-    found = ran(strategy, *faults, network=network)
-    assert found.counts.eq(1).all()
 
 
 @pytest.mark.parametrize("strategy", ["psgd", "ssgd"])

@@ -9,11 +9,8 @@ from outpace.cluster.delays import Delay, Lateness
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError
-from outpace.kernel import Kernel
 from outpace.record.trace import Trace, trace_table
 from outpace.simulation.composition import simulation_of
-from outpace.simulation.network import network_of
 from outpace.support.units import SECOND
 from outpace.sync.messages import Leave, Pull, Push, Reply
 
@@ -79,24 +76,6 @@ def test_as_many_are_late_as_the_probability_says():
     assert share == pytest.approx(rule.probability, abs=4 * error)
 
 
-def test_servers_workers_rules_and_seeds_draw_by_themselves():
-    def pattern(server=0, worker=0, seed=0, rules=1):
-        # Rule by rule twice as late, so that the sum tells which of them struck.
-        delays = [Delay("push", 0.5, 2.0**number) for number in range(rules)]
-        lateness = Lateness(delays, seed, Machines(2, 2))
-        return [
-            lateness.of(f"worker-{worker}", f"server-{server}", Push(worker, i, 0)) // SECOND
-            for i in range(200)
-        ]
-
-    assert pattern() == pattern()
-    others = [pattern(server=1), pattern(worker=1), pattern(seed=1)]
-    others.append([late // 2 for late in pattern(rules=2)])  # of the second rule
-    for other in others:
-        # Independent fair coins agree in half of 200: within 4 standard errors of 7.1.
-        assert sum(map(int.__eq__, pattern(), other)) == pytest.approx(100, abs=28)
-
-
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 def test_the_same_messages_are_late_whatever_the_policy_and_the_contention(contention):
     rules = [{"message": "reply", "probability": 0.05, "seconds": 4.0}]
@@ -157,15 +136,6 @@ def test_a_late_reply_is_overtaken_by_the_next_one(contention):
     assert wire.arrivals["worker-0"] == [(3 * MS, replies[1]), (2 * MS + 4 * SECOND, replies[0])]
 
 
-@pytest.mark.parametrize("sync", [BSP, ASP, SSP])
-@pytest.mark.parametrize("message", ["push", "pull"])
-def test_late_pushes_and_pulls_reach_the_shards_in_order(sync, message):
-    log = run([{"message": message, "probability": 0.2, "seconds": 1.5}], sync)
-    pushes = [t.message for t in log if isinstance(t.message, Push)]
-    assert len(pushes) == 6 * 3 * 40
-    assert late(log, {"push": Push, "pull": Pull}[message])
-
-
 def test_what_stays_on_a_machine_is_never_late():
     law = NetworkLaw(0.001, delays=(Delay("push", 1.0, 4.0),))
     machines = Machines(2, 2, colocate=True)
@@ -176,8 +146,3 @@ def test_what_stays_on_a_machine_is_never_late():
     wire.run()
     assert wire.arrivals["server-0"] == [(0, pushes[0])]
     assert wire.arrivals["server-1"] == [(MS + 4 * SECOND, pushes[1])]
-
-
-def test_delays_without_numbered_workers_are_refused():
-    with pytest.raises(ConfigError, match=r"network\.delays are for experiments"):
-        network_of(NetworkLaw(delays=(Delay("push", 0.5, 1.0),)), Kernel())

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.gloo import run_with_gloo
 from tests.support.paths import SCRIPTS
 
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
-from outpace.report.perfetto import write_perfetto
 
 MS = 1_000_000  # ns
 # A bucket of 1.2 MB takes 2(1 ms + 0.6 MB / (3 MB/s)) = 402 ms in a ring of two workers.
@@ -45,11 +43,6 @@ def test_checkpoints_are_refused(sync, why, tmp_path):
         )
 
 
-@pytest.mark.slow
-def test_a_script_that_says_what_it_keeps_runs_under_torchrun_alone():
-    run_with_gloo(SCRIPTS / "ddp_kept.py", [], 2)  # as with `outpace.attach` left out
-
-
 def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:
     found = [row for row in result.trace.to_pylist() if row["event"] == event]
     return [row for row in found if row["worker"] == worker]
@@ -76,14 +69,6 @@ def test_buckets_overlap_with_backward_and_follow_each_other(tmp_path):
     assert result.summary["overlap_fraction"] == pytest.approx(400 / (802 + 2 * 804))
     gradients = sum((1 + n + 2 + n) / 2 for n in range(3))  # the mean of both workers, lr 1
     assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-gradients)]
-
-
-def test_buckets_are_ready_later_if_forward_takes_longer(tmp_path):
-    changes = {"network": NETWORK, "forward_share": 0.5}
-    result = simulated("ddp_vectors.py", "steps", tmp_path, **changes)
-    *_, reduced = rows(result, "all-reduce", 0)
-    begun = rows(result, "iteration", 0)[-1]["start_ns"]
-    assert reduced["start_ns"] - begun == 450 * MS  # half of backward, which begins at 300 ms
 
 
 def test_a_worker_waits_for_a_slow_one_and_then_for_the_messages(tmp_path):
@@ -148,30 +133,9 @@ def test_a_strategy_and_a_barrier_that_wait_for_each_other_are_told_apart():
         simulated("ddp_cases.py", "crossed", sync={"kind": "bsp"})
 
 
-@pytest.mark.parametrize("sync", ["ssgd", "bsp"])
-def test_a_script_that_is_stopped_does_not_wait_while_it_cleans_up(sync, tmp_path):
-    stop = {"iterations": 2} if sync == "ssgd" else {"virtual_time_s": 1.5}
-    result = simulated("ddp_vectors.py", "cleans up", tmp_path, sync={"kind": sync}, stop=stop)
-    assert result.summary["iterations"] == [2, 2]
-    assert [notes(tmp_path, rank) for rank in range(2)] == [["cleans up"]] * 2
-
-
 def test_workers_with_the_same_data_are_found(tmp_path):
     with pytest.warns(OutpaceWarning, match="worker-0 and worker-1 computed the same gradient"):
         simulated("ddp_vectors.py", "same data", tmp_path)
-
-
-def test_a_barrier_holds_a_fast_worker_back_whatever_the_strategy(tmp_path):
-    law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
-    out, changes = tmp_path / "run", {"sync": {"kind": "asp"}, "compute": law}
-    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, out=out, **changes)
-    assert [row["end_ns"] for row in rows(result, "collective", 0)][-2:] == [1200 * MS, 2400 * MS]
-    assert result.summary["virtual_time_s"] == 2.4
-    assert result.summary["collectives"]["seconds"] == pytest.approx((0.6 + 0.6) / 2)
-    # The first barrier comes before the second step, so it belongs to that iteration.
-    assert result.summary["seconds"]["compute"] == pytest.approx((2 * 0.6 + 2 * 1.2) / 2)
-    assert result.summary["seconds"]["communicate"] == pytest.approx(0.6 / 2)
-    write_perfetto(out, tmp_path / "trace.perfetto")  # knows their rows
 
 
 ONE_LATE = {"kind": "constant", "mean_s": 1.0, "factors": [1, 1, 2.5]}
@@ -212,17 +176,6 @@ def test_who_waits_in_a_collective_is_not_missing_from_a_quorum(kind, tmp_path):
     found = result.summary["collectives"]
     assert found["seconds"] == pytest.approx(2 * (6 + (20 - second / (1000 * MS))) / 3)
     assert [notes(tmp_path, rank) for rank in range(3)] == [["3.0", "3.0"]] * 3
-
-
-def test_a_wait_for_a_worker_at_the_last_iteration_ends_with_the_run(tmp_path):
-    changes = {"sync": QUORUMS["drop-stragglers"], "workers": 3, "compute": ONE_LATE}
-    stop = {"iterations": 5}
-    result = simulated("ddp_vectors.py", "rounds", tmp_path, 4, stop=stop, **changes)
-    # As above; iteration 4 ends at 7.5 s, and worker 2 never comes to its fourth step.
-    assert result.summary["iterations"] == [4, 4, 3]
-    assert result.summary["virtual_time_s"] == 7.5
-    assert result.summary["collectives"]["seconds"] == pytest.approx(2 * 3.5 / 3)
-    assert not (tmp_path / "notes-0").exists()
 
 
 def test_a_run_whose_time_is_over_ends_scripts_that_wait_for_others(tmp_path):

@@ -106,11 +106,6 @@ def test_an_error_of_a_script_names_its_worker(case, sync, kind, words):
         simulated("wrong.py", case, sync={"kind": sync, **every})
 
 
-@pytest.mark.filterwarnings("ignore:worker-0 and worker-1 computed the same gradient")
-def test_a_script_may_let_the_state_of_its_optimizer_begin_anew():
-    assert simulated("wrong.py", "begins-anew").summary["iterations"] == [6, 6]
-
-
 def test_a_run_that_does_not_begin_leaves_no_files_of_its_scripts(tmp_path):
     with pytest.raises(ConfigError, match=r"^worker-0: .*ends.py ended without calling outpace"):
         simulated("ends.py", "unattached", tmp_path / "new" / "out")

@@ -46,11 +46,6 @@ def killed_after(number, monkeypatch):
     _killed_when(lambda index: index.number == number, monkeypatch)
 
 
-def killed_with_ended(monkeypatch):
-    """End the process of the simulation when the script of a worker had ended at a checkpoint."""
-    _killed_when(lambda index: index.ended, monkeypatch)
-
-
 def files_of(index):
     return {part.file for part in index.parts}
 
@@ -171,16 +166,6 @@ def test_a_script_goes_on_with_another_number_of_workers(resumed, workers, seen)
     assert rows[-1]["lr"] == pytest.approx(0.02 * 0.7 ** (steps // 2))
 
 
-def test_without_servers_a_script_goes_on_with_other_workers_as_with_servers(resumed):
-    """With the model, the state of Adam, the schedules and the data of the checkpoint."""
-    order = [("worker", "ascending"), ("iteration", "ascending")]
-    with_servers, without = (resumed(sync, 3).metrics.sort_by(order) for sync in ("bsp", "ssgd"))
-    names = ["worker", "iteration", "seen", "lr"]
-    assert without.select(names).to_pydict() == with_servers.select(names).to_pydict()
-    losses = with_servers["train_loss"].to_pylist()
-    assert without["train_loss"].to_pylist() == pytest.approx(losses, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("kind", "before", "workers"),
     [("hpsgd", 4, 2), pytest.param("overlap", 2, 4, marks=pytest.mark.slow)],
@@ -265,28 +250,6 @@ def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_pa
     assert logged == [1, 2, 3, 4]
 
 
-@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
-def test_the_last_gradient_of_a_script_that_ends_as_a_checkpoint_is_taken_is_not_lost(
-    tmp_path, monkeypatch
-):
-    """The servers are saved at 0.5 s: worker 1 pushes its last gradient at 0.6 s, and leaves."""
-    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
-    config = {**CONFIG, "task": script, "sync": {"kind": "asp"}}
-    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 1.5]}
-    config["checkpoint"] = {"every_updates": 8}
-    with monkeypatch.context() as patch:
-        killed_with_ended(patch)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    newest = Checkpoints(tmp_path / "run").newest()
-    assert newest is not None
-    assert newest.index.ended == (1,)
-    assert newest.index.totals.applied == 4 + newest.index.totals.iterations[0]
-    found = outpace.simulate(None, resume=tmp_path / "run")
-    assert found.summary["iterations"][1] == 4
-    assert found.summary["gradients_applied"] == 4 + found.summary["iterations"][0]
-
-
 def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
     config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
     config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
@@ -303,3 +266,25 @@ def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
     ):
         found = outpace.simulate(resume=tmp_path / "run", stop={"iterations": 7})
     assert found.summary["iterations"] == [7, 7]
+
+
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+def test_the_last_gradient_of_a_script_that_ends_as_a_checkpoint_is_taken_is_not_lost(
+    tmp_path, monkeypatch
+):
+    """The servers are saved at 0.5 s: worker 1 pushes its last gradient at 0.6 s, and leaves."""
+    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    config = {**CONFIG, "task": script, "sync": {"kind": "asp"}}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 1.5]}
+    config["checkpoint"] = {"every_updates": 8}
+    with monkeypatch.context() as patch:
+        _killed_when(lambda index: index.ended, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    newest = Checkpoints(tmp_path / "run").newest()
+    assert newest is not None
+    assert newest.index.ended == (1,)
+    assert newest.index.totals.applied == 4 + newest.index.totals.iterations[0]
+    found = outpace.simulate(None, resume=tmp_path / "run")
+    assert found.summary["iterations"][1] == 4
+    assert found.summary["gradients_applied"] == 4 + found.summary["iterations"][0]

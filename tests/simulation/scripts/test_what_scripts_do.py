@@ -161,12 +161,10 @@ def test_a_phase_with_other_settings_and_an_empty_state_equals_a_new_optimizer(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("how", [simulate, run], ids=["virtual", "real"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_that_a_script_starts_know_their_worker_however_they_are_started(
-    tmp_path, how, method
+    tmp_path, method
 ):
-    given = configuration("starts_processes.py", method, tmp_path, workers=2)
-    how({**given, "compute": LAW if how is simulate else None})
+    simulate(configuration("starts_processes.py", method, tmp_path, workers=2))
     found = [eval((tmp_path / str(rank)).read_text()) for rank in range(2)]
     assert found == [[0, 2, 4, 6, True], [1, 3, 5, 7, True]]

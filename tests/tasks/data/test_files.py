@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
 import http.server
 import os
-import sys
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from outpace.errors import ConfigError
-from outpace.tasks.data.fashion import FASHION_MNIST, fashion_mnist_cnn, read_idx
+from outpace.tasks.data.fashion import FASHION_MNIST, fashion_mnist_cnn
 from outpace.tasks.data.files import DataSet
 
 CONTENT = {"a.bin": b"first", "b.bin": b"second" * 100_000}
@@ -30,11 +27,6 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("OUTPACE_DATA", raising=False)
-
-
-def packed(data: bytes) -> bytes:
-    """Compressed without a time stamp: test names must not depend on the clock."""
-    return gzip.compress(data, mtime=0)
 
 
 def put(folder: Path, *names: str, **changed: bytes) -> Path:
@@ -62,17 +54,6 @@ def served(tmp_path):
 
 def nowhere() -> DataSet:
     return DataSet("mine", CHECKSUMS, "http://127.0.0.1:9")  # nobody listens there
-
-
-def test_a_file_is_read_again_for_its_checksum_only_once_it_has_changed(tmp_path, monkeypatch):
-    here = put(tmp_path / "here")
-    found = nowhere().find(str(here))
-    with monkeypatch.context() as during:
-        during.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it is read again"))
-        assert nowhere().find(str(here)) == found
-    put(here, a=b"another")
-    with pytest.raises(ConfigError, match=r"a\.bin is damaged or another file"):
-        nowhere().find(str(here))
 
 
 def test_a_named_folder_is_the_only_one(tmp_path, monkeypatch):
@@ -124,15 +105,6 @@ def test_without_a_network_it_is_said_which_files_go_where(tmp_path):
     assert "mine/ of a folder that OUTPACE_DATA names" in text
 
 
-def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ConfigError, match=r"missing: a.bin, b.bin.*pip install 'outpace\[data\]'"):
-        nowhere().find()
-    monkeypatch.setenv("OUTPACE_DATA", str(tmp_path))
-    put(tmp_path / "mine")
-    assert len(nowhere().find()) == 2
-
-
 @pytest.mark.parametrize("content", [b"", b"another"])
 def test_a_damaged_file_is_named_with_its_checksums(tmp_path, content):
     here = put(tmp_path / "here", b=content)
@@ -142,34 +114,6 @@ def test_a_damaged_file_is_named_with_its_checksums(tmp_path, content):
     assert f"{here / 'b.bin'} is damaged or another file" in text
     assert hashlib.sha256(content).hexdigest() in text
     assert CHECKSUMS["b.bin"] in text
-
-
-# -- idx files ---------------------------------------------------------------------------
-
-
-def idx(*shape: int, kind: int = 8, data: bytes | None = None) -> bytes:
-    head = bytes([0, 0, kind, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
-    return head + (bytes(range(int(np.prod(shape)))) if data is None else data)
-
-
-def test_an_idx_file_is_read(tmp_path):
-    (tmp_path / "x.gz").write_bytes(packed(idx(2, 3, 4)))
-    assert np.array_equal(read_idx(tmp_path / "x.gz"), np.arange(24).reshape(2, 3, 4))
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (packed(idx(5))[:-9], "cannot read"),
-        (packed(idx(5, kind=13)), "is not an idx file"),
-        (packed(idx(2, 3, data=b"12345")), r"shape \(2, 3\), and holds 5 bytes"),
-        (packed(idx(2**32 - 1, 2**32 - 1, data=b"")), "holds 0 bytes"),
-    ],
-)
-def test_what_is_no_idx_file_is_refused(tmp_path, data, words):
-    (tmp_path / "x.gz").write_bytes(data)
-    with pytest.raises(ConfigError, match=words):
-        read_idx(tmp_path / "x.gz")
 
 
 # -- Fashion-MNIST -------------------------------------------------------------------------
