@@ -15,7 +15,7 @@ help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times, and FAULTS=5000"
-	@echo "               random clusters with random failures; kill KILLS=2000 processes of real runs"
+	@echo "               runs with random failures in virtual time; kill KILLS=2000 processes of real runs"
 	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
@@ -34,7 +34,7 @@ demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 # Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
-# Before that, FAULTS clusters with random failures in virtual time (tests/faults). Then actors of a
+# Before that, FAULTS runs with random failures in virtual time (tests/simulation/faults). Then actors of a
 # run on Ray are killed for a minute. At last, KILLS processes of real runs are killed, one after the
 # other (tests/kills): about two hours for 2,000.
 ROUNDS ?= 5
@@ -44,7 +44,7 @@ INPUTS ?= 100000
 
 soak: export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 soak: $(READY)
-	$(BIN)/python -m tests.faults.search --seeds $(FAULTS) --first \
+	$(BIN)/python -m tests.simulation.faults.search --seeds $(FAULTS) --first \
 		$$($(PYTHON) -c 'import secrets; print(secrets.randbits(40))')
 	@for seed in $$($(PYTHON) -c 'import secrets; [print(secrets.randbits(32)) for _ in range($(ROUNDS))]'); do \
 		echo "Hypothesis seed $$seed"; \

@@ -133,7 +133,7 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
 def test_workers_come_back_also_when_they_die_as_they_start():
     """worker-0, from which the run has its initial parameters, is killed again as it starts.
 
-    tests/faults shows all strategies, with the same membership in virtual time.
+    tests/simulation/faults shows all strategies, with the same membership in virtual time.
     """
     cutoff = {"sync": {"kind": "cutoff", "model": "mean-5"}}
     result, said = losing({**BSP, "deterministic": False, **cutoff}, "worker-0", "worker-0")
