@@ -26,25 +26,17 @@ PAIRS = [
         lambda p: torch.optim.SGD(p, 0.1, 0.9, nesterov=True, weight_decay=0.01, **UNFUSED),
     ),
     (
-        {"kind": "sgd", "lr": 0.1, "weight_decay": 0.01},
-        lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.01, **UNFUSED),
-    ),
-    ({"kind": "adam"}, lambda p: torch.optim.Adam(p, **UNFUSED)),
-    (
         {"kind": "adam", "lr": 0.01, "betas": [0.8, 0.9], "eps": 1e-4, "weight_decay": 0.01},
         lambda p: torch.optim.Adam(p, 0.01, (0.8, 0.9), 1e-4, 0.01, **UNFUSED),
     ),
-    ({"kind": "adamw"}, lambda p: torch.optim.AdamW(p, **UNFUSED)),
     (
         {"kind": "adamw", "lr": 0.01, "betas": [0.8, 0.9], "eps": 1e-4, "weight_decay": 0.1},
         lambda p: torch.optim.AdamW(p, 0.01, (0.8, 0.9), 1e-4, 0.1, **UNFUSED),
     ),
-    ({"kind": "adagrad"}, lambda p: torch.optim.Adagrad(p, **UNFUSED)),
     (
         {"kind": "adagrad", "lr": 0.1, "eps": 1e-3, "weight_decay": 0.1},
         lambda p: torch.optim.Adagrad(p, 0.1, weight_decay=0.1, eps=1e-3, **UNFUSED),
     ),
-    ({"kind": "rmsprop"}, lambda p: torch.optim.RMSprop(p, foreach=False)),
     (
         {"kind": "rmsprop", "alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "weight_decay": 0.1},
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-3, 0.1, 0.5, foreach=False),

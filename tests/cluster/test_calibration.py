@@ -180,15 +180,6 @@ def test_a_law_that_misses_one_worker_is_not_taken():
     assert any("of worker 3's times" in reason for reason in fit.reasons), fit.reasons
 
 
-def test_workers_that_are_slow_together_are_replayed():
-    source = np.random.default_rng(0)
-    shared = np.exp(0.3 * source.normal(size=(200, 1)))
-    seconds = 0.1 * shared * np.exp(0.05 * source.normal(size=(200, WORKERS)))
-    found = fit_run_times([Recording(np.cumsum(seconds, axis=0) - seconds, seconds)])
-    assert found.law is None
-    assert "of place 4 of 4" in "".join(found.reasons)
-
-
 def test_the_first_iterations_are_left_out_where_they_differ():
     seconds = recorded(Normal(mean_s=0.1, cv=0.05)).seconds
     assert warm_up_of(seconds) == 0
@@ -329,22 +320,3 @@ def test_a_ring_of_gloo_waits_for_the_receivers_of_short_chunks_only(size_bytes,
     assert found.latency_s == pytest.approx(2e-3)
     chunk_s = size_bytes / 4 / found.bandwidth_bytes_per_s
     assert 6 * (found.latency_s + chunk_s) == pytest.approx(ring_s, rel=1e-3)
-
-
-def test_a_ring_of_gloo_has_as_much_bandwidth_as_the_messages_that_leave_a_machine_share():
-    links = {"latency_s": 1e-3, "bandwidth_bytes_per_s": 4e7}
-
-    def bandwidth(loopback=None, **machines):
-        law = NetworkLaw(**links, machines=machines, loopback=loopback or LinkLaw())
-        return assumed_all_reduce(law, 4, 1_000_000)
-
-    alone = bandwidth()
-    neighbours = bandwidth(a=("worker-0", "worker-1"), b=("worker-2", "worker-3"))
-    assert neighbours == alone  # one message leaves each machine
-    crosswise = bandwidth(a=("worker-0", "worker-2"), b=("worker-1", "worker-3"))
-    halved = NetworkLaw(links["latency_s"], links["bandwidth_bytes_per_s"] / 2)
-    assert crosswise == assumed_all_reduce(halved, 4, 1_000_000)
-    together = tuple(f"worker-{n}" for n in range(4))
-    assert bandwidth(a=together) is None
-    within = bandwidth(LinkLaw(1e-5, 4e9), a=together)
-    assert within == assumed_all_reduce(NetworkLaw(1e-5, 1e9), 4, 1_000_000)

@@ -1,13 +1,10 @@
 """Messages from the wire, random and damaged: what is illegal is refused and changes nothing.
 
-`python -m tests.fuzz --messages 1000000` tries more, and `python -m tests.fuzz.guided` is guided by
-the code that inputs reach.
+`python -m tests.fuzz --messages 1000000` tries more, and `python -m tests.fuzz.guided`, in `make
+soak`, is guided by the code that inputs reach.
 """
 
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 from tests.fuzz.coordinator import SYNCS, FuzzedCoordinator
@@ -16,24 +13,12 @@ from tests.fuzz.machines import run
 from outpace.real.net.messages import Compared, Fetch, TrainingDone
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_an_illegal_message_changes_nothing_and_raises_protocol_error_only(seed):
     counts = run(2500, seed)
     for what in ("decoder", "shard", "membership", "planner", "coordinator"):
         assert counts[f"taken by the {what}"] > 0
         assert counts[f"refused by the {what}"] > 0
-
-
-def test_inputs_that_are_guided_by_coverage_find_nothing(tmp_path):
-    pytest.importorskip("atheris", reason="it has wheels for Linux on x86-64")
-    command = [sys.executable, "-m", "tests.fuzz.guided", "-runs=400", "-seed=1", "-max_len=256"]
-    command += ["-rss_limit_mb=0"]  # the peak that it reads may be that of the process of pytest
-    command += [f"-artifact_prefix={tmp_path}/"]  # for an input that it finds
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, env=dict(os.environ), check=False
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert "Done 400 runs" in ended.stderr
 
 
 # -- what the search has found ---------------------------------------------------------------

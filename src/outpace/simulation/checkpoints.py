@@ -182,16 +182,9 @@ class OpenCheckpoint:
     def ask(self, workers: Iterable[int]) -> None:
         """Have scripts, if there are any, write what they keep at their next iteration."""
         assert self.folder is not None
-        for process in map(self._run.script_processes.__getitem__, self._with_scripts(workers)):
-            process.save = (self.folder / kept_in(process.worker)).absolute()
-
-    def stop_asking(self, workers: Iterable[int]) -> None:
-        """Have these scripts write no more."""
-        for worker in self._with_scripts(workers):
-            self._run.script_processes[worker].save = None
-
-    def _with_scripts(self, workers: Iterable[int]) -> Iterable[int]:
-        return workers if self._run.script_processes else ()
+        for worker in workers if self._run.script_processes else ():
+            path = self.folder / kept_in(worker)
+            self._run.script_processes[worker].save = path.absolute()
 
     def awaits(self, worker: int) -> bool:
         """True if the open checkpoint lacks the file of this worker's script."""
@@ -207,17 +200,9 @@ class OpenCheckpoint:
         """True if all scripts have written, and the models have not been written."""
         return self.is_open and not self._awaited and self._rest is None
 
-    def await_again(self, worker: int) -> None:
-        """Wait for another file of a script, in place of the one that is there."""
-        self._awaited.add(worker)
-
     def saved(self, worker: int, saved: Part | str | None) -> None:
-        """Take the file of a script, or why there is none; None: the script has ended.
-
-        A later file of the same script takes the place of the former one.
-        """
-        is_again = saved is not None and worker in self._parts
-        if not self.is_open or not (worker in self._awaited or is_again):
+        """Take the file of a script, or why there is none; None: the script has ended."""
+        if not self.is_open or worker not in self._awaited:
             return
         if isinstance(saved, str):
             self.abandon(saved)
@@ -236,7 +221,8 @@ class OpenCheckpoint:
             self._keeper.abandon(self._number, why)
         self._number = self._rest = self.folder = None
         self.is_held = False
-        self.stop_asking(range(len(self._run.script_processes)))
+        for process in self._run.script_processes:
+            process.save = None
 
     def release(self) -> None:
         """Complete the checkpoint that was held, if all is there."""

@@ -18,6 +18,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.requirements import require_followable, require_script
+from outpace.errors import ConfigError
 from outpace.optim import Optimizer
 from outpace.record.trace import Trace
 from outpace.simulation.computing import Body
@@ -125,6 +126,11 @@ def _with_peers(
 ) -> tuple[Body, Peers]:
     """Return the parts of a run without servers, of a task or of a script that has attached."""
     if isinstance(workload, ScriptWorkload):
+        if strategy.saved_apart and run.experiment.checkpoint is not None:
+            raise ConfigError(
+                f"checkpoint: with sync.kind={strategy.kind} scripts would be saved in the middle "
+                "of an iteration in virtual time: leave it out"
+            )
         blocks = ScriptBlocks(run, workload, strategy, optimizer)
         models = PeerModels(run, strategy, blocks)
         asked = PeerScriptModels(run, models, blocks, workload.workers.processes)

@@ -38,9 +38,8 @@ class PeerSaving(Saving):
     what the optimizers of the workers' own models remember. Where workers accumulate gradients
     meanwhile, each is saved when it has the result; none can have the next one before all have.
     Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
-    iteration of one of them; what others compute then is computed again. All scripts but one are in
-    the middle of an iteration then. So from the time when a checkpoint is due each writes whenever
-    it begins an iteration, until all have written in the iteration that they are in.
+    iteration of one of them; what others compute then is computed again. All scripts but one would
+    be in the middle of an iteration then: they are refused.
     Workers that have left the run are not waited for. If it continues from here, one that was lost
     begins with the others again, and one that had finished has nothing more to do.
 
@@ -65,9 +64,6 @@ class PeerSaving(Saving):
         self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
         # By worker that has left: the iteration after its last one; None: it was lost.
         self._gone: dict[int, int | None] = {}
-        # Scripts with models of their own: the iteration in which each has written; None: they
-        # write in no iteration now.
-        self._written_in: dict[int, int] | None = None
 
     def begin(self) -> None:
         point, life = self._run.resume, self._life
@@ -137,27 +133,9 @@ class PeerSaving(Saving):
     def apart(self, worker: int, iteration: int) -> None:
         """Save the run if it is time to: a worker with a model of its own begins an iteration."""
         self._begins[worker] = iteration
-        if self._written_in is not None:
-            self._end_writing(self._written_in, worker)
-        elif self._is_due and self._can_begin and not self._has_scripts:
-            self._is_due = False
-            self._write_apart()
-        elif self._is_due and self._can_begin and self._begin_next():
-            self._is_due, self._written_in = False, {}
-            self._open.ask(self._workers)
-
-    def _end_writing(self, written_in: Mapping[int, int], worker: int) -> None:
-        """Save all models when this worker begins an iteration, if all others have written."""
-        others = set(self._workers) - {worker}
-        if any(written_in.get(each) != self._begins[each] for each in others):
+        if not (self._is_due and self._can_begin):
             return
-        self._written_in = None
-        self._open.stop_asking(others)
-        self._open.ask([worker])
-        self._open.await_again(worker)
-        self._write_apart()
-
-    def _write_apart(self) -> None:
+        self._is_due = False
         begins = self._of_all(self._without_lost(self._begins))
         own = self._exchange.own_states(self._without_lost(begins))
         self._write(self._exchange.state(begins, self._exchange.parameters_of(None)), own)
@@ -186,9 +164,6 @@ class PeerSaving(Saving):
         return bool(self._run.script_processes)
 
     def script_saved(self, worker: int, saved: Part | str) -> None:
-        if self._written_in is not None and isinstance(saved, Part):
-            self._written_in[worker] = self._begins[worker]
-            self._open.ask([worker])
         super().script_saved(worker, saved)
         if isinstance(saved, str):
             self._give_up()
@@ -196,7 +171,7 @@ class PeerSaving(Saving):
             self._write(self._exchange.state(self._begins, self._exchange.parameters_of(0)))
 
     def _give_up(self) -> None:
-        self._results = self._written_in = None
+        self._results = None
         self._saved.clear()
         self._open.abandon()
 

@@ -12,7 +12,7 @@ from tests.support.saved_runs import give_up
 from tests.support.shared_out import require_shared_out
 
 import outpace
-from outpace.errors import OutpaceWarning, RunError
+from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.record.checkpoints import Checkpoints
 
 CONFIG = {
@@ -67,7 +67,6 @@ def _killed_when(is_enough, monkeypatch):
     [
         {"kind": "bsp"},
         {"kind": "diloco", "every": 2},
-        {"kind": "psgd"},
     ],
 )
 def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp_path, monkeypatch):
@@ -84,9 +83,7 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp
     assert found.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert found.summary["iterations"] == [9, 9]
     order = [("worker", "ascending"), ("iteration", "ascending")]
-    kept = ["worker", "iteration", "train_loss", "lr", "seen"]
-    if sync["kind"] != "psgd":  # workers are saved in the middle of iterations, and repeat them
-        kept.append("time_s")
+    kept = ["worker", "iteration", "train_loss", "lr", "seen", "time_s"]
     rows = found.metrics.sort_by(order).select(kept)
     assert rows.to_pydict() == whole.metrics.sort_by(order).select(kept).to_pydict()
     saved = outpace.load_checkpoint(tmp_path / "run" / "checkpoints" / "000003")
@@ -97,7 +94,6 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp
 @pytest.mark.parametrize(
     "sync",
     [
-        {"kind": "gossip"},
         {"kind": "hpsgd"},
         pytest.param(
             {"kind": "diloco", "every": 3, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
@@ -125,6 +121,13 @@ def test_no_sample_is_lost_or_counts_twice_where_the_result_depends_on_timing(
     assert counts.allclose(-torch.ones_like(counts), rtol=0, atol=1e-5)
     assert found.summary["resumed_from"] == "checkpoints/000003"
     assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
+
+
+def test_scripts_of_strategies_whose_workers_are_saved_apart_are_refused(tmp_path):
+    config = {**CONFIG, "sync": {"kind": "gossip"}}
+    del config["servers"]
+    with pytest.raises(ConfigError, match=r"checkpoint: with sync\.kind=gossip scripts would be"):
+        outpace.simulate(config, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")

@@ -53,11 +53,6 @@ def reductions(rank):
     check(value, [2, 1][rank])
     dist.reduce_scatter_tensor(value, floats(1, rank))
     check(value, [2, 1][rank])
-    values = [floats(1), floats(2)]
-    with dist._coalescing_manager(device=torch.device("cpu")):
-        for each in values:
-            dist.all_reduce(each)
-    check(torch.cat(values), 2, 4)
     check(functional.wait_tensor(functional.all_reduce(floats(1), "sum", dist.group.WORLD)), 2)
 
 

@@ -33,24 +33,6 @@ from outpace.errors import ConfigError
 _OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 
 
-@not_compiled
-class CoalescedWork(CollectiveWork):
-    """Several collectives as one."""
-
-    def __init__(self, members: Sequence[CollectiveWork]) -> None:
-        super().__init__()
-        self._members = members
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        return all(member.wait() for member in self._members)
-
-    def is_completed(self) -> bool:
-        return all(member.is_completed() for member in self._members)
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        return torch.futures.collect_all([member.get_future() for member in self._members])
-
-
 def _method(kind: Kind, method: str) -> Callable[..., CollectiveWork]:
     """Return a method of a group, which begins a call of this kind.
 
@@ -103,7 +85,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self._collectives, self.timeout_s = collectives, timeout_s
         self._backward, self._numbers, self._check = backward, numbers, check
         self._name = ""
-        self._together: list[CollectiveWork] | None = None  # begun since `_start_coalescing`
 
     # -- what torch asks a group --------------------------------------------------------------
 
@@ -123,15 +104,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         """Close nothing: other workers may still read what this one has sent."""
 
     abort = shutdown
-
-    def _start_coalescing(self, device: Any) -> None:
-        """Begin a group of collectives that the script waits for together; each begins at once."""
-        self._together = []
-
-    def _end_coalescing(self, device: Any) -> Any:
-        """Return the work of all collectives since `_start_coalescing`."""
-        together, self._together = self._together or [], None
-        return CoalescedWork(together)
 
     def __repr__(self) -> str:
         return f"OutpaceGroup(rank={self.rank()}, size={self.size()})"
@@ -183,10 +155,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         )
         if self._check is not None:
             self._check(call)
-        work = self._collectives.begin(call)
-        if self._together is not None:
-            self._together.append(work)
-        return work
+        return self._collectives.begin(call)
 
     def _timeout_of(self, opts: Any) -> float:
         timeout = getattr(opts, "timeout", None)
@@ -215,17 +184,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single = _method("reduce_scatter", "_reduce_scatter_base")
     alltoall = _method("all_to_all", "alltoall")
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        return _one_by_one(self.all_gather_single, outputs, inputs, opts)
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        """Gather several tensors. outputs: for each rank, a list of tensors like the inputs."""
-        gathered = [[list(of_ranks)] for of_ranks in zip(*outputs, strict=True)]
-        return _one_by_one(self.allgather, gathered, [[value] for value in inputs], opts)
-
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        return _one_by_one(self.reduce_scatter_single, outputs, inputs, opts)
-
     def all_to_all_single(
         self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
     ) -> Any:
@@ -241,9 +199,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
     # Earlier names of torch.
     _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
     def new_group(
@@ -267,14 +223,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group
-
-
-def _one_by_one(begin: Callable[..., Any], outputs: Any, inputs: Any, opts: Any) -> Any:
-    """Make one collective for each pair of tensors; return the work of the last one."""
-    *before, last = zip(outputs, inputs, strict=True)
-    for pair in before:
-        begin(*pair, opts).wait()
-    return begin(*last, opts)
 
 
 def _operation(opts: Any) -> Operation:

@@ -22,19 +22,6 @@ import torch
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
 _MOST: Final = 1000  # files
 _SYSTEM: Final = ("/dev/", "/proc/", "/sys/")
-# Events of Python: the place of the path among their arguments, that of its folder's descriptor.
-_CHANGES: Final = {
-    "os.rename": (1, 3),
-    "os.remove": (0, 1),
-    "os.rmdir": (0, 1),
-    "os.mkdir": (0, 2),
-    "os.truncate": (0, None),
-    "os.link": (1, 3),
-    "os.symlink": (1, 2),
-    "shutil.rmtree": (0, 1),
-    "sqlite3.connect": (0, None),
-}
-_MAKES_FILES: Final = ("os.rename", "os.link", "os.symlink", "sqlite3.connect")
 
 
 class Written:
@@ -44,14 +31,13 @@ class Written:
         overwritten: those that it has not only appended to.
 
     Args:
-        on_change: called before a file is written, and before a file or a folder is made, removed
-            or renamed, with its absolute path and True if it is a file that is written.
+        on_write: called before a file is written, with its absolute path.
     """
 
-    def __init__(self, on_change: Callable[[str, bool], None] = lambda *_: None) -> None:
+    def __init__(self, on_write: Callable[[str], None] = lambda _: None) -> None:
         self._found: set[str] = set()
         self.overwritten: set[str] = set()
-        self._on_change = on_change
+        self._on_write = on_write
         self._not_of_script = _caches()  # paths, or how they begin
         # The hook outlives this module's names, which Python clears as the process ends.
         self._is_over = sys.is_finalizing
@@ -79,7 +65,7 @@ class Written:
             file = arguments[1] if len(arguments) > 1 else None
             path = options.get("f", options.get("filename", file))
             if isinstance(path, str | os.PathLike):
-                self._add(path, is_file=True)
+                self._add(path)
             return function(*arguments, **options)
 
         setattr(module, name, called)
@@ -92,20 +78,15 @@ class Written:
             writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & _WRITES
             appends = "a" in mode if isinstance(mode, str) else bool(flags & os.O_APPEND)
             if writes:
-                self._add(path, is_file=True, overwrites=not appends)
+                self._add(path, overwrites=not appends)
         elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
             self._not_of_script += (str(Path(os.fsdecode(arguments[0])).absolute()),)
-        elif event in _CHANGES:
-            place, folder = _CHANGES[event]
-            if folder is None or arguments[folder] in (None, -1):  # else the path is relative to it
-                makes_file = event in _MAKES_FILES
-                self._add(
-                    arguments[place], is_file=makes_file, is_new=makes_file or event == "os.mkdir"
-                )
+        elif event == "os.rename":
+            _, path, _, folder = arguments
+            if folder in (None, -1):  # else the path is relative to it
+                self._add(path)
 
-    def _add(
-        self, path: object, *, is_file: bool, is_new: bool = True, overwrites: bool = True
-    ) -> None:
+    def _add(self, path: object, *, overwrites: bool = True) -> None:
         if not isinstance(path, str | bytes | os.PathLike):
             return  # a descriptor
         text = os.fsdecode(path)
@@ -113,12 +94,11 @@ class Written:
         if (
             whole.startswith(self._not_of_script)
             or "__pycache__" in text
-            or text == ":memory:"  # of sqlite3
-            or (is_new and Path(whole).is_dir())  # os.makedirs, or a file without a name in it
+            or Path(whole).is_dir()  # a folder that is renamed, or a file without a name in it
         ):
             return
-        self._on_change(whole, is_file)
-        if is_file and len(self._found) < _MOST:
+        self._on_write(whole)
+        if len(self._found) < _MOST:
             whole = whole.encode(errors="backslashreplace").decode()  # a name may be no UTF-8
             self._found.add(whole)
             if overwrites:

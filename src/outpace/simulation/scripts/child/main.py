@@ -66,7 +66,7 @@ def run_script(
 
 
 class EndBeforeWrite:
-    """Ends a script that is run only to measure its steps when it is about to change a file.
+    """Ends a script that is run only to measure its steps when it is about to write to a file.
 
     A snapshot, say, would make the run that follows resume from it. Processes that the script
     forks are not watched.
@@ -81,14 +81,14 @@ class EndBeforeWrite:
         self._files = None if files is None else f"{files}/"
         self._told: set[str] = set()
 
-    def __call__(self, path: str, is_file: bool) -> None:
-        """Be called before a change of a file or a folder, in any thread; see `Written`."""
+    def __call__(self, path: str) -> None:
+        """Be called before a file is written, in any thread; see `Written`."""
         is_own = self._files is not None and path.startswith(self._files)
         if is_own or os.getpid() != self._pid:
             return
         if self._pipe.steps >= self._least:
             self._pipe.send(Left(False, torch.empty(0)))
             threading.Event().wait()  # until this process is ended
-        elif is_file and path not in self._told:
+        elif path not in self._told:
             self._told.add(path)
             self._pipe.send(Wrote(path))
