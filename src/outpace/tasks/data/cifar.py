@@ -43,9 +43,8 @@ class Cifar10:
 
     Attributes:
         model: name of a model: resnet-20, resnet-56, resnet-110 (He et al. 2016, section 4.2, with
-            option A), resnet-50, resnet-101 (table 1 there), wide-resnet-16-4, wide-resnet-28-10,
-            densenet-bc-100-12, densenet-121, mobilenet, googlenet, alexnet. Models made for
-            ImageNet begin with one 3×3 convolution, and accept images from 28×28.
+            option A), resnet-50, resnet-101 (table 1 there), wide-resnet-16-4, wide-resnet-28-10.
+            Models made for ImageNet begin with one 3×3 convolution, and accept images from 28×28.
         folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
     """
 
