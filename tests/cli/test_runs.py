@@ -118,16 +118,10 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
     [
         (["sync.kind=ssp"], "sync.staleness is missing"),
         (["sync=null"], "sync must be a mapping"),
-        (
-            ["compute.mean_s=.nan"],
-            "compute.mean_s must be at most 1,000,000,000, not nan",
-        ),
         (["batch_size=100000"], "a batch of 100000 is more than the 1437 training samples"),
         (["servers=5000"], "5000 servers cannot share 4810 parameters"),
         (["stop={}"], "stop: needs at least one of"),
         (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be checked"),
-        (["stop.target_accuracy=1.5"], "stop.target_accuracy must be at most 1"),
-        (["target={}"], "target: needs exactly one of accuracy and loss"),
         (["target.accuracy=90"], "target.accuracy must be at most 1, not 90"),
         (["task.kind=timing", "target.loss=1"], "target.loss: the task 'timing' has no loss"),
         (["seed=-1"], "seed must be"),
@@ -137,10 +131,8 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["task={kind: python, target: 'none.py:make'}"], "there is no file"),
         (["task={kind: python, target: 'nowhere.at.all:make'}"], "there is no module"),
         (["variants=[{name: a}]"], "use outpace compare"),
-        (["workers=99999999999999999999999"], "workers must be at most 20,000"),
         (["workers=20000", "servers=20000"], "must be at most 1,000,000, the messages"),
         (["network.nodes={worker-9: {latency_s: 1}}"], "config.yaml: network.nodes: no node"),
-        (["sync.kind=[a]"], "sync.kind: unknown kind"),
         (["task={kind: digits-mlp, x: " + "[" * 3000 + "]" * 3000 + "}"], "too deeply"),
     ],
 )

@@ -53,11 +53,6 @@ def test_a_run_that_goes_on_has_the_numbers_that_were_asked_for(tmp_path):
     assert not list(folder.glob("scale-*"))
 
 
-def test_workers_or_servers_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="give --workers N, --servers N, or both"):
-        scaled(tmp_path, limit_s=1.0)
-
-
 def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):
     (tmp_path / LOG).touch()
     with RunLock(tmp_path), pytest.raises(RunError, match=r"within 0\.05 s: .* is withdrawn"):

@@ -39,18 +39,13 @@ def sync(text: str) -> str:
 
 BAD = [
     (sync("{kind: local-sgd, every: 0}"), "sync.every must be at least 1, not 0"),
-    (sync("{kind: local-sgd}"), "sync.every is missing"),
-    (sync("{kind: local-sgd, every: 8, after: -1}"), "sync.after must be at least 0, not -1"),
     (sync("{kind: ssgd, all_reduce: star}"), "sync.all_reduce must be 'ring' or 'tree'"),
     (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
-    (sync("{kind: hpsgd, rate_by_window: cubic}"), "sync.rate_by_window must be 'linear', 'sqrt'"),
     (
         sync("{kind: hpsgd, synchronizer: process}"),
         "sync.synchronizer must be thread (a process beside the training was no faster",
     ),
     (sync("{kind: diloco, every: 8, outer_lr: 0}"), "sync.outer_lr must be above 0"),
-    (sync("{kind: diloco, every: 8, outer_momentum: 1}"), "sync.outer_momentum must be below 1"),
-    (sync("{kind: diloco, every: 8, overlap: 2}"), "sync.overlap must be true or false, not 2"),
     (sync("{kind: local-sgd, every: 8, overlap: true}"), "sync.overlap: unknown key."),
     (sync("{kind: ssgd, wire: bf17}"), "sync.wire must be 'full' or 'bf16', not 'bf17'"),
     (sync("{kind: gossip, wire: bf16}"), "sync.wire: unknown key."),

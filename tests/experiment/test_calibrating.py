@@ -311,10 +311,6 @@ def damaged(folder):
     (folder / files.TRACE).write_bytes(b"PAR1 no more")
 
 
-def without_timing(folder):
-    (folder / files.TIMING).unlink()
-
-
 def without_probe(folder):
     table = pq.read_table(folder / files.TIMING)
     chosen = [what != "probe" for what in table["what"].to_pylist()]
@@ -333,19 +329,13 @@ def with_a_worker_that_joined(folder):
     (folder / files.SUMMARY).write_text(json.dumps(summary))
 
 
-def without_summary(folder):
-    (folder / files.SUMMARY).unlink()
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (damaged, "trace.parquet: "),
-        (without_timing, "timing.parquet: there is no such file"),
         (without_probe, "no probe of the network"),
         (with_cut_offs, "workers were cut off"),
         (with_a_worker_that_joined, "workers joined it while it was running"),
-        (without_summary, "is not the folder of a run"),
     ],
 )
 def test_a_run_that_does_not_say_enough_is_refused_in_a_line(runs, tmp_path, capsys, change, words):

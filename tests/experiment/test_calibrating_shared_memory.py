@@ -8,7 +8,6 @@ import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate
-from outpace.experiment.explaining import explain
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -80,10 +79,3 @@ def test_all_reduces_are_not_as_fast_as_messages_in_shared_memory(
 def test_a_run_is_said_to_have_used_memory_if_it_could(tmp_path, parameters, nodes, is_said):
     recorded(tmp_path / "run", parameters, nodes)
     assert bool(about_memory(calibrate([tmp_path / "run"]).notes)) is is_said
-
-
-def test_what_a_repair_gains_is_said_to_be_for_blocks_in_memory(tmp_path):
-    recorded(tmp_path / "run")
-    found = explain(tmp_path / "run")
-    assert "worker 2 as fast as the others" in [gain.change for gain in found.gains]
-    assert len(about_memory(found.notes)) == 1

@@ -199,15 +199,6 @@ def test_sigusr1_takes_a_checkpoint(tmp_path):
     assert len(times) == 2
 
 
-def test_a_full_disk_is_named_before_anything_is_run(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files, "write_config", full)
-    with pytest.raises(outpace.RunError, match=r"folder .*/run: No space left .* make room there"):
-        outpace.simulate(CONFIG, tmp_path / "run")
-
-
 def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = interrupted(tmp_path / "run")
