@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from outpace import RunError, run, simulate
+from outpace import run, simulate
 from outpace.real.run import RealRun
 from outpace.record.folder import LOG
 
@@ -57,16 +57,3 @@ def test_a_process_killed_before_the_training_is_started_again(tmp_path, config,
     events = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
     assert [line["role"] for line in events if line["event"] == "lost"] == [name]
     assert sum(line["event"] == "begin-anew" for line in events) == 1
-
-
-def test_a_process_that_is_killed_each_time_ends_the_run_in_a_line(tmp_path):
-    said: list[str] = []
-    words = "^worker-0 was killed by SIGKILL before it was done: the 3rd time before the training"
-    with pytest.raises(RunError, match=words):
-        run(BSP, tmp_path / "run", watch=Killing("worker-0", 9), log=said.append)
-    assert sum("started again" in line for line in said) == 2
-
-
-def test_nothing_begins_again_where_the_run_is_to_stop():
-    with pytest.raises(RunError, match=r"^worker-1 was killed by SIGKILL before it was done$"):
-        run({**BSP, "on_worker_loss": "stop"}, watch=Killing("worker-1", 1))

@@ -407,20 +407,6 @@ def test_nothing_outlives_a_killed_run(start):
 
 
 @linux
-def test_a_killed_worker_ends_the_run_which_names_it_if_that_is_wanted(start):
-    name = "worker-0"
-    command = start(on_worker_loss="stop")
-    command.going(iterations=20)
-    os.kill(command.pid(name), signal.SIGKILL)
-    killed = time.monotonic()
-    assert command.ends() == 1
-    assert time.monotonic() - killed < 8
-    error = f"{name} was killed by SIGKILL before it was done"
-    assert command.error == f"error: {error}"
-    assert command.summary("failed")["error"] == error
-
-
-@linux
 def test_what_the_task_raises_is_said_with_worker_and_iteration(start):
     before = "if name == 'worker-1' and calls == 3: raise ValueError('no luck')"
     command = start(before=before)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow.parquet import read_table
 
 from outpace import ConfigError, run
 from outpace.blocks.block import parameters_digest
@@ -18,7 +17,7 @@ from outpace.engine.resuming import ResumePoint
 from outpace.real.control import RealControl
 from outpace.real.run import RealRun
 from outpace.record.checkpoints import Checkpoints
-from outpace.record.folder import LOG, TRACE
+from outpace.record.folder import LOG
 
 ITERATIONS = 60
 
@@ -160,20 +159,3 @@ def test_without_a_checkpoint_there_are_no_other_numbers(tmp_path):
 
     given = {**config(stop={"iterations": 5}), "checkpoint": None}
     assert run(given, tmp_path / "run", control=control).summary["status"] == "complete"
-
-
-def test_after_scaling_a_quorum_is_a_share_of_the_workers_that_there_are(tmp_path):
-    """Half of two workers is one, so the slow one is cut off; half of the four before were two."""
-    folder = tmp_path / "run"
-    slow = {"kind": "constant", "mean_s": 0.02, "slow": [{"workers": [1], "factor": 5}]}
-    made = config(workers=4, compute=slow, sync={"kind": "cutoff", "model": "fixed", "share": 0.5})
-    control = lambda control: control.at(0.3, lambda: control.scale(workers=2))  # noqa: E731
-    assert run(made, folder, control=control).summary["status"] == "complete"
-    assert [each["workers"] for each in scaled(folder)] == [2]
-    pushes = [row for row in read_table(folder / TRACE).to_pylist() if row["event"] == "push"]
-    of_four = max(row["iteration"] for row in pushes if row["worker"] == 3)
-    outcomes = [
-        row["outcome"] for row in pushes if row["worker"] == 1 and row["iteration"] > of_four
-    ]
-    assert len(outcomes) > 10
-    assert outcomes.count("applied") < len(outcomes) / 2

@@ -90,7 +90,7 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
 
 @linux
 @pytest.mark.slow
-def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp_path):
+def test_a_run_can_be_resumed_after_its_script_had_another_model(tmp_path):
     folder, script = tmp_path / "run", tmp_path / "kept.py"
     text = (SCRIPTS / "kept.py").read_text()
     script.write_text(text)
@@ -100,9 +100,6 @@ def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp
     script.write_text(text.replace("nn.Linear(4, 2))", "nn.Linear(4, 2), nn.Linear(2, 2))"))
     problem = r"--resume: the model has 44 parameters in 8 tensors, and checkpoints/\d+ has 38 in 6"
     with pytest.raises(ConfigError, match=problem):
-        run(resume=folder)
-    script.write_text("raise ValueError('a mistake')")
-    with pytest.raises(RunError, match="a mistake"):
         run(resume=folder)
     script.write_text(text)
     assert run(resume=folder).summary["status"] == "complete"

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.support.saved_runs import give_up, once_saved
 
-from outpace import Result, RunError, load_checkpoint, run, simulate
-from outpace.record.checkpoints import Checkpoints
+from outpace import Result, RunError, run, simulate
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 RUN: dict[str, Any] = {
@@ -38,24 +37,6 @@ def interrupted_and_resumed(folder: Path, config: dict[str, Any], **changes: Any
     with pytest.raises(RunError, match="that is enough"):
         run({**config, **SAVED}, folder, control=once_saved(folder, give_up, 3))
     return run(resume=folder, **changes)
-
-
-def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_path):
-    config = {**RUN, "sync": {"kind": "psgd"}}  # under ssgd the death of a worker shows it
-    expected = simulate(config)
-    result = interrupted_and_resumed(tmp_path / "run", config)
-    summary = result.summary
-    assert int(summary["resumed_from"][-6:]) >= 3
-    for key in ("parameters_digest", "iterations", "gradients_applied", "status", "updates_lost"):
-        assert summary[key] == expected.summary[key]
-    times = result.metrics["time_s"].to_pylist()
-    assert times == sorted(times)
-    rows = result.trace.to_pylist()
-    ended = [(row["worker"], row["iteration"]) for row in rows if row["event"] == "iteration"]
-    assert len(ended) == len(set(ended)) >= 3 * 119  # that of the checkpoint has no row
-    averages = {row["version"] for row in rows if row["event"] == "all-reduce"}
-    assert averages == set(range(len(averages)))
-    assert load_checkpoint(tmp_path / "run")  # plain tensors
 
 
 @pytest.mark.parametrize("sync", [{"kind": "hpsgd"}, {"kind": "gossip"}])
@@ -101,19 +82,3 @@ def test_after_the_death_of_a_worker_all_begin_again_and_nothing_is_applied_twic
     assert (lost["worker"], lost["shard"]) == (1, None)
     assert lost["version"] >= 2  # the checkpoint
     assert lost["start_ns"] < lost["end_ns"]
-
-
-@linux
-def test_with_continue_the_workers_that_are_left_begin_again_from_the_checkpoint(tmp_path):
-    folder = tmp_path / "run"
-    config = {**RUN, "sync": {"kind": "ssgd"}, "on_worker_loss": "continue"}
-    result, said = killed(folder, config, "worker-1")
-    (line,) = said
-    words = "worker-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
-    assert line.startswith(words)
-    assert line.endswith(" with 2 workers")
-    assert result.summary["restarts"] == 1
-    assert result.summary["iterations"][:2] == [120, 120]
-    newest = Checkpoints(folder).newest()
-    assert newest is not None
-    assert newest.index.workers == 2

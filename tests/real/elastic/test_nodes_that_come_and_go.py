@@ -73,15 +73,6 @@ def test_a_node_that_joined_takes_workers_of_a_run_without_servers():
     assert orders(*looks, rules=rules)[-1] == Scale(4, None, [], (4, 0), why)
 
 
-def test_the_nodes_must_have_been_the_same_for_a_while():
-    five = cluster(node("a"), node("b", 1.0), node("four", 4.0), node("five"))
-    looks = [(0, FULL, RUN), (9, JOINED, RUN), (18, JOINED, RUN), (18.5, five, RUN)]
-    assert orders(*looks, (28, five, RUN)) == [None] * 5
-    last = orders(*looks, (28.5, five, RUN))[-1]
-    assert isinstance(last, Scale)
-    assert last.why == "nodes five, four joined: 1 server more, 1 worker more"
-
-
 def test_one_change_at_a_time():
     busy = replace(RUN, is_busy=True)
     looks = [(0, JOINED, RUN), (10, JOINED, RUN), (10.5, JOINED, busy), (60, JOINED, busy)]
@@ -126,11 +117,6 @@ def test_a_server_on_a_drained_node_is_replaced_where_there_is_room():
     # The only place goes to the server, of which there are fewer than the least.
     assert order.without == ["server-1", "worker-2", "worker-3"]
     assert (order.workers, order.servers) == (2, 2)
-
-
-def test_a_drained_node_takes_nothing_new():
-    drained = cluster(node("a"), node("b", 1.0), node("four", 4.0, drained=True))
-    assert settled(drained, RUN) is None
 
 
 def lost(*names: str) -> tuple[ClusterView, RunView]:

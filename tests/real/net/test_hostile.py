@@ -483,9 +483,8 @@ STRANGE = {
 }
 
 
-@both_modes
 @pytest.mark.parametrize(("frames", "why"), STRANGE.values(), ids=STRANGE)
-def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why, insecure):
+def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why):
     who = member(post, stranger, "worker-1", "worker-1/odd")
     who.socket.send_multipart(frames)
     post.until_logged("refused a message of 'worker-1'", why)
@@ -590,7 +589,7 @@ START = torch.arange(6, dtype=torch.float32)
 class Cluster:
     """A server that runs, with two honest workers; all in this process."""
 
-    def __init__(self, insecure: bool) -> None:
+    def __init__(self, *, insecure: bool = False) -> None:
         self.post = post = Post(COORDINATOR, ["server-0", *WORKERS], insecure=insecure)
         key = post.public(COORDINATOR)
         link = CoordinatorLink("server-0", post.listener.endpoint, key, post.session("server-0"))
@@ -676,10 +675,9 @@ BAD = {
 }
 
 
-@both_modes
 @pytest.mark.parametrize(("bad", "why"), BAD.values(), ids=BAD)
-def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, why, insecure):
-    with contextlib.closing(Cluster(insecure)) as cluster:
+def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, why):
+    with contextlib.closing(Cluster()) as cluster:
         cluster.require_training(0)
         who = stranger(
             cluster.server.listener.endpoint,
@@ -703,7 +701,7 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
 
 @both_modes
 def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(stranger, insecure):
-    with contextlib.closing(Cluster(insecure)) as cluster:
+    with contextlib.closing(Cluster(insecure=insecure)) as cluster:
         cluster.require_training(0)
         post, old = cluster.post, cluster.honest[1]
         post.listener.send("server-0", ReplaceWorker(1, 1, stays=True))
@@ -729,12 +727,9 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         assert cluster.server.shard.watermark(1) == 1
 
 
-@both_modes
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(
-    stranger, value, insecure
-):
-    with contextlib.closing(Cluster(insecure)) as cluster:
+def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(stranger, value):
+    with contextlib.closing(Cluster()) as cluster:
         cluster.require_training(0)
         who = stranger(
             cluster.server.listener.endpoint,

@@ -16,7 +16,7 @@ from tests.support.script_runs import without_costs
 
 import outpace
 from outpace.blocks.sums import tree_sum
-from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.real.node.script.attach import attached
@@ -48,12 +48,10 @@ def alone(model: Any, optimizer: Any) -> Any:
 # -- one worker is plain PyTorch -----------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["adam_clipped", "mine"])
-def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
-    own = {"kind": "python", "target": f"{SCRIPTS / 'features.py'}:make"}
-    changes = {"optimizer": own} if case == "mine" else {}
+def test_one_worker_does_what_plain_pytorch_does(tmp_path):
+    case = "adam_clipped"
     said: list[str] = []
-    result = launch("features.py", case, tmp_path, log=without_costs(said), **changes)
+    result = launch("features.py", case, tmp_path, log=without_costs(said))
     expected = FEATURES["CASES"][case](alone)
     state = torch.load(tmp_path / "state.pt")
     assert same(state, expected)
@@ -115,17 +113,10 @@ def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
 # -- what goes wrong ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("case", "kind", "words"),
-    [
-        ("raises", RunError, r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"),
-        ("dtypes", ConfigError, "worker-1: .* one floating-point dtype, not .*float32.*float64"),
-        ("lr", RunError, "worker 1, iteration 3, .*setting lr cannot be nan"),
-    ],
-)
-def test_an_error_of_a_script_names_its_worker(case, kind, words):
-    with pytest.raises(kind, match=f"^.*{words}"):
-        launch("wrong.py", case, workers=2, servers=1, deterministic=False)
+def test_an_error_of_a_script_names_its_worker():
+    words = r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"
+    with pytest.raises(RunError, match=words):
+        launch("wrong.py", "raises", workers=2, servers=1, deterministic=False)
 
 
 def test_a_model_that_cannot_be_shared_is_refused_by_attach():
@@ -160,11 +151,6 @@ def test_attach_says_which_argument_is_of_the_wrong_kind(model, optimizer, words
         outpace.attach(model, optimizer)
 
 
-def test_parameters_that_are_not_finite_at_the_start_are_not_blamed_on_the_learning_rate():
-    with pytest.raises(ConfigError, match="weight is not finite before the first step: initialize"):
-        launch("wrong.py", "nan-weights", workers=2, servers=1)
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp_path):
     result = launch("forks.py", tmp_path)
@@ -174,12 +160,6 @@ def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp
     deadline = time.monotonic() + 20
     while not is_ending(endless):
         assert time.monotonic() < deadline
-
-
-def test_a_gradient_that_is_not_finite_ends_the_run_if_the_configuration_says_so():
-    words = "^the gradient of worker-1 is not finite in its iteration 3; try a smaller"
-    with pytest.raises(DivergenceError, match=words):
-        launch("wrong.py", "nan", workers=2, non_finite="stop")
 
 
 @pytest.mark.parametrize("kind", ["asp", "ssgd"])

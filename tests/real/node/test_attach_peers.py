@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.command import outpace as outpace_command
 from tests.support.paths import SCRIPTS
 from tests.support.script_runs import without_costs
 
@@ -17,7 +16,6 @@ from outpace.experiment.running import run
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 pytestmark = pytest.mark.slow
-FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
 PEERS = runpy.run_path(str(SCRIPTS / "peers.py"))
 STEPS, SSGD = PEERS["STEPS"], {"kind": "ssgd"}
 
@@ -46,26 +44,6 @@ def farthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return farthest(one, other) == 0
-
-
-def alone(model: Any, optimizer: Any) -> Any:
-    return model, optimizer
-
-
-# -- two workers that compute the same are one --------------------------------------------
-
-
-def test_workers_with_the_same_data_do_what_plain_pytorch_does(tmp_path):
-    case = "adam_clipped"
-    said: list[str] = []
-    result = launch("features.py", case, tmp_path, log=without_costs(said))
-    expected = FEATURES["CASES"][case](alone)
-    assert same(torch.load(tmp_path / "state.pt"), expected)
-    expected.pop("scale", None)
-    assert same(result.parameters, expected)
-    assert result.summary["iterations"] == [FEATURES["STEPS"]] * 2
-    (warning,) = said
-    assert warning.startswith("warning: worker-0 and worker-1 computed the same gradient")
 
 
 # -- several are one that averages -----------------------------------------------------------
@@ -182,25 +160,7 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
         assert all(torch.equal(first, other) for other in others)
 
 
-# -- what goes wrong -----------------------------------------------------------------------
-
-
 def test_parameters_that_are_not_finite_any_more_end_the_run_which_names_the_worker():
     words = "^the parameters of worker-1 stopped .* before its iteration 4; try"
     with pytest.raises(DivergenceError, match=words):
         launch("wrong.py", "lr")
-
-
-def test_an_optimizer_of_which_no_second_can_be_made_is_refused_by_attach(tmp_path, capfd):
-    (tmp_path / "bad.py").write_text(
-        "import torch, outpace\n"
-        "class Mine(torch.optim.Adam): pass\n"
-        "model = torch.nn.Linear(3, 2)\n"
-        "outpace.attach(model, Mine(model.parameters()))\n"
-    )
-    arguments = ("run", str(tmp_path / "bad.py"), "--workers", "2", "--out", str(tmp_path / "out"))
-    assert outpace_command(*arguments, "sync.kind=hpsgd") == 2
-    error = capfd.readouterr().err
-    assert "error: worker-" in error
-    assert "sync.kind=hpsgd cannot train with Mine" in error
-    assert "Traceback" not in error

@@ -159,22 +159,6 @@ def test_a_script_with_ddp_started_elsewhere_trains_unchanged(serve):
 
 
 @pytest.mark.slow
-def test_without_servers_the_loss_of_a_worker_started_elsewhere_ends_the_run_at_a_checkpoint(serve):
-    slow = ("compute.kind=constant", "compute.mean_s=0.3")
-    served = serve("sync.kind=ssgd", "checkpoint.every_updates=2", "on_worker_loss=continue", *slow)
-    first, second = (served.start_script(SCRIPTS / "kept.py", rank) for rank in range(2))
-    _await_checkpoint(served, 2)
-    second.kill()
-    code, text, _ = served.end()
-    assert code == 1
-    (error,) = (line for line in text.splitlines() if line.startswith("error: "))
-    assert error.startswith("error: worker-1 is lost: ")
-    assert "its workers were started elsewhere, so start them again with outpace serve" in error
-    first.communicate(timeout=60)
-    assert first.returncode == 1
-
-
-@pytest.mark.slow
 def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
     started, first, second = _two_that_train(served)
     second.kill()

@@ -92,6 +92,9 @@ def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path, 
         ),
         ("clears", "bsp", ConfigError, "^worker-1: the script has cleared or replaced optimizer"),
         ("clears", "ssgd", ConfigError, "^worker-1: the script has cleared or replaced optimizer"),
+        ("dtypes", "bsp", ConfigError, "^worker-1: .* one floating-point dtype, not .*float32"),
+        ("nan-weights", "bsp", ConfigError, "weight is not finite before the first step: initial"),
+        ("lr", "bsp", RunError, "^worker 1, iteration 3, .*setting lr cannot be nan"),
         ("all-nan", "ssgd", DivergenceError, "^nothing was trained: none of the 12 gradients coul"),
         ("all-nan", "diloco", DivergenceError, "^nothing was trained: none of the 12 gradients co"),
     ],
@@ -143,3 +146,5 @@ def test_a_gradient_that_is_not_finite_is_left_out():
         result = simulated("wrong.py", "nan")
     assert result.summary["iterations"] == [6, 6]
     assert result.summary["gradients_applied"] == 11
+    with pytest.raises(DivergenceError, match=r"^the gradient of worker-1 is not .* iteration 3; "):
+        simulated("wrong.py", "nan", non_finite="stop")
