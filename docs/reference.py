@@ -202,14 +202,13 @@ def _rows(path: str, options: Sequence[type]) -> Iterator[str]:
         of = f"{', '.join(kinds[name, words, meaning])}: " if several else ""
         alike.setdefault((said, of + meaning), []).append(name)
     for (words, meaning), names in alike.items():
-        linked = ", ".join(_linked(each, name) for name in names for each in path.split(", "))
+        links = LINKS if Experiment in options else {}
+        linked = ", ".join(
+            f"[`{name}`]({links[name]})" if name in links else f"`{each}{name}`"
+            for name in names
+            for each in path.split(", ")
+        )
         yield f"| {linked} | {words} | {meaning} |"
-
-
-def _linked(path: str, name: str) -> str:
-    """Return a key, with a link to the page or section about it."""
-    link = "" if path else LINKS.get(name, "")
-    return f"[`{name}`]({link})" if link else f"`{path}{name}`"
 
 
 def keys_of(option: type) -> list[Key]:
