@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pyarrow.parquet as pq
 import pytest
 
 from outpace.experiment.running import simulate
@@ -94,35 +93,6 @@ def test_a_tree_takes_two_messages_per_level(workers, contention):
         else:  # a worker without children need not wait for a round
             assert takes - 2 * levels * 3 * MS <= last < takes
     assert result.summary["bytes_sent"] == 2 * 2 * (workers - 1) * 4 * PARAMETERS
-
-
-def logged(folder, sync, law, **more):
-    config = run_config(sync, network=law | {"log": True}, **more)
-    result = simulate(config, folder)
-    return result, pq.read_table(folder / "messages.parquet").to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("sync", "workers"),
-    [
-        ({"kind": "ssgd"}, 3),
-        ({"kind": "ssgd"}, 4),
-        ({"kind": "gossip"}, 2),
-        ({"kind": "ssgd", "all_reduce": "tree"}, 4),
-    ],
-)
-def test_the_log_of_a_formula_is_that_of_messages_without_contention(tmp_path, sync, workers):
-    known = []
-    for contention in ("serialised", "fair"):
-        law = network(0.003, 1e7, contention)
-        more = {"workers": workers, "iterations": 2}
-        result, found = logged(tmp_path / contention, sync, law, **more)
-        silent = run(sync, network=law, **more).summary
-        assert result.summary["trace_digest"] == silent["trace_digest"]
-        assert len(found) == result.summary["messages"] == silent["messages"] > 0
-        assert sum(row["size_bytes"] for row in found) == result.summary["bytes_sent"]
-        known.append(sorted(found, key=lambda row: (row["delivered_ns"], row["sender"])))
-    assert known[0] == known[1]
 
 
 def test_one_slow_connection_holds_up_every_round_of_a_ring():

@@ -10,7 +10,6 @@ import torch
 from tests.support.paths import SUPPORT
 
 from outpace.experiment.running import simulate
-from outpace.optim.schedules import Cosine
 from outpace.support.user_code import load_target
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
@@ -118,18 +117,6 @@ def test_the_learning_rate_is_that_of_torchs_schedulers(schedule, scheduler):
         assert not torch.allclose(trained, plain_quadratic(make), rtol=1e-4)
 
 
-def test_a_schedule_is_bitwise_a_lambda_of_the_iteration():
-    schedule = Cosine(iterations=10.0, warmup_iterations=3.0)
-    trained = train(
-        {"kind": "adam", "schedule": {"kind": "cosine", "iterations": 10, "warmup_iterations": 3}}
-    )
-    expected = plain_quadratic(
-        lambda p: torch.optim.Adam(p, **UNFUSED),
-        lambda o: torch.optim.lr_scheduler.LambdaLR(o, schedule.at),
-    )
-    assert torch.equal(trained["w"], expected)
-
-
 def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
     samples = len(load_target(DOUBLE)().train[1])
     boundary = math.ceil(0.1 * samples / (WORKERS * BATCH))
@@ -148,23 +135,6 @@ def test_an_epoch_is_a_pass_of_all_workers_through_the_data():
     for name, value in by_iterations.items():
         assert torch.equal(by_epochs[name], value)
     assert any(not torch.equal(later[name], value) for name, value in by_iterations.items())
-
-
-def test_on_arrival_every_gradient_is_the_nth_part_of_an_iteration():
-    """One eigenvalue, one worker after the other: the factors multiply."""
-    workers, lr = 2, 0.5
-    schedule = {"kind": "step", "at_iterations": [1.5], "factor": 0.5}
-    trained = train(
-        {"lr": lr, "schedule": schedule},
-        task={"kind": "quadratic", "eigenvalues": [1.0]},
-        workers=workers,
-        servers=1,
-        sync={"kind": "bsp", "apply": "on-arrival"},
-        stop={"iterations": 2},
-    )["w"].item()
-    # Both gradients of an iteration are of the same w; the fourth update is past 1.5.
-    first = 1 - lr / workers - lr / workers
-    assert trained == pytest.approx(first * (1 - lr / workers - 0.5 * lr / workers), rel=1e-12)
 
 
 # -- refusals ------------------------------------------------------------------------

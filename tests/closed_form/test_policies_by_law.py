@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outpace.blocks.block import Phantom
 from outpace.experiment.running import simulate
-from outpace.optim import Sgd
-from outpace.record.recorder import Recorder
-from outpace.record.trace import Trace, trace_table
 from outpace.support.randomness import RandomStream
-from outpace.sync import Coin, DynamicPssp, Policy, PspSampling, Pssp
-from outpace.sync.messages import Pull, Push
-from outpace.sync.parameter_block import parameter_block
+from outpace.sync import Coin, DynamicPssp, Pssp
+from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import sample_of
-from outpace.sync.shard import Shard, View
+from outpace.sync.shard import View
 
 WORKERS, SERVERS, ITERATIONS = 5, 2, 25
 CHANCE = 1e-4  # of a test failing by chance, if its seed were another one
@@ -88,41 +83,6 @@ def test_at_its_limit_a_policy_is_another_one_run_for_run(special, ordinary):
 # -- who is held, and how often ------------------------------------------------------------
 
 
-def shard_of(policy: Policy, workers: int = 2, index: int = 0) -> Shard:
-    recorder = Recorder(Trace(trace_table()))
-    return Shard(index, parameter_block(Phantom(4), Sgd()), workers, policy, recorder)
-
-
-def first_block(policy: Policy, seed: int, shards: int = 1) -> int:
-    """The iteration at which worker 1 is first held by a shard; worker 0 never pushes."""
-    servers = [shard_of(policy, index=index) for index in range(shards)]
-    coins = RandomStream(seed, "coin", 1, lambda source, n: source.random(n))
-    for iteration in itertools.count():
-        answers = []
-        for shard in servers:
-            shard.receive(Push(1, iteration, 0, Phantom(4)), iteration)
-            answers += shard.receive(Pull(1, iteration, coins[iteration]), iteration)
-        if len(answers) < shards:
-            return iteration
-    raise AssertionError
-
-
-@pytest.mark.parametrize("coin", Coin)
-@pytest.mark.parametrize(("probability", "shards"), [(0.1, 1), (0.3, 1), (0.5, 1), (0.3, 3)])
-def test_the_excess_lead_at_the_first_block_is_geometric(probability, shards, coin):
-    """With the slowest worker frozen (FluentPS, section III-E); chi-square."""
-    policy, trials = Pssp(3, probability, coin=coin), 1500
-    held = probability if coin is Coin.WORKER else 1 - (1 - probability) ** shards
-    excess = Counter(first_block(policy, seed, shards) - 3 for seed in range(trials))
-    assert min(excess) >= 0
-    bins = int(math.log(20 / trials) / math.log(1 - held)) if held < 1 else 1
-    observed = [excess[k] for k in range(bins)]
-    expected = [trials * held * (1 - held) ** k for k in range(bins)]
-    observed.append(trials - sum(observed))
-    expected.append(trials * (1 - held) ** bins)
-    assert stats.chisquare(observed, expected).pvalue > CHANCE
-
-
 def pulls(count: int, iteration: int, worker: int = 1) -> list[Pull]:
     coins = RandomStream(11, "coin", worker, lambda source, n: source.random(n))
     return [Pull(worker, iteration, coins[n]) for n in range(count)]
@@ -177,17 +137,6 @@ def test_each_set_of_other_workers_is_sampled_equally_often(puller, size):
     sets = [frozenset(each) for each in itertools.combinations(others, size)]
     assert set(seen) <= set(sets)
     assert stats.chisquare([seen[each] for each in sets]).pvalue > CHANCE
-
-
-def test_a_barrier_on_a_sample_passes_as_often_as_samples_without_laggards_are_drawn():
-    """2 of 6 others lag: β = 3 of them without one: C(4, 3) / C(6, 3) = 1/5."""
-    policy, view, trials = PspSampling(3), View(0, 7), 10_000
-    for worker in range(5):
-        view.push(worker, 4, 0)
-    passed = sum(
-        policy.may_answer(pull, view).release_clock is None for pull in pulls(trials, 4, worker=0)
-    )
-    assert within_four_errors(passed, trials, 0.2)
 
 
 # -- partial push, by hand ----------------------------------------------------------------------

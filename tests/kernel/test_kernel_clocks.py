@@ -104,20 +104,6 @@ def test_a_time_limit_is_no_deadlock_for_a_clock_that_may_bring_messages():
     assert seen == [("message", 50)]
 
 
-def test_an_event_made_by_what_came_in_is_not_late():
-    """Something outside asks for a call earlier than the event the clock was waiting for."""
-    kernel, seen = Kernel(lambda due: next(readings)(due)), []
-
-    def bring_a_call(due):
-        kernel.call_at(4, lambda _: seen.append(("call", kernel.now)))
-        return 2
-
-    readings = iter([bring_a_call, lambda due: due, lambda due: due, lambda due: due])
-    kernel.spawn(sleep(kernel, 10, seen))
-    kernel.run()
-    assert seen == [("call", 4), ("slept", 10)]
-
-
 @settings(deadline=None, max_examples=80)
 @given(
     script=st.lists(st.integers(0, 30), max_size=8),

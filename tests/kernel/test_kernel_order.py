@@ -100,23 +100,6 @@ def test_a_sleep_lasts_the_nearest_whole_nanosecond(duration_s, expected):
 
 
 @MODERATE
-@given(st.lists(st.lists(NANOSECONDS, max_size=5), min_size=1, max_size=6))
-def test_random_sleeps_happen_in_the_order_of_a_sorted_list(delays):
-    # The reference: a list sorted anew for every step, by (time, order of creation).
-    pending = [(0, order, walker, -1) for order, walker in enumerate(range(len(delays)))]
-    created, expected = len(pending), []
-    while pending:
-        pending.sort()
-        now, _, walker, step = pending.pop(0)
-        if step >= 0:
-            expected.append((now, walker, step))
-        if step + 1 < len(delays[walker]):
-            pending.append((now + delays[walker][step + 1], created, walker, step + 1))
-            created += 1
-    assert run_sleepers(delays) == expected
-
-
-@MODERATE
 @given(st.lists(st.lists(NANOSECONDS, max_size=5), min_size=1, max_size=6), st.integers(0, 2**32))
 def test_shuffling_ties_moves_nothing_in_time(delays, tie_seed):
     shuffled = run_sleepers(delays, tie_seed)

@@ -60,23 +60,6 @@ def test_work_started_in_the_last_instant_is_done():
     assert seen == [3 * SECOND]
 
 
-def test_after_close_messages_wait_for_the_walkers_of_the_next_run():
-    kernel, seen = Kernel(), []
-    box = Mailbox(kernel)
-
-    async def receive():
-        seen.append(await box.get())
-
-    kernel.spawn(receive())
-    kernel.call_at(0, lambda _: kernel.stop())
-    kernel.run()
-    kernel.close()
-    box.put("a message")
-    kernel.spawn(receive())
-    kernel.run()
-    assert seen == ["a message"]
-
-
 def test_run_until_is_inclusive_and_may_be_resumed():
     kernel, seen = Kernel(), []
     kernel.spawn(tick(kernel, seen))
@@ -227,24 +210,3 @@ def test_memory_does_not_grow_with_the_number_of(what, most):
     kernel.spawn(forever())
     assert grown_bytes(lambda: kernel.run(until=kernel.now + 10 * SECOND)) < most
     kernel.close()
-
-
-def test_a_daemon_that_asks_whether_anything_is_due_does_not_hide_a_deadlock():
-    kernel, ticks = Kernel(), []
-
-    async def tick_until_idle():
-        while True:
-            await kernel.sleep(1)
-            if kernel.nothing_due:
-                return
-            ticks.append(kernel.now)
-
-    async def stuck():
-        await kernel.sleep(2.5)
-        await kernel.wait()
-
-    kernel.spawn(tick_until_idle(), "clock", daemon=True)
-    kernel.spawn(stuck(), "stuck")
-    with pytest.raises(DeadlockError, match="stuck waits for a notification"):
-        kernel.run(until=100 * SECOND)
-    assert ticks == [SECOND, 2 * SECOND]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, TimedOut
+from outpace.kernel import Future, Kernel, Mailbox, TimedOut
 from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=80)
@@ -156,17 +156,3 @@ def test_a_timed_out_receive_never_swallows_a_later_message(puts, timeouts, tie_
     kernel.spawn(receiver())
     kernel.run()
     assert received == sent
-
-
-def test_a_timeout_does_not_hide_a_deadlock_behind_it():
-    kernel = Kernel()
-
-    async def walk():
-        with kernel.timeout(100):
-            await kernel.sleep(1)
-        await kernel.wait()
-
-    kernel.spawn(walk(), "walker")
-    with pytest.raises(DeadlockError, match=r"walker waits for a notification since 1\.000000 s"):
-        kernel.run()
-    assert kernel.now == SECOND

@@ -17,10 +17,8 @@ from tests.support.paths import SUPPORT
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.running import simulate
-from outpace.record.trace import Trace, trace_table
-from outpace.simulation.composition import simulation_of
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import GradientJob
@@ -109,43 +107,10 @@ def test_a_device_that_is_not_here_is_named(device):
         simulate(configuration(executor=executor))
 
 
-def test_attention_is_batched_without_a_warning_that_it_is_repeated_for_each_gradient(recwarn):
-    task = {"kind": "char-gpt", "context": 8, "layers": 1, "heads": 2, "width": 16}
-    serial, batched = (run(kind, task=task, batch_size=2) for kind in ("serial", "batched"))
-    assert batched.summary["executor"]["mean_batch"] > 2
-    difference = torch.linalg.vector_norm(vector(batched) - vector(serial))
-    assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
-    assert [str(each.message) for each in recwarn] == []
-
-
 def test_auto_runs_and_says_what_it_chose():
     serial, auto = run("serial"), run("auto")
     assert auto.summary["executor"] == {"kind": "serial"}  # it is a short run
     assert auto.summary["parameters_digest"] == serial.summary["parameters_digest"]
-
-
-def test_evaluations_beside_the_run_leave_the_same_rows_behind_also_when_it_diverges():
-    changes = {
-        "task": {"kind": "digits-cnn"},
-        "optimizer": {"lr": 30.0},
-        "sync": {"kind": "asp"},
-        "evaluate": {"every_updates": 3},
-        "stop": {"iterations": 100},
-    }
-    metrics = {}
-    for executor in ("serial", "processes"):
-        experiment = plain(executor={"kind": executor}, **changes)
-        with one_thread_own_randomness():
-            workload = experiment.task.workload(6, 8, 0)
-            simulation = simulation_of(experiment, workload, Trace(trace_table()))
-            try:
-                with pytest.raises(DivergenceError):
-                    simulation.run()
-            finally:
-                simulation.close()
-        metrics[executor] = simulation.metrics.table()
-    assert metrics["serial"].num_rows > 2
-    assert metrics["processes"].to_pylist() == metrics["serial"].to_pylist()
 
 
 # -- auto --------------------------------------------------------------------------

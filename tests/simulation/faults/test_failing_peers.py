@@ -59,20 +59,6 @@ def test_without_a_checkpoint_the_run_ends_and_says_what_to_set(on_worker_loss):
         ran("ssgd", CRASH, on_worker_loss=on_worker_loss, checkpoint=None)
 
 
-def test_checkpoints_go_on_when_a_worker_has_finished():
-    slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 100.0, "factor": 3.0}
-    changes = {"compute": {"kind": "constant", "mean_s": 0.1}, "network": None}
-    found = ran("hpsgd", slow, {**CRASH, "at_s": 5.0, "worker": 2}, **changes)
-    # Workers 0 and 2 have finished at 2 s, too early to fail. Worker 1 computes until 6 s.
-    assert found.recovery.restarts == 0
-    assert found.counts.eq(1).all()
-    assert found.run.life.last_checkpoint.now > 5_400_000_000
-    again = ran("hpsgd", slow, {**CRASH, "at_s": 5.0}, **changes)
-    assert again.recovery.restarts == 1
-    assert again.counts.eq(1).all()
-    assert again.time_s < 6 + 0.21 + 0.6 + 0.3  # worker 1 repeats less than the interval
-
-
 def test_the_model_of_a_lost_worker_is_not_in_the_mean():
     found = ran("psgd", CRASH, on_worker_loss="continue")
     assert found.counts[0].eq(1.5).all()  # the mean of two models, times three
@@ -82,29 +68,6 @@ def test_the_model_of_a_lost_worker_is_not_in_the_mean():
 def test_a_run_that_shall_stop_ends_with_the_loss():
     with pytest.raises(RunError, match=r"worker-1 was killed by SIGKILL \(after 1.04"):
         ran("ssgd", CRASH, on_worker_loss="stop")
-
-
-def test_goodput_and_lost_time_are_those_of_the_death():
-    found = ran(
-        "ssgd",
-        {**CRASH, "at_s": 1.25},
-        workers=2,
-        network=None,
-        checkpoint={"every_updates": 5},
-        compute={"kind": "constant", "mean_s": 0.1},
-    )
-    # Saved after iteration 10, at 1.0 s; 0.25 s are repeated, and 0.21 s pass until all continue.
-    assert found.time_s == pytest.approx(2.0 + 0.25 + 0.01 + 0.2)
-    assert found.costs["lost_s"] == pytest.approx(
-        {
-            "detection": 0.01,
-            "restart": 0.2,
-            "repeated": 0.25,
-            "standing": 0,
-            "checkpoints": 0,
-        }
-    )
-    assert found.costs["goodput"] == pytest.approx(2.0 / 2.46)
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])

@@ -8,57 +8,12 @@ from tests.support.wire import Wire
 from outpace.cluster.delays import Delay, Lateness
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
-from outpace.config.reading import experiment_from
-from outpace.record.trace import Trace, trace_table
-from outpace.simulation.composition import simulation_of
 from outpace.support.units import SECOND
 from outpace.sync.messages import Leave, Pull, Push, Reply
 
 MB = 1_000_000
 MS = SECOND // 1000
 BSP, ASP, SSP = {"kind": "bsp"}, {"kind": "asp"}, {"kind": "ssp", "staleness": 2}
-
-
-def run(delays, sync, contention="serialised", seed=3):
-    """The transfers of a run of 6 workers and 3 servers, 40 iterations."""
-    experiment = experiment_from(
-        {
-            "task": {"kind": "timing", "parameters": 3000},
-            "workers": 6,
-            "servers": 3,
-            "seed": seed,
-            "sync": sync,
-            "stop": {"iterations": 40},
-            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
-            "network": {
-                "latency_s": 0.001,
-                "bandwidth_bytes_per_s": 1e6,
-                "contention": contention,
-                "delays": delays,
-            },
-        },
-        "x",
-    )
-    log = []
-    workload = experiment.task.workload(6, 32, seed)
-    simulation = simulation_of(experiment, workload, Trace(trace_table()), message_log=log.append)
-    simulation.run()
-    simulation.close()
-    return log
-
-
-def late(log, kind=Reply):
-    """(worker, iteration, server) of those that were a second or more under way."""
-    return {
-        (t.message.worker, t.message.iteration, server_of(t))
-        for t in log
-        if isinstance(t.message, kind) and t.delivered - t.started >= SECOND
-    }
-
-
-def server_of(transfer):
-    (server,) = (n for n in (transfer.sender.name, transfer.receiver.name) if "server" in n)
-    return server
 
 
 def test_as_many_are_late_as_the_probability_says():
@@ -74,16 +29,6 @@ def test_as_many_are_late_as_the_probability_says():
     share = times.count(4 * SECOND) / len(times)
     error = math.sqrt(rule.probability * (1 - rule.probability) / len(times))
     assert share == pytest.approx(rule.probability, abs=4 * error)
-
-
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
-def test_the_same_messages_are_late_whatever_the_policy_and_the_contention(contention):
-    rules = [{"message": "reply", "probability": 0.05, "seconds": 4.0}]
-    expected = late(run(rules, BSP))
-    assert 10 < len(expected) < 80  # 36 of 720 on average
-    for sync in (BSP, ASP, SSP):
-        assert late(run(rules, sync, contention)) == expected
-    assert late(run(rules, BSP, seed=4)) != expected
 
 
 def test_a_rule_is_for_its_type_and_its_nodes_and_rules_add_up():

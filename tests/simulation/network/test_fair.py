@@ -21,37 +21,6 @@ ONE = 1  # ns
 # -- by hand ---------------------------------------------------------------------------
 
 
-def test_arrivals_in_time_share_what_is_left():
-    # All to z, capacity 1 MB/ms. a: 6 MB at 0; b: 2 MB at 2 ms; c: 1 MB at 3 ms.
-    # 0-2 a alone: 2 MB done, 4 left. 2-3 a, b at 1/2: a 3.5, b 1.5 left.
-    # From 3 at 1/3: c is through after 3 ms, at 6: a 2.5, b 0.5 left.
-    # From 6 at 1/2: b is through at 7: a 2 left, alone, at 9. Each arrives 1 ms later.
-    wire = Wire(LAW, "abcz")
-    for time, sender, size in ((0, "a", 6), (2, "b", 2), (3, "c", 1)):
-        wire.send_at(time * MS, sender, "z", size * MB)
-    delivered = wire.run().delivered
-    expected = {0: 10 * MS, 1: 8 * MS, 2: 7 * MS}
-    assert all(abs(delivered[m] - time) <= ONE for m, time in expected.items())
-    assert [t.started for t in sorted(wire.log, key=lambda t: t.message.content)] == [
-        0,
-        2 * MS,
-        3 * MS,
-    ]
-
-
-def test_a_pairs_own_limit_leaves_the_rest_to_others():
-    # a->z may use 0.2 MB/ms of z's 1; b->z gets 0.8. 1 MB each: b at 1.25 ms, a at 5 ms.
-    law = NetworkLaw(
-        bandwidth_bytes_per_s=1e9,
-        contention="fair",
-        pairs=(PairLaw(("z", "a"), latency_s=0.003, bandwidth_bytes_per_s=2e8),),
-    )
-    wire = Wire(law, "abz")
-    wire.send_at(0, "a", "z", MB)
-    wire.send_at(0, "b", "z", MB)
-    assert wire.run().delivered == {0: 8 * MS, 1: 1_250_000}
-
-
 @pytest.mark.parametrize("tie_seed", range(8))
 def test_a_pull_never_overtakes_the_push_before_it(tie_seed):
     wire = Wire(LAW, ["worker", "server"], tie_seed)

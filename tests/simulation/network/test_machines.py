@@ -203,13 +203,3 @@ def test_nodes_of_one_machine_cannot_have_different_links():
         "run.yaml: network.nodes: worker-0 and worker-1 and server-0 are one machine "
         "(network.machines), so latency_s cannot be 1.0 and 1.0 and 2.0",
     ]
-
-
-def test_machines_are_numbered_by_their_first_nodes_as_the_rows_of_a_matrix():
-    shared = {"late": ("server-0", "worker-2"), "early": ("worker-1", "server-1")}
-    machines = Machines(3, 3, scheduler=True, shared=shared)
-    assert machines.count == 5
-    assert machines.of_nodes() == {
-        "worker-0": 0, "worker-1": 1, "worker-2": 2,
-        "server-0": 2, "server-1": 1, "server-2": 3, "scheduler": 4,
-    }  # fmt: skip

@@ -1,8 +1,5 @@
 """Latencies from a file of round-trip times, and the refusal of wrong files."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tests.support.wire import Wire
@@ -10,14 +7,10 @@ from tests.support.wire import Wire
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
-from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.running import simulate
-from outpace.experiment.simulating import check
 from outpace.support.units import SECOND
 
 MS = SECOND // 1000
-RTT = Path(os.environ.get("OUTPACE_DATA", "../shared/data")).resolve() / "netlatency/rtt_slice0.npz"
 HALVED = {("worker-0", "worker-1"): 1, ("worker-0", "server-0"): 2, ("server-0", "worker-1"): 3}
 TIMES = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])  # ms, there and back
 
@@ -119,41 +112,3 @@ def test_the_array_must_be_named_if_there_are_several_and_be_there(tmp_path):
     assert Matrix(str(path), "s", "city").latencies(3)[0, 2] == 2.0
     with pytest.raises(ConfigError, match=r"only \.npz has named arrays"):
         Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms", "city").latencies(3)
-
-
-def experiment(folder, matrix):
-    return experiment_from(
-        {
-            "task": {"kind": "timing"},
-            "workers": 2,
-            "stop": {"iterations": 1},
-            "compute": {"kind": "constant", "mean_s": 1.0},
-            "sync": {"kind": "bsp"},
-            "network": {"matrix": matrix},
-        },
-        "x",
-        folder,
-    )
-
-
-def test_a_wrong_matrix_is_refused_before_a_folder_is_made(tmp_path):
-    saved(tmp_path / "m.npy", TIMES[:2, :2])
-    refused = experiment(tmp_path, {"path": "m.npy", "unit": "ms"})
-    with pytest.raises(ConfigError, match="3 machines need as many rows"):
-        check(refused)
-    with pytest.raises(ConfigError, match="3 machines need as many rows"):
-        simulate(refused, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.skipif(not RTT.is_file(), reason=f"there is no file {RTT}")
-def test_measured_round_trips():
-    # NetLatency-Data, first time slice: 490 PlanetLab nodes, and 99 in Seattle.
-    times = np.load(RTT)["planetlab_ms"]
-    found = Matrix(str(RTT), "ms", "planetlab_ms").latencies(64)
-    assert found.shape == (64, 64)
-    assert found[3, 17] == pytest.approx(float(times[3, 17]) / 2000)
-    with pytest.raises(ConfigError, match="491 machines need as many rows, and there are 490"):
-        Matrix(str(RTT), "ms", "planetlab_ms").latencies(491)
-    with pytest.raises(ConfigError, match=r"array 'seattle_s': must be symmetric, but row \d+"):
-        Matrix(str(RTT), "s", "seattle_s").latencies(64)

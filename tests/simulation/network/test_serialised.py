@@ -1,10 +1,8 @@
 """The serialised network: closed forms, invariants, and an independent reference."""
 
 import math
-import sys
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, reject, settings
@@ -13,7 +11,6 @@ from tests.support.wire import Wire
 
 from outpace.blocks.block import Phantom
 from outpace.cluster.network import LinkLaw, NetworkLaw
-from outpace.simulation import network as network_package
 from outpace.support.units import SECOND
 from outpace.sync.messages import Pull, Push
 
@@ -225,41 +222,3 @@ def test_delivery_times_are_those_of_a_brute_force_reference(law, traffic):
         for k, (at, sender, receiver, size) in enumerate(traffic)
     ]
     assert transport(law, traffic).delivered == reference_deliveries(law, traffic)
-
-
-def lines_per_message(send_all, nodes):
-    """Lines of the network's code that run per message: its work, without a clock."""
-    wire, lines = Wire(LAW, nodes), 0
-
-    def count(frame, event, _):
-        nonlocal lines
-        if Path(frame.f_code.co_filename).parent != Path(network_package.__file__).parent:
-            return None
-        lines += event == "line"
-        return count
-
-    send_all(wire)
-    previous = sys.gettrace()
-    sys.settrace(count)
-    try:
-        wire.run()
-    finally:
-        sys.settrace(previous)
-    return lines / len(wire.log)
-
-
-def test_the_work_per_message_of_a_parameter_server_does_not_grow_with_the_workers():
-    def exchange(workers):
-        names = [f"worker-{n}" for n in range(workers)]
-        servers = [f"server-{m}" for m in range(4)]
-
-        def send_all(wire):
-            for server in servers:
-                for name in names:
-                    wire.send_at(0, name, server, MB)
-                    wire.send_at(0, name, server, 0)
-                    wire.send_at(1, server, name, MB)
-
-        return lines_per_message(send_all, names + servers)
-
-    assert exchange(100) <= 1.2 * exchange(20)

@@ -1,4 +1,4 @@
-"""Settings of the network: pairs, patterns, shared machines, and refused contradictions."""
+"""Settings of the network: pairs, patterns, and refused contradictions."""
 
 import pytest
 from tests.support.wire import Wire
@@ -6,7 +6,6 @@ from tests.support.wire import Wire
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.running import simulate
 from outpace.support.units import SECOND
 
 MB = 1_000_000
@@ -20,7 +19,6 @@ BASE = {
     "stop": {"iterations": 2},
 }
 WS = ("worker", "server")
-NETWORK = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9}
 
 
 def refusal(network, **changes):
@@ -103,23 +101,3 @@ def test_what_names_no_node_is_refused_with_the_nearest():
 )
 def test_impossible_settings_are_refused_by_name(network, words):
     assert words in refusal(network)
-
-
-# -- machines ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
-def test_a_bsp_run_on_two_machines_by_hand(contention):
-    # At 1 s each worker pushes 1 MB to its own server (at once) and to the other (1 ms of
-    # transfer, 1 ms of latency): at 1.002 s both servers have both and answer; the replies
-    # to the other machine are there at 1.004 s. Again for the second iteration.
-    network = {**NETWORK, "contention": contention}
-    result = simulate({**BASE, "network": network, "colocate": True})
-    rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
-    assert sorted((row["worker"], row["start_ns"], row["end_ns"]) for row in rows) == [
-        (0, 0, 1004 * MS),
-        (0, 1004 * MS, 2008 * MS),
-        (1, 0, 1004 * MS),
-        (1, 1004 * MS, 2008 * MS),
-    ]
-    assert result.summary["bytes_sent"] == 8 * MB  # an iteration: two pushes, two replies
