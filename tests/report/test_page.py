@@ -34,6 +34,12 @@ def views(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, view
 
 
+@pytest.fixture(scope="module")
+def everything(simulated, tmp_path_factory) -> Page:
+    """The page about all of the runs."""
+    return report(tmp_path_factory.mktemp("everything"), *simulated.values())
+
+
 @pytest.mark.parametrize("names", [["SSP"], ["BSP", "SSP", "ASP"]])
 def test_every_section_and_figure_is_there(simulated, tmp_path, names):
     page = report(tmp_path, *(simulated[name] for name in names))
@@ -47,13 +53,12 @@ def test_every_section_and_figure_is_there(simulated, tmp_path, names):
     assert digest in page.text
 
 
-def test_the_file_names_no_other_resource(simulated, tmp_path):
-    page = report(tmp_path, simulated["BSP"], simulated["ASP"])
-    for tag, attributes in page.tags:
+def test_the_file_names_no_other_resource(everything):
+    for tag, attributes in everything.tags:
         assert tag not in ("link", "iframe", "img", "base", "object"), tag
         assert not {"src", "href", "srcset", "data", "action"} & set(attributes), (tag, attributes)
     (policy,) = (
-        a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
+        a["content"] for t, a in everything.tags if a.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy is not None
     assert policy.startswith("default-src 'none'")
@@ -79,19 +84,17 @@ def test_the_pages_of_a_comparison_share_one_plotly_js(tmp_path):
     assert (folder / "report.html").stat().st_size > 1e6
 
 
-def test_every_figure_is_one_that_plotly_accepts(simulated, tmp_path):
-    page = report(tmp_path, *simulated.values())
+def test_every_figure_is_one_that_plotly_accepts(everything):
     count = 0
-    for name, view in views(page):
+    for name, view in views(everything):
         go.Figure(data=view["data"], layout=view["layout"])  # raises ValueError
         assert view["data"], name
         count += 1
     assert count > 10
 
 
-def test_axes_have_titles_and_those_of_quantities_their_units(simulated, tmp_path):
-    page = report(tmp_path, *simulated.values())
-    for name, view in views(page):
+def test_axes_have_titles_and_those_of_quantities_their_units(everything):
+    for name, view in views(everything):
         x = view["layout"]["xaxis"]["title"]["text"]
         y = view["layout"]["yaxis"]["title"]["text"]
         assert x.endswith(")"), (name, x)

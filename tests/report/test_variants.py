@@ -57,9 +57,10 @@ def page_of(folder: Path, *entries: dict[str, Any]) -> Page:
     return Page(folder / files.REPORT)
 
 
-@pytest.fixture
-def three(tmp_path) -> Page:
+@pytest.fixture(scope="module")
+def three(tmp_path_factory) -> Page:
     """BSP, ASP that is sooner, SSP that cannot be told apart, and one that misses the target."""
+    tmp_path = tmp_path_factory.mktemp("three")
     runs(tmp_path, "BSP", [8.0, 8.0], config={"sync": {"kind": "bsp"}})
     runs(tmp_path, "ASP", [4.0, 4.0])
     runs(tmp_path, "SSP", [6.0, 9.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -72,43 +71,6 @@ def digits(folder: Path) -> None:
         batch = sampler.indices(outpace.rank(), step)
         loss = task.loss(model(inputs[batch]), targets[batch])
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def uneven(folder: Path) -> None:
-    """Rank n starts from weights of its own and has 1/(n+1) of the steps; 2 just ends."""
-    rank = outpace.rank()
-    data = torch.utils.data.TensorDataset(torch.arange(24))
-    sampler = outpace.sampler(data)
-    loader = torch.utils.data.DataLoader(data, 2, sampler=sampler, num_workers=int(rank == 0))
-    seen = []
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        seen.append([int(i) for (batch,) in loader for i in batch])
-    model = net(rank)
-    model, optimizer = outpace.attach(model, optimizer_of(model))
-    torch.save(model.state_dict(), folder / f"start-{rank}.pt")
-    torch.save((outpace.world_size(), seen), folder / f"seen-{rank}.pt")
-    for step in range(12 // (rank + 1)):
-        model.loss(rank, step).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    if rank < 2:
-        outpace.finish()
-        outpace.finish()
-        time.sleep(0.3 if rank == 1 else 0.6)  # the launcher waits for what comes after it
-        torch.save(model.state_dict(), folder / f"end-{rank}.pt")
-
-
-def ended(folder: Path) -> None:
-    """Until the run ends; writes down when, and the average that BatchNorm has."""
-    model = net()
-    model, optimizer = outpace.attach(model, torch.optim.SGD(model.parameters(), 0.01))
-    while True:
-        model.loss(outpace.rank(), 0).backward()
-        with (folder / f"times-{outpace.rank()}").open("a") as file:
-            file.write(f"{time.time()} {model.norm.running_mean[0].item()!r}\n")
         optimizer.step()
         optimizer.zero_grad()
 
