@@ -54,10 +54,6 @@ def test_a_refit_goes_on_from_the_earlier_model_and_predicts_better(model: Poole
     """By the likelihood of 60 iterations that follow 60 of which the model knew 24."""
     history = _history(120, 0)
     refitted = fit([_part(history, 60)], earlier=model)
-    again = fit([_part(history, 60)], earlier=model)
-    assert all(
-        torch.equal(again.tensors()[name], value) for name, value in refitted.tensors().items()
-    )
     assert _likelihood(refitted, history, 60) > _likelihood(model, history, 60) + 0.05
 
 

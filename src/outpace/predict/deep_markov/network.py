@@ -132,8 +132,10 @@ def log_likelihood(told: Seen, mean: Tensor, log_std: Tensor) -> Tensor:
     All have shape (L, B, N).
     """
     z = (told.x - mean) * (-log_std).exp()
-    density = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
-    return torch.where(told.cut > 0, torch.special.log_ndtr(-z), density).sum(-1)
+    found, cut = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi), told.cut > 0
+    if cut.any():  # elsewhere the tail is not needed, and it costs more than all else
+        found[cut] = torch.special.log_ndtr(-z[cut])
+    return found.sum(-1)
 
 
 class DeepMarkovNetwork(nn.Module):

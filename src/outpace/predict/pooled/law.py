@@ -70,19 +70,20 @@ def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]
     """
     middle = law.shift[..., None, None, :, None] + law.level[..., None, None, :]
     rest = (away - law.offset)[..., None, None] - middle
-    more = censored[..., None, None]
     straggle = law.straggle[..., None, None]
-    usual = logsigmoid(-straggle) + _log_normal(rest, law.spread[..., None, :], more)
+    usual = logsigmoid(-straggle) + _log_normal(rest, law.spread[..., None, :], censored)
     late = rest - law.delay[..., None, None]
-    delayed = logsigmoid(straggle) + _log_normal(late, law.delay_spread[..., None, None], more)
+    delayed = logsigmoid(straggle) + _log_normal(late, law.delay_spread[..., None, None], censored)
     return usual, delayed
 
 
-def _log_normal(rest: Tensor, spread: Tensor, more: Tensor) -> Tensor:
-    """Return the log density of N(0, spread²) at `rest`; where `more`, the log tail above it."""
+def _log_normal(rest: Tensor, spread: Tensor, censored: Tensor) -> Tensor:
+    """Return the log density of N(0, spread²) at `rest`; where censored, the log tail above it."""
     z = rest / spread
-    density = -0.5 * z.square() - spread.log() - _HALF_LOG_TAU
-    return torch.where(more, torch.special.log_ndtr(-z), density) if more.any() else density
+    found = -0.5 * z.square() - spread.log() - _HALF_LOG_TAU
+    if censored.any():  # elsewhere the tail is not needed, and it costs more than all else
+        found[censored] = torch.special.log_ndtr(-z[censored])
+    return found
 
 
 def log_likelihood(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
