@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from benchmarks.cluster.__main__ import BENCHMARK
-from benchmarks.recorded import README, with_tables
 
 
 @pytest.mark.slow
@@ -20,9 +17,3 @@ def test_every_part_runs(tmp_path, monkeypatch, capsys):
         "| on Ray, BSP, 2 workers and a server, a model of 0.1 MB: time of ",
     ):
         assert what in printed
-
-
-def test_the_readme_has_the_recorded_results():
-    text = README.read_text("utf-8")
-    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
-    assert with_tables(text, BENCHMARK.command, tables) == text

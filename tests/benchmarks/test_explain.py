@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from benchmarks.explain.__main__ import BENCHMARK
-from benchmarks.recorded import README, with_tables
 
 
 def test_every_part_that_needs_no_processes_runs(capsys):
@@ -25,15 +22,3 @@ def test_a_promise_is_compared_with_a_real_rerun(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert BENCHMARK.main(["repairs", "--quick"]) in (0, 1)  # so short a run may miss the goal
     assert "worker 1 steady" in capsys.readouterr().out
-
-
-def test_the_readme_has_the_recorded_results():
-    text = README.read_text("utf-8")
-    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
-    assert with_tables(text, BENCHMARK.command, tables) == text
-
-
-def test_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        BENCHMARK.main(["nothing"])
-    assert "parts are names, servers, speed, repairs" in capsys.readouterr().err

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from benchmarks.failures.__main__ import BENCHMARK
-from benchmarks.recorded import README, with_tables
 from benchmarks.rows import markdown, row
 
 
@@ -38,12 +35,6 @@ def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys
         "| a killed server is back, a model of 1 MB |",
     ):
         assert what in printed
-
-
-def test_the_readme_has_the_recorded_results():
-    text = README.read_text("utf-8")
-    tables = BENCHMARK.tables(json.loads(BENCHMARK.results.read_text("utf-8")))
-    assert with_tables(text, BENCHMARK.command, tables) == text
 
 
 def test_an_unknown_part_is_refused(capsys):

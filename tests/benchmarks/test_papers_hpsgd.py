@@ -77,39 +77,6 @@ def test_the_judge_of_scaling_refuses_another_ordering_and_a_lead_that_shrinks()
     assert [claim.agrees for claim in scaling.claims(shrinks)] == [True, True, False, False]
 
 
-def apart(workers: int, over_ssgd: float, over_local: float, hpsgd: float, waiting: float) -> Row:
-    """HPSGD that is so many per cent faster, and waits for this share of its time."""
-    paces = {SSGD: hpsgd / (1 + over_ssgd / 100), LOCAL: hpsgd / (1 + over_local / 100)}
-    return row(workers, 2.0, waiting, **{HPSGD: hpsgd}, **paces)
-
-
-def test_the_judge_of_the_common_start_refuses_other_ratios_and_another_cause():
-    few, many = apart(4, 133, 0, 0.75, 0.25), apart(16, 250, 75, 0.6, 0.4)
-    agrees = [claim.agrees for claim in scaling.explained_together([few, many])]
-    assert agrees == [True, True, True]
-    other = [apart(4, 133, 17, 0.75, 0.25), apart(16, 250, 5, 0.6, 0.4)]
-    assert [claim.agrees for claim in scaling.explained_together(other)][:2] == [False, False]
-    not_waiting = [few, apart(16, 250, 75, 0.6, 0.1)]
-    assert scaling.explained_together(not_waiting)[2].agrees is False
-    grows = [few, apart(16, 250, 75, 0.8, 0.2)]
-    assert scaling.explained_together(grows)[2].agrees is False
-    steeper = [few, apart(16, 250, -5, 0.6, 0.4)]  # Local SGD keeps more than HPSGD
-    assert scaling.explained_together(steeper)[2].agrees is False
-
-
-def test_the_judge_of_the_cost_model_refuses_steps_that_are_interrupted():
-    assert [claim.agrees for claim in scaling.cost_model({"a": [row(k=2.0)]})] == [True] * 3
-    held = scaling.cost_model({"a": [row(k=2.0, **{HPSGD: 0.8})]})
-    assert [claim.agrees for claim in held] == [False] * 3
-
-
-def test_a_cost_that_is_chosen_for_one_ratio_must_give_the_other():
-    ratio = {"workers": 4, "than": SSGD, "percent": 133, "k": 1.33}
-    for over_local, agrees in ((5, True), (17, False)):
-        found, _ = scaling.explained([ratio], [apart(4, 133, over_local, 0.9, 0.0)])
-        assert found.agrees is agrees
-
-
 def test_time_is_split_into_what_a_worker_did(tmp_path):
     """Two workers, steps of 1 and 2 s, averages of 2·(0.1 s + nothing for the bytes)."""
     simulate(

@@ -7,18 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from benchmarks.papers.claims import Claim, Verdict
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.psp import (
-    discussion,
     fig2,
-    fig3,
     fig4,
-    late_blocks,
-    ssp_partial_pull,
     table1,
 )
 from benchmarks.papers.psp.settings import SETTINGS, LateReplies, end, final_error, seconds_to_error
@@ -170,92 +165,12 @@ def test_the_explanation_of_table_1_is_bound_by_the_law_of_late_replies():
         assert table(SECONDS | seconds | wrong, ERRORS)[-1] is False
 
 
-@pytest.mark.parametrize(
-    ("errors", "agrees"), [((0.16, 0.3, 0.18), True), ((0.16, 0.3, 0.29), False)]
-)
-def test_late_blocks_explain_the_error_of_20_75_only_if_it_is_theirs(errors, agrees):
-    runs = dict(zip(late_blocks.NAMES, errors, strict=True))
-    claims = late_blocks.claims(runs_of(dict.fromkeys(runs, 1.0), runs), {})
-    assert [claim.agrees for claim in claims] == [agrees]
-
-
-def test_the_judge_of_ssp_with_partial_pull_refuses_other_orders_of_the_times():
-    name = "psp-ssp-partial-pull"
-    variants = variants_from(read_yaml(EXPERIMENTS[name]), name, EXPERIMENTS[name].parent)
-    experiments = {variant.name: variant.experiment for variant in variants}
-    seconds = dict(zip(ssp_partial_pull.EVERY, (600.0, 460.0, 440.0, 430.0, 435.0), strict=True))
-    errors = dict.fromkeys(seconds, 0.2)
-
-    def agree(**changes: float) -> list[Verdict | None]:
-        words = {name.replace("_", " "): value for name, value in changes.items()}
-        runs = runs_of(seconds | words, errors)
-        return [claim.agrees for claim in ssp_partial_pull.claims(runs, experiments)][:2]
-
-    assert agree() == [True, True]
-    assert agree(SSP=610.0) == [False, True]
-    assert agree(SSP_pull_90=470.0) == [False, True]
-    assert agree(BSP_pull_90=610.0) == [True, False]
-
-
-def of_the_discussion(**changed: tuple[float, int, float]) -> list[Verdict | None]:
-    """Verdicts on time-outs and not sending. changed: seconds, gradients, share of the bytes."""
-    runs = {
-        "sync": (260.0, 1600, 1.0),
-        "tau 0": (118.0, 1200, 1.0),
-        "tau 0.2": (135.0, 1480, 1.0),
-        "tau 0.5": (154.0, 1570, 1.0),
-        "tau 3": (255.0, 1595, 1.0),
-        "fewer pushes": (260.0, 1200, 0.875),
-        "fewer pulls": (260.0, 1600, 0.875),
-    } | {name.replace("_", " ").replace("tau 05", "tau 0.5"): of for name, of in changed.items()}
-    curves = {
-        name: [
-            replace(
-                curve(name, seconds, 0.1),
-                summary={"gradients_applied": gradients, "bytes_sent": 1e6 * share},
-            )
-        ]
-        for name, (seconds, gradients, share) in runs.items()
-    }
-    return [claim.agrees for claim in discussion.claims(curves, {})]
-
-
-def test_the_judge_of_time_outs_and_of_not_sending_refuses_what_differs():
-    assert of_the_discussion() == [True] * 4
-    assert of_the_discussion(tau_05=(130.0, 1570, 1.0)) == [False, True, True, True]
-    assert of_the_discussion(tau_3=(255.0, 1560, 1.0)) == [True, False, True, True]
-    assert of_the_discussion(fewer_pushes=(260.0, 1200, 1.0)) == [True, True, False, True]
-    assert of_the_discussion(fewer_pulls=(260.0, 1600, 0.75)) == [True, True, True, False]
-
-
 def test_the_time_to_an_error_is_read_off_the_accuracy():
     falling = curve("a", 100.0, 0.0)
     assert seconds_to_error(falling, 0.25) == pytest.approx(75.0)
     assert final_error(falling) == pytest.approx(0.0)
     assert end(falling) == 100.0
     assert seconds_to_error(replace(falling, error="exploded"), 0.25) == math.inf
-
-
-def test_the_judge_of_figure_3_refuses_a_setting_that_trains_worse_or_is_slower():
-    names = [setting.name for setting in SETTINGS]
-    seconds = dict(zip(names, (100.0, 96.0, 94.0, 92.0), strict=True))
-    errors = dict.fromkeys(names, 0.15)
-
-    def agree(seconds: dict[str, float], errors: dict[str, float]) -> list[Verdict | None]:
-        return [claim.agrees for claim in fig3.claims(runs_of(seconds, errors), {})]
-
-    assert agree(seconds, errors) == [True] * 4
-    assert agree(seconds, errors | {"push 28": 0.25}) == [False, True, True, True]
-    assert agree(seconds | {"push 28": 110.0}, errors) == [True, True, True, False]
-    assert agree(seconds | {"push 20 pull 75": 80.0}, errors) == [True, True, True, False]
-
-
-def test_the_gap_of_figure_3_is_that_of_the_means_after_the_first_third():
-    # 11 evaluations; from the fourth on the errors differ by 0.1 · step · 1 % at most: 0.01.
-    runs, others = [curve("a", 1.0, 0.16)], [curve("b", 1.0, 0.15)]
-    assert fig3.later_gap(runs, others).mean == pytest.approx(0.01)
-    opposite = [curve("a", 1.0, 0.18), curve("a", 1.0, 0.12)]
-    assert fig3.later_gap(opposite, others * 2).mean == pytest.approx(0.0)
 
 
 def test_the_judge_of_figure_4_refuses_savings_that_are_not_the_published_ones():
@@ -306,29 +221,3 @@ def test_as_many_pulls_are_late_as_the_law_says(tmp_path):
     delays = fig2.pull_delays(curves["4 s delay"][0].folder)
     assert len(delays.way) == NODES * (NODES - 1) * SMALL["stop"]["iterations"]
     assert (delays.way <= delays.whole).all()
-
-
-def pulls(long: float, *, short_s: float = 1.4, long_s: float = 4.4) -> fig2.PullDelays:
-    """10,000 pulls, of which this share takes `long_s`; 0.16 % of the replies are late."""
-    whole = np.where(np.arange(10_000) < 10_000 * long, long_s, short_s)
-    way = np.where(np.arange(10_000) < 16, 4.2, 0.4)
-    return fig2.PullDelays(whole, way)
-
-
-@pytest.mark.parametrize(
-    ("normal", "delayed", "agrees"),
-    [
-        (pulls(0.0), pulls(0.735), [True, True, True]),
-        # If only pulls whose own reply is late took long, as without a barrier:
-        (pulls(0.0), pulls(0.0016), [True, False, False]),
-        (pulls(0.0), pulls(0.95), [True, False, True]),
-        (pulls(0.0), pulls(0.735, long_s=9.0), [True, True, False]),  # delays that add up
-    ],
-)
-def test_the_delay_of_pulls_is_judged_by_its_closed_form(normal, delayed, agrees):
-    # 31 replies from other machines: 1 - 0.9984^31 = 4.84 % of the workers are late, none of 32 in
-    # 20.4 % of the iterations, so 95.2 - 20.4 = 74.7 % of the pulls wait, in 59 of 60 iterations.
-    law = LateReplies(32, 32, 0.0016, 4.0)
-    assert law.of_pulls == pytest.approx(0.747, abs=0.001)
-    claims = fig2.judged([normal], [delayed], law, iterations=60)
-    assert [claim.agrees for claim in claims if claim.agrees is not None] == agrees

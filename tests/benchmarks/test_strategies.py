@@ -6,25 +6,16 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmarks.recorded import README, with_tables
 from benchmarks.strategies import __main__ as command
 from benchmarks.strategies import measuring, regret
-from benchmarks.strategies.outcome import read, results
-from benchmarks.strategies.rates import Tried, search
-from benchmarks.strategies.suite import CLUSTERS, cells, with_data
-from benchmarks.strategies.table import COMMAND, PAGE, page, summary
+from benchmarks.strategies.outcome import read
+from benchmarks.strategies.rates import search
+from benchmarks.strategies.suite import cells
+from benchmarks.strategies.table import page, summary
 
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, DivergenceError, RunError
+from outpace.errors import DivergenceError, RunError
 from outpace.support.estimates import TimeTo
-
-
-def test_the_readme_and_the_page_have_the_recorded_results():
-    outcomes, regrets = results(cells()), regret.kept(cells())
-    short = summary(outcomes, [cell.name for cell in cells()], regrets)
-    text = README.read_text("utf-8")
-    assert with_tables(text, COMMAND, short) == text
-    assert PAGE.read_text("utf-8") == page(outcomes, regrets)
 
 
 def searched(time_of, first=0.4, runs=7, limit_s=30.0):
@@ -53,12 +44,6 @@ def test_the_search_finds_the_rate_with_as_many_runs_wherever_it_is(best):
     assert not tuned.at_edge
 
 
-def test_where_nothing_reaches_the_target_lower_rates_are_tried():
-    trials, tuned = searched(lambda _: math.inf)
-    assert [trial.rate for trial in trials[:5]] == [0.4, 1.6, 0.1, 0.025, 0.00625]
-    assert tuned.tried[0] == Tried(0.4, 1000, TimeTo(30.0, False))
-
-
 def test_every_strategy_can_be_run_on_every_cluster():
     for cell in cells(["digits-cnn"]):
         data = dict(cell.data)
@@ -68,19 +53,6 @@ def test_every_strategy_can_be_run_on_every_cluster():
             wanted = replace(cell, data=data).configuration(each, 0.1, 3, 9.0)
             run = experiment_from(wanted, "test")
             assert (run.seed, run.optimizer.lr, run.stop.virtual_time_s) == (3, 0.1, 9.0)
-
-
-def test_cells_are_chosen_by_task_by_cluster_or_by_both():
-    assert len(cells()) == 18
-    assert [cell.cluster for cell in cells(["digits-cnn"])] == list(CLUSTERS)
-    assert [cell.name for cell in cells(["char-gpt/even", "bursts"])] == [
-        "digits-cnn/bursts",
-        "fashion-mnist-cnn/bursts",
-        "char-gpt/even",
-        "char-gpt/bursts",
-    ]
-    with pytest.raises(ConfigError, match="no cell digits; tasks: digits-cnn, fashion"):
-        cells(["digits"])
 
 
 # Seconds to the target at the rate 0.4; other strategies take 8 s.
@@ -183,21 +155,9 @@ def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(fo
     assert regret.goal_met([mixed]) is None
 
 
-def test_the_recorded_job_needs_its_file(monkeypatch, tmp_path):
-    cell = cells(["digits-cnn/recorded"])[0]
-    monkeypatch.delenv("OUTPACE_DATA", raising=False)
-    with pytest.raises(ConfigError, match=r"needs bytedance-straggler.* set OUTPACE_DATA"):
-        with_data(cell)
-
-
 @pytest.mark.slow
 def test_the_reduced_suite_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command.main(["--quick", "--cells", "digits-cnn/even", "--processes", "1"]) == 0
     shown = capsys.readouterr().out
     assert "| HPSGD |" in shown
-
-
-def test_the_command_names_the_cells_it_knows(capsys):
-    assert command.main(["--record", "--cells", "digits"]) == 2
-    assert "--cells: no cell digits; tasks: digits-cnn" in capsys.readouterr().err

@@ -41,10 +41,3 @@ def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
     assert torch.equal(torch.cat(blocks), vector)
     ends = list(accumulate(len(block) for block in blocks))
     assert ends == [part.stop for part in slices]
-
-
-def test_a_block_is_a_copy():
-    tensor = torch.ones(3)
-    (block,) = Gathering([3], [slice(0, 3)]).blocks([tensor])
-    block.add_(1)
-    assert tensor.tolist() == [1.0, 1.0, 1.0]

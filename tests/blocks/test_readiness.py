@@ -20,12 +20,6 @@ def test_a_part_is_complete_with_the_last_tensor_that_has_a_piece_of_it():
     assert [ready.made(number) for number in (0, 1, 2, 3)] == [[], [0], [1], [2]]
 
 
-def test_a_tensor_can_complete_two_parts():
-    ready = Readiness([6], [slice(0, 3), slice(3, 6)])
-    ready.begin()
-    assert ready.made(0) == [1, 0]
-
-
 def test_tensors_that_are_absent_are_not_waited_for():
     ready = Readiness(LAYERS, SLICES)
     ready.begin(absent=[1])

@@ -31,13 +31,6 @@ def test_slices_follow_each_other_through_all_parameters(slicing, data):
 
 
 @given(data=st.data())
-def test_even_slices_differ_by_at_most_one_element(data):
-    _, slices = shared(data, Slicing.EVEN)
-    sizes = [part.stop - part.start for part in slices]
-    assert max(sizes) - min(sizes) <= 1
-
-
-@given(data=st.data())
 def test_slices_by_layers_have_whole_tensors_and_as_many(data):
     layers, slices = shared(data, Slicing.LAYERS)
     within = [layers_within(part, layers) for part in slices]

@@ -104,15 +104,6 @@ def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, 
             assert torch.equal(state[number][name], value), (number, name)
 
 
-def test_a_state_of_another_length_is_refused():
-    steps = Adam().on(random(0))
-    steps(random(1), 1, None, 0.0, 1.0)
-    state = steps.state()[0]
-    for size in (SIZE - 1, SIZE + 1):
-        with pytest.raises(RuntimeError, match="split"):
-            steps.load({0: {**state, "exp_avg": torch.zeros(size)}})
-
-
 def test_readers_keep_what_they_have_read_and_can_have_memory_of_their_own():
     given = []
 
@@ -130,20 +121,6 @@ def test_readers_keep_what_they_have_read_and_can_have_memory_of_their_own():
         for value, copy in read:
             assert torch.equal(whole(value), copy)
     assert len(given) == 3
-
-
-def test_hooks_of_a_users_own_optimizer_are_called():
-    calls = []
-
-    def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        made = torch.optim.SGD(groups, lr=0.1, weight_decay=0.1)
-        made.register_step_post_hook(lambda *_: calls.append(1))
-        return made
-
-    block = TensorBlock(random(0), TorchOptimizer("mine", [[(0, 0, SIZE)]], [{}], make))
-    calls.clear()  # those of the trial
-    block.update(random(1), 1, None, 0.0)
-    assert calls == [1]
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam()])

@@ -141,13 +141,6 @@ def test_settings_travel_as_plain_numbers_or_are_refused():
             plain_settings({"lr": unfit}, {"lr"})
 
 
-def test_what_torch_refuses_is_a_wrong_configuration():
-    with pytest.raises(ConfigError, match="cannot be made: Invalid initial_accumulator_value"):
-        TorchOptimizer("Adagrad", [[(0, 0, 1)]], [{"initial_accumulator_value": -1.0}]).on(
-            torch.zeros(1)
-        )
-
-
 def test_a_users_function_is_given_its_groups_settings(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import torch\n"
@@ -173,15 +166,3 @@ def test_a_users_function_is_given_its_groups_settings(tmp_path):
     ):
         with pytest.raises(ConfigError, match=words):
             PythonOptimizer(f"{tmp_path}/mine.py:{name}").of_groups(GROUPS, settings)
-
-
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ("my_optimizer:make", r"there is no module 'my_optimizer'.* 'my_optimizer\.py:make'"),
-        ("my_task.py:make", r"^optimizer\.target: there is no file .*my_task\.py$"),
-    ],
-)
-def test_a_missing_file_is_named_as_the_user_named_it(target, words):
-    with pytest.raises(ConfigError, match=words):
-        PythonOptimizer(target).on(torch.zeros(3))

@@ -56,46 +56,28 @@ BAD = [
         "sync.quorum must be at most 4, the number of workers, not 5",
     ),
     (sync("{kind: drop-stragglers, quorum: 0}"), "sync.quorum must be at least 1, not 0"),
-    (sync("{kind: drop-stragglers}"), "sync: needs exactly one of quorum, a number of"),
     (sync("{kind: partial-push, quorum: 2, quorum_percent: 50}"), "sync: needs exactly one of"),
-    (
-        sync("{kind: partial-push, quorum_percent: 101}"),
-        "sync.quorum_percent must be at most 100, not 101",
-    ),
-    (sync("{kind: drop-stragglers, quorum_percent: 75%}"), "sync.quorum_percent must be a number"),
-    (
-        sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
-        "sync.timeout_s must be at least 0, not -0.1",
-    ),
     (sync("{kind: partial-push, quorum: 3, timeout_s: .nan}"), "sync.timeout_s"),
-    (
-        sync("{kind: pssp, staleness: 3, block_probability: 1.1}"),
-        "sync.block_probability must be at most 1, not 1.1",
-    ),
-    (sync("{kind: pssp, staleness: 3, block_probability: .nan}"), "sync.block_probability"),
-    (sync("{kind: pssp, staleness: -1, block_probability: 0.5}"), "sync.staleness"),
+    (sync("{kind: pssp, staleness: 3, block_probability: 1.1}"), "must be at most 1, not 1.1"),
     (
         sync("{kind: pssp, staleness: 1, block_probability: 0.5, coin: sever}"),
         "sync.coin must be 'worker' or 'server', not 'sever'",
     ),
     (
-        sync("{kind: dynamic-pssp, staleness: 3, alpha: 2}"),
-        "sync.alpha must be at most 1 or 'significance', not 2",
-    ),
-    (
         sync("{kind: dynamic-pssp, staleness: 3, alpha: significant}"),
         "sync.alpha must be a number or 'significance', not 'significant'",
     ),
-    (sync("{kind: dsps, staleness: 3, extra: -1}"), "sync.extra must be at least 0, not -1"),
     (
         sync("{kind: psp-sampling, sample: 4}"),
         "sync.sample must be at most 3, the number of other workers, not 4",
     ),
-    (sync("{kind: psp-sampling, sample: -1}"), "sync.sample must be at least 0, not -1"),
-    (sync("{kind: psp-sampling, sample: 1, staleness: -1}"), "sync.staleness"),
     (
         sync("{kind: drop-stragglers, quorum: 3, scale: staleness}"),
         "sync.scale: staleness belongs to a single gradient",
+    ),
+    (
+        sync("{kind: asp, scale: linear}"),
+        "sync.scale: linear multiplies the learning rate by the number of gradients",
     ),
     (sync("{kind: dropstragglers, quorum: 3}"), "Did you mean 'drop-stragglers'?"),
     # lists
@@ -105,69 +87,32 @@ BAD = [
         "sync[1].stalenes: unknown key. Did you mean 'staleness'?",
     ),
     (sync("[{kind: bsp}, 3]"), "sync[1] must be a mapping, not 3"),
-    (
-        sync("[{kind: bsp}, {kind: drop-stragglers, quorum: 9}]"),
-        "sync[1].quorum must be at most 4, the number of workers, not 9",
-    ),
-    (sync("[{kind: bsp}, {}]"), "sync[1].kind is missing"),
     # changes
-    (
-        "sync_changes=[{at_s: 2, sync: {kind: asp}}, {at_s: 1, sync: {kind: bsp}}]",
-        "sync_changes[1].at_s: 1.0 goes back in time, the one before is at 2.0",
-    ),
-    ("sync_changes=[{at_s: -1, sync: {kind: asp}}]", "sync_changes[0].at_s must be at least 0"),
     ("sync_changes=[{sync: {kind: asp}}]", "sync_changes[0].at_s is missing"),
-    ("sync_changes=[{at_s: 1}]", "sync_changes[0].sync is missing"),
-    ("sync_changes={at_s: 1, sync: {kind: asp}}", "sync_changes must be a list"),
-    (
-        "sync_changes=[{at_s: 1, sync: {kind: asp}, keys: 'sever-*'}]",
-        "sync_changes[0].keys: 'sever-*' matches no server.",
-    ),
-    (
-        "sync_changes=[{at_s: 1, sync: [{kind: asp}]}]",
-        "sync_changes[0].sync: a list of 1 policies for 2 servers",
-    ),
     (
         "sync_changes=[{at_s: 1, sync: [{kind: asp}, {kind: bsp}], keys: server-0}]",
         "sync_changes[0].keys",
     ),
-    (
-        "sync_changes=[{at_s: 1, sync: {kind: drop-stragglers, quorum: 9}}]",
-        "sync_changes[0].sync.quorum must be at most 4, the number of workers, not 9",
-    ),
     # a user's own
     ("conditions=[{keys: server-0}]", "conditions[0].pull, push must be the name of a function"),
-    ("conditions=[{pull: 'mine:f', keys: server-2}]", "conditions[0].keys: 'server-2' matches no"),
     ("conditions=[{pull: mine}]", "conditions[0]"),
-    (
-        "conditions=[{push: 'mine.py:f', pul: 'mine.py:f'}]",
-        "conditions[0].pul: unknown key. Did you mean 'pull'?",
-    ),
     ("conditions=[{pull: 'missing.py:f'}]", "missing.py"),
     ("conditions=[{pull: 'mine.py:f'}]", "nothing_of_that_name"),
-    ("conditions=[{push: 'broken.py:f'}]", "broken.py"),
     ("conditions=[{pull: 'broken.py:number'}]", "conditions.pull: 'number' in"),
-    (sync("{kind: python, target: nowhere}"), "sync"),
-    (sync("{kind: python, target: 'missing.py:Class'}"), "missing.py"),
     (sync("{kind: python, target: 'broken.py:NeedsMore'}"), "broken.py:NeedsMore raised TypeError"),
-    (
-        sync("{kind: python, target: 'broken.py:HasNoMethods'}"),
-        "broken.py:HasNoMethods makes has no method may_answer",
-    ),
-    (sync("{kind: python, target: 'broken.py:WrongApply'}"), "its apply cannot be 'sometimes'"),
     (
         "sync_changes=[{at_s: 1, sync: {kind: python, target: 'broken.py:HasNoMethods'}}]",
         "has no method may_answer",
     ),
+    (sync("{kind: python, target: 'broken.py:WrongApply'}"), "its apply cannot be 'sometimes'"),
 ]
 
 
-@pytest.mark.parametrize("command", ["simulate", "run"])
 @pytest.mark.parametrize(("override", "words"), BAD)
 def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
-    here: Path, capsys, command, override, words
+    here: Path, capsys, override, words
 ):
-    require_refused_in_a_line(capsys, here, command, override, words)
+    require_refused_in_a_line(capsys, here, "simulate", override, words)
 
 
 def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):

@@ -68,12 +68,6 @@ def test_a_state_is_taken_when_the_iteration_begins_and_not_in_the_middle_of_it(
     assert asked.missed == [(8, 1)]
 
 
-def test_before_the_first_push_there_is_a_state_at_clock_0():
-    asked = Asked(Bsp())
-    asked.cuts.ask(1, 0)
-    assert asked.saved == [(1, 0, (-1, -1))]
-
-
 def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
     """Another server has let worker 0 continue with iteration 1; here iteration 0 is still open."""
     asked = Asked(DropStragglers(2))

@@ -90,14 +90,6 @@ def test_a_coin_is_drawn_at_each_pull_or_at_each_new_lead():
     assert workers.step(0, 5, HOLD) == []
 
 
-def test_with_a_coin_for_each_lead_the_probabilities_0_and_1_are_asp_and_ssp():
-    for probability, most in ((0.0, 6), (1.0, 3)):
-        workers = Workers(Pssp(3, probability, draw=Draw.LEAD))
-        answered = [workers.step(0, iteration) for iteration in range(most)]
-        assert answered == [[(0, iteration)] for iteration in range(most)]
-    assert workers.step(0, 3) == []
-
-
 def test_ssp_answers_a_delayed_pull_at_the_next_clock_or_at_its_own():
     # With s = 3 iteration 3 is the first that is held: 3 < V + 3 is false at V = 0.
     assert clock_of_the_answer(Ssp(3, buffer=Buffer.SOFT), 3) == 1

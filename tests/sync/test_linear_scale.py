@@ -11,9 +11,9 @@ from tests.support.shard_driver import Account
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.optim import Adam, Lars, Optimizer, Sgd
+from outpace.optim import Adam, Optimizer, Sgd
 from outpace.optim.torch_optimizers import TorchOptimizer
-from outpace.sync import Apply, Asp, Bsp, PartialPush, Policy, Scale
+from outpace.sync import Bsp, PartialPush, Policy, Scale
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -47,12 +47,6 @@ def test_weight_decay_counts_once_for_every_gradient():
     assert after(decayed, Bsp(scale=Scale.SUM), [0.0, 0.0]) == pytest.approx(0.95)
 
 
-def test_with_plain_sgd_linear_is_the_sum():
-    plain = Sgd(lr=0.1)
-    for scale in (Scale.LINEAR, Scale.SUM):
-        assert after(plain, Bsp(scale=scale), [1.0, 2.0]) == pytest.approx(1 - 0.1 * 3)
-
-
 def test_the_number_of_gradients_is_that_of_the_iteration():
     # Quorum 1 of 2: the first iteration ends with one gradient (the second worker's comes too
     # late and is dropped). Momentum: b = 1, w = 1 - 1 * 0.1 * 1 = 0.9. Second iteration, again
@@ -62,11 +56,6 @@ def test_the_number_of_gradients_is_that_of_the_iteration():
     assert after(heavy, policy, [1.0, 7.0], [1.0, 7.0]) == pytest.approx(0.75)
     # With both gradients: b = 1, w = 1 - 2 * 0.1 = 0.8; b = 1.5, w = 0.8 - 2 * 0.1 * 1.5 = 0.5.
     assert after(heavy, Bsp(scale=Scale.LINEAR), [1.0, 1.0], [1.0, 1.0]) == pytest.approx(0.5)
-
-
-def test_lars_multiplies_its_rate():
-    # lambda = 0.001 * |w| / |g| with w = 1, g = 2: 0.0005; v = 2 * 0.1 * 0.0005 * 2 = 0.0002.
-    assert after(Lars(lr=0.1), Bsp(scale=Scale.LINEAR), [2.0, 2.0]) == pytest.approx(0.9998)
 
 
 def test_a_users_optimizer_has_its_own_rate_again_after_the_step():
@@ -88,14 +77,6 @@ def test_an_optimizer_without_a_learning_rate_is_refused():
     script = TorchOptimizer("Fixed", [[(0, 0, 1)]], [{}], factory=Fixed)
     with pytest.raises(ConfigError, match="Fixed has no setting lr, the learning rate"):
         after(script, Bsp(scale=Scale.LINEAR), [1.0, 1.0])
-
-
-def test_linear_needs_an_update_of_several_gradients():
-    assert list(Asp(scale=Scale.LINEAR).problems(2)) == [
-        "scale: linear multiplies the learning rate by the number of gradients in an update: "
-        "it needs apply: on-advance"
-    ]
-    assert list(Asp(scale=Scale.LINEAR, apply=Apply.ON_ADVANCE).problems(2)) == []
 
 
 def test_a_run_uses_it():

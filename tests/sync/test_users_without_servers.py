@@ -175,14 +175,6 @@ def test_it_fails_is_saved_and_is_resumed_as_one_of_the_library(tmp_path, sync):
         assert result.summary[key] == expected.summary[key]
 
 
-def test_overlap_is_refused(tmp_path, sync):
-    experiment = experiment_from(
-        {**CONFIG, "sync": sync(), "overlap": "backward", "non_finite": "stop"}, "x", tmp_path
-    )
-    with pytest.raises(ConfigError, match="overlap: python has no servers: leave it out"):
-        experiment.load_user_code()
-
-
 @pytest.mark.parametrize(
     ("name", "lockstep", "exchanges"),
     [("Mean", False, False), ("Same", True, False), ("Pairs", False, True)],
