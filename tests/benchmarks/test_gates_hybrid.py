@@ -36,8 +36,6 @@ def published():
                 needs[name] = n, step_s * iterations, iterations
             slow_s = 0.7 if mode == "sync" else 0.5
             needs[f"{mode} {n}, 100 ms"] = n, slow_s * iterations, iterations
-            needs[judge.on_the_way(mode, n)] = n, 0.4 * iterations, iterations
-    needs |= {f"sync {n}, averaged": (n, 14.0, 70.0) for n in judge.FEW}
     needs |= {f"{remedy} {n}": (n, 9.0, 45.0) for remedy in judge.REMEDIES for n in judge.MANY}
     curves = {
         name: [falling(n, seconds * seed, iterations * seed) for seed in SEEDS]
@@ -71,11 +69,6 @@ SAME_MANY = {
     "same curve by iterations"
     for remedy in judge.REMEDIES
 }
-
-
-@pytest.fixture(autouse=True)
-def sharpness_of_three(monkeypatch):
-    monkeypatch.setattr(judge, "initial_sharpness", lambda _: 3.0)
 
 
 def test_runs_as_published_agree_with_every_claim():

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from benchmarks.papers import __main__ as command
 from benchmarks.papers import results
 from benchmarks.papers.__main__ import main
@@ -16,38 +15,12 @@ from benchmarks.papers.claims import UNDECIDED, Claim
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.over_seeds import Spread, all_of
-from benchmarks.papers.sharpness import bound, growth, sharpness
 
 from benchmarks import recorded
-from outpace import Task
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.comparison import variants_from
 from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml
-
-
-class Bowl(torch.nn.Module):
-    """½ Σ λ·w², for every sample."""
-
-    def __init__(self, eigenvalues: list[float]) -> None:
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.ones(len(eigenvalues)))
-        self.register_buffer("eigenvalues", torch.tensor(eigenvalues))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return 0.5 * (self.eigenvalues * self.w**2).sum().expand(len(inputs))
-
-
-def test_the_sharpness_of_a_quadratic_is_its_largest_eigenvalue():
-    data = torch.zeros(4, 1), torch.zeros(4)
-    task = Task(Bowl([3.0, 1.0, 0.2]), lambda output, _: output.mean(), data)
-    assert sharpness(task, torch.arange(4)) == pytest.approx(3.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("delay", [0, 1, 7, 63])
-def test_at_the_bound_delayed_descent_neither_grows_nor_shrinks(delay):
-    assert growth(bound(delay), delay) == pytest.approx(1.0, abs=1e-9)
-    assert growth(1.01 * bound(delay), delay) > 1 > growth(0.99 * bound(delay), delay)
 
 
 def test_a_curve_says_how_long_it_was_above_a_loss():

@@ -147,22 +147,13 @@ def table(
 
 
 def test_the_judge_of_table_1_agrees_with_the_published_table_and_with_no_other():
-    assert table(SECONDS, ERRORS)[:-1] == [True] * 6
-    assert table(SECONDS, dict.fromkeys(ERRORS, 0.15))[-2] is False  # 20/75 is to be worse
-    assert table(SECONDS, ERRORS | {"push 28": 0.2})[-3] is False  # 28/100 is to be near
+    assert table(SECONDS, ERRORS) == [True] * 6
+    assert table(SECONDS, dict.fromkeys(ERRORS, 0.15))[-1] is False  # 20/75 is to be worse
+    assert table(SECONDS, ERRORS | {"push 28": 0.2})[-2] is False  # 28/100 is to be near
     assert not any(each is True for each in table(dict.fromkeys(SECONDS, 1000.0), ERRORS)[:4])
     slow = SECONDS | {"push 28 pull 90": 2 * SECONDS["sync"]}
     assert table(slow, ERRORS)[0] is False
     assert table(slow, ERRORS)[2] is False
-
-
-def test_the_explanation_of_table_1_is_bound_by_the_law_of_late_replies():
-    # T = 7.4 s, and 32/100 waits 4 s in 1 - 0.9984^992 = 79.6 %, 28/100 in at most 25.9 %.
-    times = {"sync": 7.4 + 3.0, "push 28": 7.4 + 0.7, "push 28 pull 90": 7.4}
-    seconds = {name: 176 * each for name, each in times.items()}
-    assert table(SECONDS | seconds, ERRORS)[-1] is True
-    for wrong in ({"sync": 176 * 10.7}, {"sync": 176 * 9.5}, {"push 28": 176 * 8.6}):
-        assert table(SECONDS | seconds | wrong, ERRORS)[-1] is False
 
 
 def test_the_time_to_an_error_is_read_off_the_accuracy():
@@ -188,7 +179,7 @@ def test_the_judge_of_figure_4_refuses_savings_that_are_not_the_published_ones()
         words = {name.replace("_", " "): value for name, value in changes.items()}
         return [claim.agrees for claim in fig4.claims(runs_of(seconds | words, errors), {})]
 
-    assert agree() == [True, True, True, True, None, True, True]
+    assert agree() == [True] * 6
     assert agree(push_28=100.0)[0] is False
     assert agree(push_28=70.0)[0] is False  # saves more than 17 + 5 %
     assert agree(push_28=101.0)[2] is False
@@ -219,5 +210,4 @@ def test_as_many_pulls_are_late_as_the_law_says(tmp_path):
     curves, claims = judged("psp-fig2", tmp_path / "runs")
     assert all(claim.agrees is not False for claim in claims), claims
     delays = fig2.pull_delays(curves["4 s delay"][0].folder)
-    assert len(delays.way) == NODES * (NODES - 1) * SMALL["stop"]["iterations"]
-    assert (delays.way <= delays.whole).all()
+    assert len(delays) == NODES * (NODES - 1) * SMALL["stop"]["iterations"]

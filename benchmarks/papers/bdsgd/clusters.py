@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.papers.bdsgd.cut_offs import figures
 from benchmarks.papers.bdsgd.cut_offs.goals import papers
@@ -12,16 +12,12 @@ from benchmarks.papers.bdsgd.cut_offs.measuring import Settings, measure_rules
 from benchmarks.papers.claims import Claim
 
 QUICK = ("repeats=2", "clusters=[ii-0.24]", "rules=[all, fixed, elfving]")
-_II: Final = "ii-"
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Measure and judge."""
     found = measure_rules(data)
-    speeds = [name.removeprefix(_II) for name in data["clusters"] if name.startswith(_II)]
-    claims = [
-        figures.figure_1(speed, *figures.best_cut_offs(speed, data["seed"])) for speed in speeds
-    ]
+    claims: list[Claim] = []
     if "i" in found.fits and f"{figures.BDSGD} count" in data["rules"]:
         counts = figures.counts_with_a_slow_node(found.fits["i"], Settings.of(data))
         claims.append(figures.figure_3a(counts))

@@ -249,10 +249,6 @@ def claims(speed: str, rows: Rows, oracle: Spread) -> list[Claim]:
                 margin=INTERVAL,
             ),
         ]
-    else:
-        found.append(
-            Claim(where, "gradients per second (the paper claims nothing here)", rates, None)
-        )
     less = {name: rows[name].accuracy - mine.accuracy for name in (CHEN, ALL)}
     return [
         *found,

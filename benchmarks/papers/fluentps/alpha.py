@@ -116,14 +116,6 @@ def judged(found: Found) -> list[Claim]:
             constant.delayed.below(numbers[2].delayed),
             margin="in this order",
         ),
-        Claim(
-            "lazy (not in the paper)",
-            "significance delays fewer pulls than α = 1 with lazy execution, too",
-            f"{found.paces['lazy significance'].delayed:.0f} and "
-            f"{found.paces['lazy 1'].delayed:.0f} per 100 iterations",
-            found.paces["lazy significance"].delayed.below(found.paces["lazy 1"].delayed),
-            margin="in this order",
-        ),
     ]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
-from benchmarks.papers.over_seeds import Spread, all_of
+from benchmarks.papers.over_seeds import all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
 QUICK = ("seeds=1", "stop.iterations=10")
@@ -15,7 +15,6 @@ QUICK = ("seeds=1", "stop.iterations=10")
 SYSTEMS = ("PS-Lite", "FluentPS", "EPS")
 WORKERS = (8, 16, 32)
 NETWORKS = ("32", "at 1 ms", "at 200 ms", "fair")  # of 32 workers
-ONE_AFTER_THE_OTHER = {"PS-Lite": 6, "FluentPS": 2}  # messages of an iteration
 # Times of the same network and strategy differ by up to 8 % between two data sets (table IV), so a
 # ratio of two times by up to 15 %.
 RATIO_APART = 0.15
@@ -23,17 +22,16 @@ RATIO_APART = 0.15
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    return judged({name: pace(runs) for name, runs in curves.items()}, experiments)
+    return judged({name: pace(runs) for name, runs in curves.items()})
 
 
-def judged(paces: Mapping[str, Pace], experiments: Experiments) -> list[Claim]:
+def judged(paces: Mapping[str, Pace]) -> list[Claim]:
     """Judge the runs by their paces."""
     return [
         *_by_workers(paces),
         _saved(paces, "overlap", "PS-Lite", "FluentPS", 86, 4.26),
         _saved(paces, "EPS", "FluentPS", "EPS", 55, 1.42),
         _saved(paces, "overlap and EPS", "PS-Lite", "EPS", 93.7, 6.0),
-        _messages(paces, experiments),
     ]
 
 
@@ -84,34 +82,6 @@ def _saved(
             for a, b in zip(saved, faster, strict=True)
         ),
         margin=f"in one network: what is left, and how much faster, within {RATIO_APART:.0%}",
-    )
-
-
-def _messages(paces: Mapping[str, Pace], experiments: Experiments) -> Claim:
-    """Judge how many seconds each second of latency costs."""
-
-    def ends(system: str) -> tuple[float, Spread]:
-        """Return the latency and the seconds of communication, at 200 ms beyond those at 1 ms."""
-        network_s, communicate_s = [], []
-        for name in (f"{system} at 1 ms", f"{system} at 200 ms"):
-            network = experiments[name].network
-            assert network is not None
-            network_s.append(network.latency_s)
-            communicate_s.append(paces[name].communicate_s / 100.0)
-        return network_s[1] - network_s[0], communicate_s[1] - communicate_s[0]
-
-    slopes = {}
-    for system in ONE_AFTER_THE_OTHER:
-        more_latency_s, more_s = ends(system)
-        slopes[system] = more_s / more_latency_s
-    limit = percent_less(slopes["FluentPS"], slopes["PS-Lite"])
-    return Claim(
-        "why (not in the paper)",
-        "overlap saves messages that wait for each other, 2 instead of 6, and no bytes: at "
-        "most 67 % of the communication",
-        f"a second of latency costs {listed(slopes.values(), 2)} s: {limit:.1f} % where it is all",
-        all(slopes[system].near(n, 0.3) for system, n in ONE_AFTER_THE_OTHER.items()),
-        margin="6 and 2 s, within 0.3",
     )
 
 

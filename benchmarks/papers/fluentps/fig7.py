@@ -8,10 +8,6 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
 from benchmarks.papers.pace import accuracy, listed
-from benchmarks.papers.sharpness import bound, initial_sharpness
-
-from outpace.config.experiment import Experiment
-from outpace.optim import Sgd
 
 QUICK = ("seeds=1", "stop.iterations=40")
 
@@ -25,8 +21,7 @@ COLLAPSED, ALIKE = 0.25, 0.024
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
-    found = {name: over_seeds(runs, accuracy) for name, runs in curves.items()}
-    return [*judged(found), _explained(found, experiments["SSPtable 2"])]
+    return judged({name: over_seeds(runs, accuracy) for name, runs in curves.items()})
 
 
 def judged(found: Mapping[str, Spread]) -> list[Claim]:
@@ -74,26 +69,3 @@ def judged(found: Mapping[str, Spread]) -> list[Claim]:
             margin=f"below {COLLAPSED} with the cache and 16 or 64 workers",
         ),
     ]
-
-
-def _explained(found: Mapping[str, Spread], experiment: Experiment) -> Claim:
-    """Explain it by delayed gradient descent along the steepest direction of the initial loss."""
-    largest = initial_sharpness(experiment)
-    assert isinstance(experiment.optimizer, Sgd)
-    rate = experiment.optimizer.lr * largest
-    table, ours = (
-        [rate / over / bound(n - 1) for n, over in zip(WORKERS, divisors, strict=True)]
-        for divisors in ([1] * len(WORKERS), WORKERS)
-    )
-    trained = [n for n in WORKERS if found[f"SSPtable {n}"].mean > 0.5]
-    return Claim(
-        "why (not in the paper)",
-        "summed updates of delayed gradients are stable only if ηλ < 2 sin(π/(2(2τ+1))), here with "
-        "τ = N − 1",
-        f"λ = {largest:.2f} at the start, ηλ = {rate:.2f}: {listed(table)} times the bound for "
-        f"{listed(WORKERS, 0)} workers; below 3 times trained: {trained}. Divided by N "
-        f"{listed(ours)} times",
-        all((x < 3) == (n in trained) for x, n in zip(table, WORKERS, strict=True))
-        and max(ours) < 1,
-        margin="trained (mean above 0.5) below 3 times the bound, and nowhere else",
-    )

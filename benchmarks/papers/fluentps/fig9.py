@@ -9,9 +9,6 @@ from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.pace import Pace, listed, pace, percent_less
 
-from outpace.sync.policies.pssp import Pssp
-from outpace.sync.policies.ssp import Ssp
-
 QUICK = ("seeds=1", "stop.iterations=60")
 
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
@@ -25,8 +22,7 @@ LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    paces = {name: pace(runs) for name, runs in curves.items()}
-    return [_same_bound(experiments), *judged(paces)]
+    return judged({name: pace(runs) for name, runs in curves.items()})
 
 
 def judged(paces: Mapping[str, Pace]) -> list[Claim]:
@@ -46,24 +42,6 @@ def _is_left(saved: Spread, published: float) -> bool:
 def _most(values: Sequence[Spread]) -> Spread:
     """Return the one with the largest mean."""
     return max(values, key=lambda each: each.mean)
-
-
-def _same_bound(experiments: Experiments) -> Claim:
-    pairs = []
-    for a, b in PAIRS:
-        pssp, ssp = experiments[f"soft {a}"].sync, experiments[f"soft {b}"].sync
-        assert isinstance(pssp, Pssp)
-        assert isinstance(ssp, Ssp)
-        same = pssp.staleness + 1 / pssp.block_probability - 1
-        pairs.append((same, ssp.staleness))
-    return Claim(
-        "theorem 1",
-        "PSSP(s, c) has the regret bound of SSP(s + 1/c − 1) (a setting, not a result)",
-        f"equivalent staleness {listed([same for same, _ in pairs], 2)}; "
-        f"here {listed([s for _, s in pairs], 0)}",
-        None if all(abs(same - s) < 1e-6 for same, s in pairs) else False,
-        margin="equal",
-    )
 
 
 def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
@@ -124,15 +102,6 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             f"{_delays(lazy)}: {listed(delayed)} % less",
             _is_left(_most(delayed), 70.7),
             margin=f"what is left within a factor of {LEFT:g}",
-        ),
-        Claim(
-            "why (not in the paper)",
-            "with lazy execution it cannot: a lead grows by at most one per own "
-            "iteration, so PSSP(s, c) holds a worker on average at a lead of at most "
-            "s + 1/c − 1 = s', no later than SSP(s'), and each time all of the lead is gone",
-            f"{_delays(lazy)}: PSSP delays more in each pair",
-            all_of(b.delayed.below(a.delayed) for a, b in lazy),
-            margin="in this order",
         ),
     ]
 

@@ -50,12 +50,6 @@ def judged(found: Mapping[str, Spread]) -> list[Claim]:
             all_of(_above(each, TRAINED) for each in (found["SGD 64"], small)),
             margin=f"above {TRAINED}",
         ),
-        Claim(
-            "for comparison",
-            "SGD with the large batch, at the small batch's rate; with a warm-up",
-            f"{found['SGD 1024 small rate']:.3f}; {found['SGD 1024 warm-up']:.3f}",
-            None,
-        ),
     ]
 
 

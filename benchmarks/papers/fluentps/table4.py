@@ -42,21 +42,19 @@ PUBLISHED = {
 # of up to 1.5 with soft and 2.5 with lazy (3.8 with lazy and dynamic, where α is not known).
 TIMES_APART, RATIOS_APART = 0.10, 0.15
 PULLS_APART = {"soft": 2.0, "lazy": 2.5}
-FREE = "64x1 free"
 _ENDS = ("asp", "soft 1", "lazy 1")
 ALIKE = 0.015  # of accuracies, published: within 0.009
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the rows of the table and the relations between them."""
-    found = [
+    return [
         claim
         for cluster in CLUSTERS
         for claim in judged(
             cluster, {row: pace(curves[f"{cluster} {row}"]) for row in (*ROWS, *LEAD_ROWS)}
         )
     ]
-    return [*found, _without_cost({row: pace(curves[f"{FREE} {row}"]) for row in _ENDS})]
 
 
 def judged(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
@@ -167,16 +165,3 @@ def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
             margin=f"means within {ALIKE}",
         ),
     ]
-
-
-def _without_cost(measured: Mapping[str, Pace]) -> Claim:
-    asp, soft, lazy = (measured[row] for row in _ENDS)
-    return Claim(
-        "why (not in the paper)",
-        "time differs because of what pulls cost a server. A soft barrier answers those it held "
-        "when the slowest worker pushes: before that worker's own pull, which waits for them all",
-        f"if pulls cost nothing: ASP {asp.seconds:.1f}, soft {soft.seconds:.1f}, lazy "
-        f"{lazy.seconds:.1f} s: soft is then the faster one",
-        all_of([soft.seconds.below(lazy.seconds), asp.faster_than(soft).below(1.2)]),
-        margin="soft below lazy, and below 1.2 times ASP",
-    )

@@ -22,7 +22,7 @@ from benchmarks.papers.psp.settings import seconds_to_error
 from outpace.experiment.comparison import variants_from
 from outpace.record.folder import TRACE
 
-QUICK = ("repeats=1", "cases=[even]", "rates=[0.01]")
+QUICK = ("repeats=1", "cases=[even]")
 
 EVEN: Final = "even"
 ROUGHLY: Final = 0.2  # of computing times that are "roughly the same"
@@ -82,38 +82,25 @@ Rows = Mapping[str, Found]  # by strategy
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, show and judge."""
     torch.set_num_threads(1)
-    rates = data["rates"]
-    panels = [(case, rates[0]) for case in data["cases"]]
-    panels += [(EVEN, rate) for rate in rates[1:]]
-    results = {}
-    for case, rate in panels:
-        name = f"{case}, rate {rate:g}"
+    judged: list[Claim] = []
+    for case in data["cases"]:
         repetitions = [
-            _train(data, case, rate, seed, out / f"{name}-seed-{seed}")
+            _train(data, case, seed, out / f"{case}-seed-{seed}")
             for seed in range(data["seed"], data["seed"] + data["repeats"])
         ]
-        results[name] = found(repetitions, data["targets"])
-        _show(name, results[name])
-    judged = [
-        claim
-        for case in data["cases"]
-        for claim in claims(case, results[f"{case}, rate {rates[0]:g}"])
-    ]
-    even = {rate: rows for rate in rates if (rows := results.get(f"{EVEN}, rate {rate:g}"))}
-    return [*judged, by_rate(even)]
+        rows = found(repetitions, data["targets"])
+        _show(case, rows)
+        judged += claims(case, rows)
+    return judged
 
 
-def _train(
-    data: Mapping[str, Any], case: str, rate: float, seed: int, out: Path
-) -> dict[str, Curve]:
+def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str, Curve]:
     """Train with each strategy, in out/STRATEGY."""
     compute = {"kind": "lognormal", "mean_s": data["step_s"], "cv": data["spread"]}
     if case != EVEN:
         compute["slow"] = data["slow"]
-    experiment = data["experiment"]
     base = {
-        **experiment,
-        "optimizer": {**experiment["optimizer"], "lr": rate},
+        **data["experiment"],
         "seed": seed,
         "workers": data["workers"],
         "compute": compute,
@@ -208,23 +195,6 @@ def _local_takes_longer(rows: Rows, targets: Sequence[str]) -> Verdict:
         rows[name].computing(target).below(rows[LOCAL].computing(target))
         for name in (SSGD, HPSGD)
         for target in targets
-    )
-
-
-def by_rate(results: Mapping[float, Rows]) -> Claim:
-    """Show how the computing times of figure 6 (a) depend on the learning rate."""
-    (target,) = list(next(iter(results.values()))[HPSGD].splits)[-1:]
-    least = {rate: rows[SSGD].computing(target) for rate, rows in results.items()}
-    words = (
-        f"rate {rate:g}: HPSGD {rows[HPSGD].computing(target) / least[rate]:.2f}, "
-        f"Local SGD {rows[LOCAL].computing(target) / least[rate]:.2f} times"
-        for rate, rows in results.items()
-    )
-    return Claim(
-        "figure 6 (a), other learning rates",
-        "(not in the paper, whose rate is 0.01)",
-        f"computing to {float(target):.0%}, times that of SSGD: {'; '.join(words)}",
-        None,
     )
 
 

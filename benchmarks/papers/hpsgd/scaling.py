@@ -311,24 +311,7 @@ def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[
                 margin=f"± {WITHIN} %, both",
             )
         )
-    return [*found, _together(rows[0].every)]
-
-
-def _together(every: int) -> Claim:
-    """Show what one cost would have to be for both ratios of 16 workers."""
-    over_ssgd, over_local = (1 + percent / 100 for percent in PUBLISHED[16].values())
-    local = over_ssgd / over_local  # over SSGD: (1 + k)/(1 + k/every)
-    k = (local - 1) / (1 - local / every)
-    limit = (1 + k) / over_ssgd  # of HPSGD's step, which cannot take less than 1
-    dearer = (over_local - 1) * every / (over_ssgd - 1)
-    return Claim(
-        "16 workers, one cost for both",
-        f"HPSGD {over_ssgd:g} times SSGD's pace and {over_local:g} times Local SGD's",
-        f"only if k = {k:.2f} and HPSGD's steps took {limit:.2f} of one that is not interrupted; "
-        f"or if an average of Local SGD, with its wait, cost {dearer:.1f} times one of SSGD "
-        "(arithmetic, not a measurement)",
-        None,
-    )
+    return found
 
 
 def explained_together(rows: Sequence[Row]) -> list[Claim]:

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import truediv
 from typing import Final
 
 from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
 from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
-from benchmarks.papers.sharpness import bound, initial_sharpness
-
-from outpace.config.experiment import Experiment
-from outpace.optim import Sgd
 
 QUICK = ("seeds=1", "task={kind: digits-mlp}")
 
@@ -44,18 +39,12 @@ def named(mode: str, workers: int) -> list[str]:
     return [f"{mode} {workers}, {ms} ms" for ms in LATENCIES]
 
 
-def on_the_way(mode: str, workers: int) -> str:
-    """Return the name of the variant whose messages take 100 ms and occupy no node."""
-    return f"{mode} {workers}, 100 ms on the way"
-
-
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figures by these runs."""
     return [
         *_by_time(curves),
         *_by_iterations(curves),
         *_many_workers(curves),
-        _explained(curves, _rates(experiments["naive 8"], len(curves["naive 8"]))),
     ]
 
 
@@ -63,11 +52,6 @@ def _by_time(curves: Curves) -> list[Claim]:
     where = "figures 8, 9: virtual time"
     sync, asynchronous = (_needed(curves, mode, Curve.seconds_above) for mode in MODES)
     alone = over_seeds(curves["1 worker"], lambda curve: curve.seconds_above(TARGET))
-    far = {
-        (mode, n): over_seeds(curves[on_the_way(mode, n)], lambda c: c.seconds_above(TARGET))
-        for mode in MODES
-        for n in FEW
-    }
     return [
         Claim(
             where,
@@ -117,21 +101,12 @@ def _by_time(curves: Curves) -> list[Claim]:
             _against({n: (asynchronous[n][3], sync[n][3]) for n in FEW}),
             all_of(asynchronous[n][3].below(sync[n][3]) for n in FEW),
         ),
-        Claim(
-            where,
-            "the other reading: 100 ms on the way that occupy no node",
-            _against({n: (far["async", n], far["sync", n]) for n in FEW}),
-            None,
-        ),
     ]
 
 
 def _by_iterations(curves: Curves) -> list[Claim]:
     where = "figures 10, 11: iterations"
     sync, asynchronous = (_needed(curves, mode, Curve.gradients_above) for mode in MODES)
-    averaged = [
-        over_seeds(curves[f"sync {n}, averaged"], lambda c: c.gradients_above(TARGET)) for n in FEW
-    ]
     found = [
         Claim(
             where,
@@ -154,12 +129,6 @@ def _by_iterations(curves: Curves) -> list[Claim]:
             ),
             all(_coincide(row) for rows in (sync, asynchronous) for row in rows.values()),
             MARGIN,
-        ),
-        Claim(
-            where,
-            "if gradients were averaged, as the text has it",
-            f"four workers {_text(averaged[1])}, two workers {_text(averaged[0])}",
-            None,
         ),
     ]
 
@@ -219,33 +188,6 @@ def _many_workers(curves: Curves) -> list[Claim]:
             all(ended),
         ),
     ]
-
-
-def _rates(experiment: Experiment, seeds: int) -> Spread:
-    """Return learning rate times largest eigenvalue where training begins, for each seed."""
-    assert isinstance(experiment.optimizer, Sgd)
-    lr, first = experiment.optimizer.lr, experiment.seed
-    return Spread(
-        tuple(
-            lr * initial_sharpness(replace(experiment, seed=first + seed)) for seed in range(seeds)
-        )
-    )
-
-
-def _explained(curves: Curves, rates: Spread) -> Claim:
-    """Compare with delayed descent along the steepest direction of the initial loss."""
-    beyond = [rates / bound(n - 1) for n in MANY]  # a gradient is about n - 1 updates old
-    divided = [each / n for each, n in zip(beyond, MANY, strict=True)]
-    trained = [sum(curve.final < TARGET for curve in curves[f"naive {n}"]) for n in MANY]
-    return Claim(
-        "why (not in the paper)",
-        "delayed descent on a quadratic loss is stable only if ηλ < 2 sin(π/(2(2τ+1))), "
-        "here with τ = N − 1",
-        f"ηλ / bound for 8, 16, 32, 64 workers: {_list(beyond)}; trained: "
-        f"{', '.join(map(str, trained))} of {len(rates.values)} runs. Divided by N: "
-        f"{_list(divided, '.2f')}",
-        None,
-    )
 
 
 def _needed(curves: Curves, mode: str, needed: Callable[[Curve, float], float]) -> Rows:

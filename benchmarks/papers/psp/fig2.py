@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 
@@ -21,17 +20,8 @@ from outpace.record.folder import MESSAGES
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 QUICK = ("seeds=1",)
 _ERRORS = 3  # standard errors
-_QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
 Seconds = np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
-@dataclass(frozen=True, slots=True)
-class PullDelays:
-    """Seconds from each pull between machines to its reply, and the reply's share of that."""
-
-    whole: Seconds
-    way: Seconds
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
@@ -44,36 +34,24 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
 
 
 def judged(
-    normal: Sequence[PullDelays], delayed: Sequence[PullDelays], law: LateReplies, iterations: int
+    normal: Sequence[Seconds], delayed: Sequence[Seconds], law: LateReplies, iterations: int
 ) -> list[Claim]:
     """Judge the delays of both scenarios, of which each run has its own seed."""
-    longest = Spread(tuple(float(run.whole.max()) for run in normal))
-    late = Spread(tuple(float((run.way >= law.seconds).mean()) for run in delayed))
+    longest = Spread(tuple(float(run.max()) for run in normal))
     share = Spread(
-        tuple(
-            float((run.whole > most).mean())
-            for run, most in zip(delayed, longest.values, strict=True)
-        )
+        tuple(float((run > most).mean()) for run, most in zip(delayed, longest.values, strict=True))
     )
     # No reply precedes the first iteration, and iterations are late independently of each other.
     expected = law.of_pulls * (iterations - 1) / iterations
     error = sqrt(law.of_all * (1 - law.of_all) / iterations / len(delayed))
     usual, median = (
-        Spread(tuple(float(np.median(run.whole)) for run in runs)) for runs in (normal, delayed)
+        Spread(tuple(float(np.median(run)) for run in runs)) for runs in (normal, delayed)
     )
     return [
         Claim(
-            "figure 2, 4 s delay",
-            f"{law.probability:.2%} of the responses are {law.seconds:g} s late (put in, "
-            "not a result)",
-            f"{late * 100:.3f} % of {sum(len(run.way) for run in delayed):,}",
-            None,
-        ),
-        Claim(
             "figure 2, normal",
             "no pull takes as long as a delay",
-            f"the slowest of {sum(len(run.whole) for run in normal):,} took "
-            f"{max(longest.values):.2f} s",
+            f"the slowest of {sum(len(run) for run in normal):,} took {max(longest.values):.2f} s",
             max(longest.values) < law.seconds,
             margin=f"below {law.seconds:g} s",
         ),
@@ -81,7 +59,7 @@ def judged(
             "figure 2, 4 s delay (closed form; the figure is not legible in the text at hand)",
             f"{expected:.1%} of the pulls take longer than any without delays: a server answers "
             "when all workers have pushed",
-            f"{share * 100:.1f} % of {sum(len(run.whole) for run in delayed):,}",
+            f"{share * 100:.1f} % of {sum(len(run) for run in delayed):,}",
             share.near(expected, _ERRORS * error),
             margin=f"within {_ERRORS} standard errors of {error:.1%}",
         ),
@@ -92,24 +70,14 @@ def judged(
             0.5 * law.seconds < (median - usual).mean <= law.seconds,
             margin=f"{0.5 * law.seconds:g} to {law.seconds:g} s longer",
         ),
-        *(
-            Claim(
-                f"figure 2, {name}",
-                "(quantiles of pull to response, not legible in the text at hand)",
-                ", ".join(f"{q:.0%}: {_quantile(runs, q):.2f} s" for q in _QUANTILES),
-                None,
-            )
-            for name, runs in zip(SCENARIOS, (normal, delayed), strict=True)
-        ),
     ]
 
 
-def _quantile(runs: Sequence[PullDelays], share: float) -> Spread:
-    return Spread(tuple(float(np.quantile(run.whole, share)) for run in runs))
+def pull_delays(folder: Path | None) -> Seconds:
+    """Return the seconds from each pull between machines to its reply.
 
-
-def pull_delays(folder: Path | None) -> PullDelays:
-    """Read the delays from the messages of a run in which each pull is answered before the next."""
+    folder: of a run in which each pull is answered before the next one of its worker.
+    """
     assert folder is not None
     table = pq.read_table(folder / MESSAGES)
     pulls = _in_order(table.filter(pc.field("kind") == "pull"), "sender", "receiver")
@@ -117,10 +85,7 @@ def pull_delays(folder: Path | None) -> PullDelays:
     if len(pulls) != len(replies):
         raise ValueError(f"{len(pulls)} pulls have {len(replies)} replies")
     between = _machine(pulls["sender"]) != _machine(pulls["receiver"])
-    return PullDelays(
-        _seconds(pulls["requested_ns"], replies["delivered_ns"])[between],
-        _seconds(replies["requested_ns"], replies["delivered_ns"])[between],
-    )
+    return _seconds(pulls["requested_ns"], replies["delivered_ns"])[between]
 
 
 def _in_order(messages: pa.Table, worker: str, server: str) -> pa.Table:

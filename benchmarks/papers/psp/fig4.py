@@ -8,13 +8,11 @@ from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import over_seeds
 from benchmarks.papers.psp.settings import (
-    LEAST,
     PULL,
     PUSH,
     SETTINGS,
     SYNC,
     end,
-    final_error,
     seconds_to_error,
 )
 
@@ -53,13 +51,6 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
                 times[setting].below(times[SYNC]),
             )
             for setting in (PUSH, PULL)
-        ),
-        Claim(
-            "figure 4",
-            f"{LEAST.name} ends at a high error, {LEAST.error:.4f}",
-            f"at {over_seeds(curves[LEAST.name], final_error):.4f} (judged in table 1), and gets "
-            f"to {TARGET:.2f} in {times[LEAST]:.0f} s",
-            None,
         ),
         Claim(
             "section 4.4",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import all_of, over_seeds
-from benchmarks.papers.psp.settings import PULL, end, final_error, late_replies
+from benchmarks.papers.psp.settings import PULL, end, late_replies
 
 QUICK = ("stop.iterations=10", "seeds=1")
 
@@ -15,14 +15,13 @@ WHERE = "section 5 (future work)"
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
-    """Judge the order of the times, and show times and errors."""
+    """Judge the order of the times."""
     experiment = experiments[BSP]
     iterations = experiment.stop.iterations
     assert iterations is not None
     law = late_replies(experiment)
     all_wait, one_waits = law.seconds * law.of_all, law.seconds * law.of_a_worker
     times = {name: over_seeds(curves[name], end) / iterations for name in EVERY}
-    errors = {name: over_seeds(curves[name], final_error) for name in EVERY}
     return [
         Claim(
             f"{WHERE}: time per iteration (closed form)",
@@ -36,15 +35,5 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
             "BSP > BSP pull 90: with partial pull late replies cost nothing, unless four are late",
             f"{times[BSP]:.2f} > {times[BSP_PULL]:.2f} s",
             times[BSP_PULL].below(times[BSP]),
-        ),
-        *(
-            Claim(
-                f"{WHERE}: {name}",
-                "not published",
-                f"{times[name]:.2f} s per iteration, top-1 error {errors[name]:.4f} after "
-                f"{iterations} iterations",
-                None,
-            )
-            for name in EVERY
         ),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from benchmarks.papers.bdsgd.cut_offs.clusters import PAPERS_EVENT, SPEEDS, drifting, four_nodes
+from benchmarks.papers.bdsgd.cut_offs.clusters import PAPERS_EVENT, four_nodes
 from benchmarks.papers.bdsgd.cut_offs.measuring import Fits, Settings
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread
@@ -21,34 +21,7 @@ from outpace.predict.rules.settings import CutOffSettings
 ITERATIONS: Final = 200
 BDSGD: Final = "deep-markov"
 WITHOUT_SLOW: Final = 158 - 40  # workers
-_MARGIN: Final = 0.005  # of a cut-off
 _MOST: Final = 0.95  # of the iterations
-_RUNS: Final = 10
-
-
-def best_cut_offs(speed: str, seed: int) -> tuple[Spread, int]:
-    """Return the mean best cut-off of several runs, and that of their mean throughput."""
-    means, curve = [], np.zeros(0)
-    for run in range(seed, seed + _RUNS):
-        ascending = np.sort(drifting(ITERATIONS, run, SPEEDS[speed]).seconds, axis=1)
-        throughput = np.arange(1, ascending.shape[1] + 1) / ascending
-        means.append(float(throughput.argmax(axis=1).mean() + 1))
-        curve = throughput.mean(axis=0) + (curve if curve.size else 0)
-    return Spread(tuple(means)), int(np.argmax(curve)) + 1
-
-
-def figure_1(speed: str, oracle: Spread, peak: int) -> Claim:
-    """Compare the best cut-off of cluster ii with the paper's, as mean and of the mean curve."""
-    published = SPEEDS[speed].oracle
-    most = _MARGIN * published
-    near = oracle.near(published, most) and abs(peak - published) <= most
-    return Claim(
-        f"figure 1: ii-{speed}",
-        f"the oracle's cut-off is {published} of 2175 (the law is chosen so: not a result)",
-        f"{oracle:.1f}, mean of the iterations; {peak}, of the mean throughput",
-        None if near else False,
-        margin=f"{100 * _MARGIN:g} %, both",
-    )
 
 
 def counts_with_a_slow_node(fits: Fits, settings: Settings) -> list[list[int]]:

@@ -55,17 +55,6 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
         )
         for rule, row in others.items()
     ]
-    if "elfving" in rows and "elfving" not in below:
-        row = rows["elfving"]
-        found.append(
-            Claim(
-                cluster,
-                "(not in the paper) BDSGD's throughput is above that of Elfving",
-                _difference(ours.omega, row.omega, 2) + ", in % of the oracle's",
-                row.omega.below(ours.omega),
-                margin=INTERVAL,
-            )
-        )
     if figure == "figure 4":
         apart = {_NAMES[rule]: row.runs["apart"] for rule, row in others.items()}
         found.append(
