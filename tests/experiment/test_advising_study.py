@@ -134,7 +134,16 @@ def test_a_best_rate_at_an_end_of_the_grid_is_said(carried_out):
     advice, _ = carried_out(["asp"], config)
     assert advice.at_edge == ("BSP", advice.name)
     assert any("is at an end of those that were tried" in each for each in sentences(advice))
-    assert carried_out(["asp"], {**CONFIG, "optimizer": {"lr": 0.2}})[0].at_edge == ()
+    config["optimizer"] = {"lr": 0.2}
+    assert carried_out(["asp"], config)[0].at_edge == ()
+
+
+@pytest.mark.parametrize("budget_s", range(2, 10))
+def test_a_rate_at_an_end_of_those_tried_when_the_time_is_over_is_not_said(carried_out, budget_s):
+    config = {**CONFIG, "optimizer": {"lr": 0.2}}  # 0.4 is the best, and 0.8 is tried later
+    advice, whole = carried_out(["asp"], config, budget_s=float(budget_s))
+    assert whole.budget.is_cut
+    assert advice.at_edge == ()
 
 
 def test_changed_clusters_keep_the_wait_of_partial_pushes(carried_out, runs):

@@ -47,6 +47,15 @@ def test_a_strategy_that_left_the_target_again_is_warned_of():
     assert "Warning" not in said(left_target=(2, 0))
 
 
+def test_an_answer_so_far_says_how_many_candidates_were_not_tried_if_any():
+    begin = "The study ended early (interrupted), and this is the answer so far. "
+    end = "It needs about 20.0 s more at the pace of its runs."
+    assert begin + end in said(status="interrupted", more_s=20.0)
+    untried = dataclasses.replace(candidate("ASP"), runs=0)
+    text = said(status="interrupted", more_s=20.0, candidates=(candidate("BSP"), untried))
+    assert begin + "1 of 2 candidates have not been tried. " + end in text
+
+
 def test_the_promise_names_its_parts_or_says_which_one_is_not_known():
     pair = Promise(seeds=Estimate(2.0, 1.8, 2.2), both=Estimate(2.0, 1.8, 2.2))
     known = OneRun(

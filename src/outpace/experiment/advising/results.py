@@ -132,9 +132,9 @@ def _candidate(
 
 
 def _at_edge(found: Findings, name: str) -> bool:
-    """Return True if the best learning rate is the highest or the lowest that was tried."""
-    rates = found.rates(name)
-    return len(rates) > 1 and rates[0] in (min(rates), max(rates))
+    """Return True if the best learning rate is the highest or the lowest of the search."""
+    grid = found.grid
+    return len(grid) > 1 and found.rates(name)[0] in (min(grid), max(grid))
 
 
 def _short(found: Findings, bsp: Sequence[Curve]) -> tuple[float, float] | None:

@@ -68,10 +68,11 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
         yield f"{advice.best} is ahead, {over} as fast as BSP on {seeds}, {why}."
     if advice.status != "complete":
         missing = sum(not each.runs for each in advice.candidates)
+        candidates = plural(len(advice.candidates), "candidate")
+        untried = f" {missing:,} of {candidates} have not been tried." if missing else ""
         yield (
-            f"The study ended early ({advice.status}), so this is the answer so far: {missing} of "
-            f"{plural(len(advice.candidates), 'candidate')} were not tried, and it needs about "
-            f"{seconds(advice.more_s or 0.0)} more at the pace of its runs."
+            f"The study ended early ({advice.status}), and this is the answer so far.{untried} It "
+            f"needs about {seconds(advice.more_s or 0.0)} more at the pace of its runs."
         )
     if advice.at_edge:
         yield (
