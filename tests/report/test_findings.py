@@ -45,6 +45,7 @@ def test_the_answer_comes_first_and_the_runs_that_missed_the_target_second(tmp_p
     assert findings(runs, target_of(runs))[0].figure == Estimate(4.0)
     assert said(folders[0])[0] == "Time to 80 % accuracy, in virtual time: BSP 8.00 s."
     assert said(folders[2])[0] == "80 % accuracy was not reached by ASP."
+    assert said(folders[1])[-1] == "Workers waited for others in 40 % of their time."
 
 
 def test_a_target_that_is_derived_from_the_results_is_said_to_be_so(tmp_path):

@@ -196,6 +196,6 @@ def _waiting(runs: Sequence[Run]) -> Iterator[Finding]:
     shares = [(share, run.name) for run in runs if (share := run.waiting_share)]
     if shares:
         share, name = max(shares)
-        most = ", the largest share of all runs" if len(runs) > 1 else ""
-        said = f"Workers of {name} waited for others in {percent(share)} of their time{most}."
+        of, most = (f" of {name}", ", the largest share of all runs") if len(runs) > 1 else ("", "")
+        said = f"Workers{of} waited for others in {percent(share)} of their time{most}."
         yield Finding(said, Estimate(share))

@@ -21,9 +21,9 @@ _PERIODS: Final = 3  # periods that are named
 _WORKERS: Final = 8  # workers of a group that are named
 _ITERATIONS: Final = 5_000  # that are compared for a report
 _LEAD: Final = (
-    "Run times within an iteration are compared with each other; what slows all workers at once is "
-    "no cause. Seconds are those by which the run was longer because of it. `outpace explain RUN` "
-    "says what a repair would gain."
+    "The run times of an iteration are compared with each other; what slows all workers at once is "
+    "no cause. Seconds say how much longer the run was because of it. outpace explain, with this "
+    "folder, says what a repair would gain."
 )
 
 
