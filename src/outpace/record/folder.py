@@ -11,8 +11,7 @@
     checkpoints/N      states from which the run can be resumed, see outpace.record.checkpoints
     trace/, timing/    the rows of a run with checkpoints until it is complete
     status.json        how far the run is, until it has ended, see outpace.record.status
-    log.jsonl          what happened to a run that is real or has checkpoints, see
-                       outpace.record.event_log
+    log.jsonl          what happened to the run, see outpace.record.event_log
     run.lock           locked by the process that runs the run
     report.html        the report
     explain.json       what slows the run, if `outpace explain` was asked
