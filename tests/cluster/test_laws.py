@@ -8,12 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, Slow
+from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, ShiftedExponential, Slow
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.cluster.regimes import Regime, Regimes
 from outpace.errors import ConfigError
 from outpace.support.units import SECOND
+from outpace.testing import check_law
 
 N = 20_000
 LAWS = [
@@ -22,7 +23,10 @@ LAWS = [
     Lognormal(mean_s=0.2, cv=0.5),
     Exponential(mean_s=0.2),
 ]
-KINDS = [type(law).__name__ for law in LAWS]
+OTHERS = [
+    ShiftedExponential(mean_s=0.2, shift_s=0.1),
+    Regimes(mean_s=0.2, regimes=(Regime(1.0, 30.0), Regime(3.0, 10.0)), cv=0.1),
+]
 
 
 def run_times(law, seed=1, n=N, worker=0, workers=1):
@@ -66,16 +70,9 @@ def kurtosis(law):
     return w**4 + 2 * w**3 + 3 * w**2 - 3
 
 
-# -- purity ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("law", LAWS, ids=KINDS)
-def test_a_run_time_depends_on_seed_worker_and_iteration_only(law):
-    first, second = law.run_time(3, 4), law.run_time(3, 4)
-    asked = [(worker, iteration) for worker in range(4) for iteration in range(100)]
-    expected = [first(worker, iteration, 0) for worker, iteration in asked]
-    backwards = [second(worker, iteration, 10**12) for worker, iteration in reversed(asked)]
-    assert backwards[::-1] == expected
+@pytest.mark.parametrize("law", [*LAWS, *OTHERS], ids=lambda law: law.kind)
+def test_every_law_keeps_its_promises(law):
+    check_law(law)
 
 
 # -- workers that differ -----------------------------------------------------------------

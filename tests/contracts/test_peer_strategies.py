@@ -12,7 +12,6 @@ from typing import ClassVar, get_args
 
 import pytest
 import torch
-from tests.support.peers import Run
 
 from outpace.experiment.running import run, simulate
 from outpace.optim import Sgd
@@ -27,6 +26,8 @@ from outpace.sync import (
     Ssgd,
 )
 from outpace.sync.peers.iterations import iterations
+from outpace.testing import check_strategy
+from outpace.testing.peer_runs import PeerRun
 
 ITERATIONS = 12
 SGD = {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}
@@ -70,58 +71,24 @@ CASES = {  # strategy, workers, optimizer
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1, "start_together": True}, 2, SGD),
 }
-TABLE = [[0.01, 0.03, 0.02] * 4, [0.02] * 12, [0.05] + [0.01] * 11]  # seconds by worker, iteration
-
-
-def of_each(strategies):
-    return pytest.mark.parametrize("strategy", strategies, ids=lambda strategy: strategy.kind)
 
 
 def test_the_contract_covers_every_strategy():
     assert {type(strategy) for strategy in STRATEGIES} == {*get_args(Peers), EveryOther}
 
 
-@of_each(STRATEGIES)
-def test_every_worker_runs_each_of_its_iterations_once(strategy):
-    run = Run(strategy, TABLE)
-    found = Counter((row["worker"], row["iteration"]) for row in run.rows("iteration"))
-    assert found == Counter((worker, n) for worker in range(3) for n in range(12))
-    assert all(row["end_ns"] >= row["computed_ns"] for row in run.rows("iteration"))
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.kind)
+def test_every_strategy_keeps_its_promises(strategy):
+    check_strategy(strategy)
 
 
-@of_each(STRATEGIES)
-def test_a_worker_that_stops_early_does_not_hold_the_others_up(strategy):
-    run = Run(strategy, TABLE, lasts={1: 4})
-    done = Counter(row["worker"] for row in run.rows("iteration"))
-    assert done == {0: 12, 1: 4, 2: 12}
-
-
-@of_each(STRATEGIES)
-@pytest.mark.parametrize("tie_seed", range(3))
-def test_one_seed_has_one_result(strategy, tie_seed):
-    once, again = Run(strategy, TABLE), Run(strategy, TABLE)
-    assert torch.equal(once.parameters, again.parameters)
-    assert once.now == again.now
-    if not strategy.exchanges:  # of pairs that are formed at once one is the first
-        shuffled = Run(strategy, TABLE, tie_seed=tie_seed)
-        assert torch.equal(once.parameters, shuffled.parameters)
-
-
-@of_each(STRATEGIES)
-def test_a_program_asks_for_what_its_strategy_announces(strategy):
-    asked = Run(strategy, TABLE).asked
-    assert ("common" in asked) == strategy.has_common
-    assert ("own" in asked) == strategy.has_own
-    assert ("begin_exchange" in asked) == strategy.exchanges
-
-
-@of_each(STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.kind)
 def test_workers_that_compute_the_same_take_the_steps_of_one_worker(strategy):
     """The mean of equal gradients, and of equal models, is each of them."""
     if isinstance(strategy, DiLoCo):  # whose outer step is then the step to the mean
         strategy = replace(strategy, outer_lr=1.0, outer_momentum=0.0)
     steps_every = 2 if isinstance(strategy, EveryOther) else 1
-    run = Run(
+    run = PeerRun(
         strategy,
         [[0.02] * ITERATIONS] * 3,
         gradient_of=lambda worker, iteration: torch.full((3,), iteration + 1.0).double(),

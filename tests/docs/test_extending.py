@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 from ruamel.yaml import YAML
 from tests.docs.blocks import blocks
 from tests.support.paths import ROOT
 
-import outpace
+import outpace.testing
 
 BASE = {
     "task": {"kind": "timing", "parameters": 100},
@@ -45,3 +47,9 @@ def test_the_strategies_of_extending_run(mine, block, changes):
     for key, value in changes.items():
         given[key] = given.get(key, {}) | value
     assert outpace.simulate(BASE | given).summary["status"] == "complete"
+
+
+def test_the_classes_of_extending_pass_their_checks(mine):
+    classes = runpy.run_path("mine.py")
+    outpace.testing.check_policy(classes["Quorum"](quorum=3), bound=0)
+    outpace.testing.check_strategy(classes["EveryNth"](every=2))

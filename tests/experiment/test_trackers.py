@@ -12,6 +12,7 @@ import outpace
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.record.metrics import Metrics
 from outpace.record.trackers import ThreadedTracker, Trackers
+from outpace.testing import check_tracker
 
 EXPERIMENT = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]},
@@ -21,6 +22,10 @@ EXPERIMENT = {
     "stop": {"iterations": 3},
     "evaluate": {"every_updates": 1},
 }
+
+
+def nothing(*_, **__):
+    pass
 
 
 class Kept:
@@ -90,6 +95,14 @@ def test_points_of_asynchronous_workers_have_increasing_steps_and_keep_their_ite
     assert kept.calls[0][1] == dict(zip(names, (7.0, 7, 1.0, 0.5), strict=True))
     names = tuple(f"worker-1/{name}" for name in names)
     assert kept.calls[1][1] == dict(zip(names, (2.0, 2, 1.0, 0.5), strict=True))
+
+
+def test_the_trackers_of_the_library_keep_their_promises():
+    """Objects that are passed on to TensorBoard and W&B, and a tracker in a thread of its own."""
+    writer = SimpleNamespace(add_scalar=nothing, add_text=nothing, close=nothing)
+    run = SimpleNamespace(log=nothing, finish=nothing, config=SimpleNamespace(update=nothing))
+    for make in (lambda: writer, lambda: run, lambda: ThreadedTracker("kept", Kept)):
+        check_tracker(make)
 
 
 def test_a_tracker_in_its_own_thread_gets_the_calls_in_order_and_reports_its_error():

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.support.shard_driver import Account
 
 from outpace.optim import Sgd
 from outpace.sync import CutOff, Scale
@@ -28,6 +27,7 @@ from outpace.sync.messages import Close, Leave, Pull, Push
 from outpace.sync.observer import Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 MOST = 12  # iterations: 4^12 is exact in float64
 any_of = st.integers(0, 10**6)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from tests.support.fluentps import behind_barrier
-from tests.support.shard_driver import Account
 
 from outpace.config.reading import experiment_from
 from outpace.engine.servers import is_exact
@@ -24,6 +23,7 @@ from outpace.sync.checkpoint.state import (
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 
 class Asked:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.support.shard_driver import Account
 
 from outpace.optim import Sgd
 from outpace.sync import (
@@ -29,6 +28,7 @@ from outpace.sync.conditions import Condition, Conditioned
 from outpace.sync.messages import Pull, Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 HOLD, SPARE = 0.0, 0.999  # coins below and above every probability used here
 

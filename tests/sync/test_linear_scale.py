@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.support.shard_driver import Account
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
@@ -17,6 +16,7 @@ from outpace.sync import Bsp, PartialPush, Policy, Scale
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 
 def after(

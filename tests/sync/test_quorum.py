@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.support.shard_driver import Account
 
 from outpace.optim import Sgd
 from outpace.sync import (
@@ -30,6 +29,7 @@ from outpace.sync import (
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from itertools import product
 
 import pytest
 import torch
-from tests.support.shard_driver import Account
 
 from outpace.optim import Sgd
 from outpace.sync import (
@@ -27,6 +26,7 @@ from outpace.sync import (
 from outpace.sync.messages import Close, Push, SetPolicy
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 WORKERS = 4
 # One of each way in which gradients come to the parameters.

@@ -63,23 +63,37 @@ class PythonStrategy:
             raise ConfigError(f"sync.target: {self.target} raised {brief(error)}") from error
         if isinstance(made, PeerStrategy):
             return made
-        pull, push = self._method(made, "may_answer"), self._method(made, "patience_s")
-        apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
-        wire: Any = getattr(made, "wire", "full")
-        try:
-            base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
-        except ValueError as error:
-            raise ConfigError(f"sync.target: {self.target}: {error}") from error
-        return Conditioned(base, pull, push, declares=base is made)
+        return policy_from(made, self.target)
 
-    def _method(self, made: object, name: str) -> Condition:
-        method = getattr(made, name, None)
-        if not callable(method):
-            raise ConfigError(
-                f"sync.target: what {self.target} makes has no method {name}; it must be a "
-                "policy of servers, or derive from outpace.sync.PeerStrategy"
-            )
-        return Condition(f"{self.target}.{name}", method)
+
+def policy_from(made: object, name: str) -> Conditioned:
+    """Return an object of the user's class as a policy whose answers are checked.
+
+    Args:
+        made: derives from `Policy`, or has the methods may_answer and patience_s.
+        name: of the class, for errors.
+
+    Raises:
+        ConfigError: if the object is no policy.
+    """
+    pull, push = _method(made, "may_answer", name), _method(made, "patience_s", name)
+    apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
+    wire: Any = getattr(made, "wire", "full")
+    try:
+        base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
+    except ValueError as error:
+        raise ConfigError(f"sync.target: {name}: {error}") from error
+    return Conditioned(base, pull, push, declares=base is made)
+
+
+def _method(made: object, method: str, name: str) -> Condition:
+    found = getattr(made, method, None)
+    if not callable(found):
+        raise ConfigError(
+            f"sync.target: what {name} makes has no method {method}; it must be a "
+            "policy of servers, or derive from outpace.sync.PeerStrategy"
+        )
+    return Condition(f"{name}.{method}", found)
 
 
 _WordT = TypeVar("_WordT", Apply, Scale)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tests.support.checkpoints import same
-from tests.support.shard_driver import Account
 
 from outpace.errors import RunError
 from outpace.optim import Sgd
@@ -30,6 +29,7 @@ from outpace.sync import Bsp
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
+from outpace.testing.shard_driver import Account
 
 
 class Server:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.peers import BASE, Run
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import NetworkLaw
@@ -19,12 +18,13 @@ from outpace.simulation.collective.routes import Formula
 from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.sync import Gossip
 from outpace.sync.peers.gossip import Pairing, partner_of
+from outpace.testing.peer_runs import BASE, PeerRun
 
 
 @settings(max_examples=100)
 @given(table=timings(), network=networks(), tie_seed=st.none() | st.integers(0, 99))
 def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(table, network, tie_seed):
-    run = Run(Gossip(), table, network=network, tie_seed=tie_seed, lr=1.0)
+    run = PeerRun(Gossip(), table, network=network, tie_seed=tie_seed, lr=1.0)
     mean = -sum(float(BASE**iteration) for iteration in range(len(table[0]))) / len(table)
     expected = torch.full_like(run.parameters, mean)
     torch.testing.assert_close(run.parameters, expected, rtol=1e-12, atol=0)
@@ -34,7 +34,7 @@ def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(table, network
 def test_a_gradient_is_at_the_parameters_before_the_average_and_changes_those_after_it():
     # Worker 1 takes one long step. Worker 0 averages with it, 4 ms, in each of its own.
     table = [[0.01, 0.01], [0.1, 0.1]]
-    run = Run(Gossip(), table, network=NetworkLaw(latency_s=0.004), lr=1.0)
+    run = PeerRun(Gossip(), table, network=NetworkLaw(latency_s=0.004), lr=1.0)
     assert run.read[0, 0] == [0, 0]
     assert run.read[0, 1] == [-1, 0]
     # Its second average leaves half of the first step to worker 1; worker 0 has left by then.
@@ -48,7 +48,7 @@ def test_workers_in_lockstep_have_parameters_of_the_same_iteration(latency_s):
         return torch.full((2,), float(BASE**iteration), dtype=torch.float64)
 
     law = NetworkLaw(latency_s=latency_s)
-    run = Run(Gossip(), [[0.01] * 4] * 2, network=law, lr=1.0, gradient_of=gradient_of)
+    run = PeerRun(Gossip(), [[0.01] * 4] * 2, network=law, lr=1.0, gradient_of=gradient_of)
     for iteration, expected in enumerate([0, -1, -5, -21]):
         for worker in range(2):
             assert run.read[worker, iteration] == [expected] * 2
@@ -58,7 +58,7 @@ def test_workers_in_lockstep_have_parameters_of_the_same_iteration(latency_s):
 def test_one_that_is_longer_is_waited_for():
     # 8 ms each, one after the other: steps of worker 1 are over after 16 ms, from then on those
     # of both, who take turns.
-    run = Run(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.008))
+    run = PeerRun(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.008))
     assert run.now == 6 * 16 * MS
     rows = run.rows("all-reduce")
     assert all(row["end_ns"] - row["computed_ns"] == 8 * MS for row in rows)
@@ -71,7 +71,7 @@ def test_one_that_is_longer_is_waited_for():
     [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],  # who is alone averages no more
 )
 def test_who_has_left_is_averaged_with_no_more(lasts, averages):
-    run = Run(Gossip(), [[0.01] * 5] * 3, network=NetworkLaw(latency_s=0.001), lasts=lasts)
+    run = PeerRun(Gossip(), [[0.01] * 5] * 3, network=NetworkLaw(latency_s=0.001), lasts=lasts)
     steps = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
     assert steps == {worker: lasts.get(worker, 5) for worker in range(3)}
     assert run.totals.all_reduces == averages

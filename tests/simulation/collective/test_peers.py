@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.peers import Run, digits
 from tests.support.strategies import MS, networks, timings
 
 from outpace.cluster.network import NetworkLaw
 from outpace.optim import AdamW, RmsProp
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
+from outpace.testing.peer_runs import PeerRun, digits
 
 HPSGD = {"immediate": Hpsgd(), "delayed": Hpsgd(commit="delayed")}
 every_commit = pytest.mark.parametrize("sync", HPSGD.values(), ids=HPSGD)
@@ -23,7 +23,7 @@ every_commit = pytest.mark.parametrize("sync", HPSGD.values(), ids=HPSGD)
 def test_hpsgd_commits_every_gradient_exactly_once_and_no_step_waits(
     sync, table, network, tie_seed
 ):
-    run = Run(sync, table, network=network, tie_seed=tie_seed)
+    run = PeerRun(sync, table, network=network, tie_seed=tie_seed)
     iterations = len(table[0])
     for worker, seconds in enumerate(table):
         assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
@@ -55,7 +55,7 @@ def test_a_worker_that_leaves_does_not_keep_the_others_from_starting():
     At 2.5 s it begins the second all-reduce, which the other joins after its third step, at 3 s: it
     must not wait for worker 1 before that step.
     """
-    run = Run(TOGETHER, [[1.0] * 4] * 2, network=NetworkLaw(latency_s=0.75), lasts={1: 2})
+    run = PeerRun(TOGETHER, [[1.0] * 4] * 2, network=NetworkLaw(latency_s=0.75), lasts={1: 2})
     assert in_seconds(run, "start_ns", 0) == [0, 1, 2, 3]
     assert in_seconds(run, "end_ns", 1) == [1, 4.5]
     assert in_seconds(run, "held_ns", 1) == [0, 0.5]
@@ -64,7 +64,7 @@ def test_a_worker_that_leaves_does_not_keep_the_others_from_starting():
 @settings(max_examples=60)
 @given(table=timings(), network=networks(), tie_seed=st.none() | st.integers(0, 99))
 def test_workers_start_together_when_the_slowest_has_computed(table, network, tie_seed):
-    run = Run(TOGETHER, table, network=network, tie_seed=tie_seed)
+    run = PeerRun(TOGETHER, table, network=network, tie_seed=tie_seed)
     iterations = len(table[0])
     starts, now = [], 0
     for of_all in zip(*table, strict=True):
@@ -88,7 +88,7 @@ def plain_diloco(every, overlap=True):
     tie_seed=st.none() | st.integers(0, 99),
 )
 def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, every, tie_seed):
-    run = Run(plain_diloco(every), table, network=network, tie_seed=tie_seed)
+    run = PeerRun(plain_diloco(every), table, network=network, tie_seed=tie_seed)
     iterations = len(table[0])
     for worker in range(len(table)):
         assert digits(-run.parameters[worker].item(), iterations) == [1] * iterations
@@ -102,7 +102,7 @@ def test_overlapped_diloco_commits_every_gradient_exactly_once(table, network, e
     network=networks(),
 )
 def test_those_who_synchronise_in_every_step_wait_for_the_slowest_in_each(sync, table, network):
-    run = Run(sync, table, network=network)
+    run = PeerRun(sync, table, network=network)
     for iteration in range(len(table[0])):
         rows = run.rows("iteration", iteration=iteration)
         began = max(row["computed_ns"] for row in rows)
@@ -126,7 +126,7 @@ TWO = [[0.01] * 6] * 2
 )
 def test_gradients_are_at_the_model_then_at_a_replica_that_is_given_up(sync, after_it):
     # lr is 2: a worker's replica takes steps of 2·4^i, a commit of (4^i of each worker)·2/2.
-    read = Run(sync, TWO, network=LONG).read
+    read = PeerRun(sync, TWO, network=LONG).read
     assert read[0, 0] == [0, 0]
     assert read[0, 1] == [0, 0]  # the synchronization has begun: still the model
     assert read[0, 2] == [-2 * 4, 0]
@@ -148,7 +148,7 @@ ADAM_GRADIENTS = [[1, 4, 4, 4, 2, 3], [3, -4, 2, 2, -1, 4]]
 )
 def test_a_replica_takes_the_steps_of_a_copy_of_adamw(sync, after_it):
     """By hand, with both betas 1/2: m̂/√v̂ of gradients that are all equal is their sign."""
-    run = Run(
+    run = PeerRun(
         sync,
         TWO,
         network=LONG,
@@ -174,7 +174,7 @@ def test_a_replica_takes_the_steps_of_a_copy_of_adamw(sync, after_it):
 
 def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():
     # 20 ms: exactly two steps. Whoever looks first must see it, so that all commit alike.
-    run = Run(Hpsgd(), [[0.01] * 7] * 3, network=NetworkLaw(latency_s=0.005))
+    run = PeerRun(Hpsgd(), [[0.01] * 7] * 3, network=NetworkLaw(latency_s=0.005))
     for worker in range(3):
         assert [row["iteration"] for row in run.rows("all-reduce", worker=worker)] == [0, 2, 4, 6]
         assert run.read[worker, 3] == [-1, -1, -1]
@@ -184,7 +184,7 @@ def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile
     # Steps of 1·4^i in 10 ms, every second synchronised in 15: its outer step, along the mean
     # of two workers, is seen at the end of step 3.
     network = NetworkLaw(latency_s=0.0075)
-    run = Run(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
+    run = PeerRun(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
     before, meanwhile = 1 + 4, 16 + 64
     assert run.read[0, 2] == [-before, 0]
     assert run.read[0, 3] == [-before - 16, 0]
@@ -199,7 +199,7 @@ def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile
 )
 def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
     network = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e4, contention=contention)
-    run = Run(sync, [[0.01] * 8] * 3, network=network, lasts={0: 3})
+    run = PeerRun(sync, [[0.01] * 8] * 3, network=network, lasts={0: 3})
     done = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
     assert done == {0: 3, 1: 8, 2: 8}
     last = max(row["version"] for row in run.rows("all-reduce", worker=0))
@@ -220,32 +220,32 @@ def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
     # commits, 4 and 5 at that with one. Delayed: P_t had begun gradient 4 at the old one.
     expected = {"immediate": {0: 2, 1: 10}, "delayed": {0: 2, 1: 8, 2: 2}}
     for name, sync in HPSGD.items():
-        assert Run(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
-    assert Run(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
+        assert PeerRun(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
+    assert PeerRun(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
 
 
 @pytest.mark.parametrize(("rule", "growth"), [("linear", 4), ("sqrt", 2), ("constant", 1)])
 def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule, growth):
     # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.
     sync, table, network = Hpsgd(rate_by_window=rule), [[0.01] * 5] * 2, NetworkLaw(latency_s=0.02)
-    run = Run(sync, table, network=network, lr=1.0)
+    run = PeerRun(sync, table, network=network, lr=1.0)
     rest = growth / 4 * (4 + 4**2 + 4**3 + 4**4)
     assert run.parameters.tolist() == [-(1 + rest) / 2] * 2
     # RMSprop with α = 0 steps by lr along the sign.
-    run = Run(sync, table, network=network, optimizer=RmsProp(lr=1.0, alpha=0.0))
+    run = PeerRun(sync, table, network=network, optimizer=RmsProp(lr=1.0, alpha=0.0))
     assert run.parameters.tolist() == pytest.approx([-(1 + growth)] * 2)
 
 
 def test_overlap_and_windows_are_in_the_sums():
     # Steps of 10 ms, all-reduces of 20 ms: of those of HPSGD the last is not overlapped.
     network = NetworkLaw(latency_s=0.01)
-    hpsgd = Run(Hpsgd(), [[0.01] * 7] * 2, network=network).totals
+    hpsgd = PeerRun(Hpsgd(), [[0.01] * 7] * 2, network=network).totals
     assert hpsgd.all_reduces == 4
     assert hpsgd.joined == 8
     assert hpsgd.windows == 14
     assert hpsgd.reducing == 2 * 80 * MS
     assert hpsgd.overlapped == 2 * 60 * MS
     assert (hpsgd.wait, hpsgd.communicate) == (0, 2 * 20 * MS)
-    ssgd = Run(Ssgd(), [[0.01] * 7] * 2, network=network).totals
+    ssgd = PeerRun(Ssgd(), [[0.01] * 7] * 2, network=network).totals
     assert (ssgd.all_reduces, ssgd.overlapped) == (7, 0)
     assert ssgd.communicate == 2 * 7 * 20 * MS

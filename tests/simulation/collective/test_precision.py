@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.peers import Run
 
 from outpace.blocks.sums import tree_sum
 from outpace.cluster.network import NetworkLaw
 from outpace.simulation.collective.precision import rounded
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
+from outpace.testing.peer_runs import PeerRun
 
 
 def by_hand(number: float) -> float:
@@ -64,9 +64,9 @@ BOTH = [-(one + other) for one, other in zip(FIRST, SECOND, strict=True)]
 )
 def test_each_value_and_the_sum_are_rounded_once(sync, expected):
     table = [[0.01] * 2] * 3
-    run = Run(sync, table, lr=1.0, gradient_of=uneven)
+    run = PeerRun(sync, table, lr=1.0, gradient_of=uneven)
     torch.testing.assert_close(run.parameters, expected, rtol=1e-14, atol=0)
-    full = Run(dataclasses.replace(sync, wire="full"), table, lr=1.0, gradient_of=uneven)
+    full = PeerRun(dataclasses.replace(sync, wire="full"), table, lr=1.0, gradient_of=uneven)
     assert not torch.allclose(run.parameters, full.parameters, rtol=1e-4)
     torch.testing.assert_close(run.parameters, full.parameters, rtol=2**-7, atol=0)
 
@@ -77,7 +77,7 @@ def test_what_takes_two_bytes_takes_as_long_as_these(sync, contention):
     # Rings of two workers with two float64: chunks of 8 bytes, or of 2.
     law = NetworkLaw(0.0, 1000.0, contention)
     for wire, takes in (("full", 2 * 8), ("bf16", 2 * 2)):
-        run = Run(dataclasses.replace(sync, wire=wire), [[0.1] * 2] * 2, network=law)
+        run = PeerRun(dataclasses.replace(sync, wire=wire), [[0.1] * 2] * 2, network=law)
         rows = run.rows("all-reduce")
         assert rows
         assert {row["end_ns"] - row["computed_ns"] for row in rows} == {takes * 1_000_000}

@@ -1,6 +1,6 @@
 """Launchers: what starts the processes of a run, watches them and ends them.
 
-Every launcher keeps these promises (tests/contracts/test_launchers.py):
+Every launcher keeps these promises (`outpace.testing.check_launcher`):
 
 - The launcher chooses the machine of a role. A role that must know its machine's address has
   `ADDRESS` among its arguments. Roles need neither share a machine nor a file system, with each

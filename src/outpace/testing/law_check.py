@@ -1,0 +1,81 @@
+"""The promises of a law of run times."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Protocol
+
+from outpace.cluster.laws import RunTime
+from outpace.support.units import SECOND
+from outpace.testing.promises import no_error, require
+
+
+class Law(Protocol):
+    """A law of run times: what `compute` of a configuration can be."""
+
+    def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
+        """Return the function from worker, iteration and its start (ns) to seconds."""
+
+
+def check_law(
+    law: Law, *, workers: int = 4, iterations: int = 100, fixed_workers: bool = False
+) -> None:
+    """Check that a law's run times are times, and depend on what they may depend on alone.
+
+    Every run time is finite and not negative. It depends on the seed, the worker, the iteration and
+    the iteration's start alone: not on which run times were asked before, nor on how many workers
+    there are. A law that draws has other run times for another seed and for another worker.
+
+        check_law(Lognormal(mean_s=0.2, cv=0.5))
+
+    Args:
+        law: has run_time(seed, workers, iterations), such as an `outpace.cluster.laws.RunTimeLaw`.
+        workers: number of workers.
+        iterations: of each worker.
+        fixed_workers: True if the law holds for this number of workers only, such as recorded
+            run times.
+
+    Raises:
+        AssertionError: for the first promise that is broken.
+    """
+    name = type(law).__name__
+    asked = [(w, i, i * SECOND // 10) for w in range(workers) for i in range(iterations)]
+
+    def times(seed: int, count: int, order: list[tuple[int, int, int]]) -> list[float]:
+        case = f"{name}: seed {seed}, {count} workers, {iterations} iterations"
+        with no_error("a law has a run time for each iteration", case, "return seconds"):
+            run_time = law.run_time(seed, count, iterations)
+            found = {each: run_time(*each) for each in order}
+        for (worker, iteration, now), time_s in found.items():
+            require(
+                0 <= time_s < math.inf,  # false for NaN, too
+                f"a run time is finite and not negative, not {time_s}",
+                f"{case}: worker {worker}, iteration {iteration}, start {now} ns",
+                "limit what is drawn, for example by max(0, ...)",
+            )
+        return [found[each] for each in asked if each in found]
+
+    expected = times(1, workers, asked)
+    for other, order in enumerate((asked, asked[::-1], Random(1).sample(asked, len(asked)))):
+        require(
+            times(1, workers, order) == expected,
+            "the same seed has the same run times, in whatever order they are asked",
+            f"{name}: {workers} workers, asked in order {('again', 'reversed', 'random')[other]}",
+            "draw from numpy's generator that `shape` is given, or from "
+            "outpace.support.randomness.generator(seed, purpose, worker)",
+        )
+    if not fixed_workers:
+        require(
+            times(1, 16 * workers, asked) == expected,
+            "more workers leave the run times of the others as they are",
+            f"{name}: {workers} and {16 * workers} workers",
+            "draw for each worker from a stream of its own",
+        )
+    if len(set(expected)) > workers:  # else it draws at most a speed for each worker
+        require(
+            times(2, workers, asked) != expected,
+            "another seed has other run times",
+            f"{name}: seeds 1 and 2",
+            "draw from the seed that run_time is given",
+        )

@@ -1,0 +1,277 @@
+"""The checks of `outpace.testing` fail for wrong classes, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import outpace.testing
+from outpace.cluster.laws import RunTimeLaw
+from outpace.errors import ConfigError
+from outpace.real.process.local import LocalLauncher
+from outpace.sync import Decision, PeerStrategy, Policy, Reason, iterations
+from outpace.sync.policy import bounded
+
+
+@dataclass(frozen=True)
+class MyPolicy(Policy):
+    """SSP, and right."""
+
+    staleness: int = 2
+
+    def may_answer(self, pull, view):
+        return bounded(pull, view, self.staleness)
+
+
+class BeyondItsBound(MyPolicy):
+    def may_answer(self, pull, view):
+        return Decision(None, Reason.WITHIN_BOUND, pull.iteration - view.clock, self.staleness)
+
+
+class TooGenerous(MyPolicy):
+    def may_answer(self, pull, view):
+        return bounded(pull, view, self.staleness + 1)
+
+
+class NeverAnswers(MyPolicy):
+    def may_answer(self, pull, view):
+        return Decision(10**6, Reason.BEYOND_BOUND, pull.iteration - view.clock)
+
+
+class WaitsForThoseWhoLeft(MyPolicy):
+    def patience_s(self, view):
+        return 0.0 if view.reached == view.workers else float("inf")
+
+
+class Rolls(MyPolicy):
+    def may_answer(self, pull, view):
+        return bounded(pull, view, random.randrange(3))
+
+
+class Answers:
+    """Any class with the two methods is a policy; this one returns None."""
+
+    def may_answer(self, pull, view):
+        return None
+
+    def patience_s(self, view):
+        return view.reached >= view.live
+
+
+@dataclass
+class NotFrozen:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (BeyondItsBound(), "the reason of a decision is true"),
+        (TooGenerous(), r"no pull of iteration i is answered unless i < V \+ 2"),
+        (NeverAnswers(), "every pull is answered"),
+        (WaitsForThoseWhoLeft(), "every pull is answered"),
+        (Rolls(4), "the same messages have the same answers"),
+        (Answers(), "must answer true or false, not None"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_wrong_policy_is_named_with_the_steps_that_show_it(policy, words):
+    bound = 2 if isinstance(policy, TooGenerous) else None
+    with pytest.raises(AssertionError, match=words) as caught:
+        outpace.testing.check_policy(policy, bound=bound)
+    assert "with" in str(caught.value)
+    assert "worker 0: " in str(caught.value)
+
+
+def test_a_right_policy_of_a_user_passes():
+    outpace.testing.check_policy(MyPolicy(3), bound=3)
+    with pytest.raises(ConfigError, match="has no method may_answer"):
+        outpace.testing.check_policy(NotFrozen())
+
+
+@dataclass(frozen=True)
+class MyStrategy(PeerStrategy):
+    """All-reduce, and right."""
+
+    averages_gradients: ClassVar[bool] = True
+
+    def value(self, iteration):
+        return iteration.gradient
+
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            reduced = await me.begin_all_reduce(self.value(iteration)).result()
+            model.commit(reduced.mean, 1, reduced.weight)
+
+
+class LosesAnIteration(MyStrategy):
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            if me.worker == 1 and iteration.number == 5:
+                break
+            model.commit((await me.begin_all_reduce(iteration.gradient).result()).mean, 1, 1)
+
+
+class TossesACoin(MyStrategy):
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            reduced = await me.begin_all_reduce(iteration.gradient).result()
+            model.commit(reduced.mean * random.random(), 1, reduced.weight)
+
+
+class Adds(MyStrategy):
+    async def train(self, me):
+        model = me.common()
+        async for iteration in iterations(me, model):
+            reduced = await me.begin_all_reduce(iteration.gradient).result()
+            model.commit(reduced.mean * reduced.members, 1, reduced.weight)
+
+
+class Announces(MyStrategy):
+    has_own: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (LosesAnIteration(), "every worker runs each of its iterations once"),
+        (TossesACoin(), "one seed has one result"),
+        (Adds(), "workers that compute the same take the same steps"),
+        (Announces(), "a program asks for what its class announces"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_wrong_strategy_without_servers_is_named(strategy, words):
+    with pytest.raises(AssertionError, match=words):
+        outpace.testing.check_strategy(strategy)
+
+
+def test_a_right_strategy_of_a_user_passes():
+    outpace.testing.check_strategy(MyStrategy())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Negative(RunTimeLaw):
+    def shape(self):
+        return lambda source, n: source.normal(1.0, 1.0, n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReproducible(RunTimeLaw):
+    def shape(self):
+        fresh = np.random.default_rng()
+        return lambda source, n: fresh.exponential(1.0, n)
+
+
+class InOrder:
+    """Draws when it is asked, so the order of asking decides."""
+
+    def run_time(self, seed, workers, iterations=None):
+        source = np.random.default_rng(seed)
+        return lambda worker, iteration, now: float(source.exponential())
+
+
+class Unseeded:
+    def run_time(self, seed, workers, iterations=None):
+        return lambda worker, iteration, now: 0.1 * worker + 0.01 * iteration
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (Negative(mean_s=1.0), "a run time is finite and not negative"),
+        (NotReproducible(mean_s=1.0), "the same seed has the same run times"),
+        (InOrder(), "in whatever order they are asked"),
+        (Unseeded(), "another seed has other run times"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_wrong_law_is_named(law, words):
+    with pytest.raises(AssertionError, match=words):
+        outpace.testing.check_law(law)
+
+
+class MyTracker:
+    """Right: takes everything."""
+
+    def config(self, values):
+        self.values = values
+
+    def log(self, values, step):
+        self.values = values
+
+    def finish(self, status):
+        pass
+
+
+class RaisesAtFinish(MyTracker):
+    def finish(self, status):
+        if status == "failed":
+            raise ConnectionError("no server")
+
+
+class Changes(MyTracker):
+    def config(self, values):
+        values["sync"]["kind"] = "mine"
+
+
+class Draws(MyTracker):
+    def log(self, values, step):
+        random.random()
+
+
+@pytest.mark.parametrize(
+    ("tracker", "words"),
+    [
+        (RaisesAtFinish, r"raised ConnectionError: no server .*\n.*finish\('failed'\)"),
+        (Changes, "leaves what it is given as it is"),
+        (Draws, "draws no random number"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_wrong_tracker_is_named(tracker, words):
+    outpace.testing.check_tracker(MyTracker)
+    with pytest.raises(AssertionError, match=words):
+        outpace.testing.check_tracker(tracker)
+
+
+class LeavesProcesses(LocalLauncher):
+    """Forgets to end its processes; the tests end them."""
+
+    made: ClassVar[list[LeavesProcesses]] = []
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.made.append(self)
+
+    def stop(self, *, at_once=True):
+        pass
+
+
+@pytest.mark.slow
+def test_a_launcher_that_leaves_processes_is_named():
+    try:
+        with pytest.raises(AssertionError, match="no process outlives `stop`"):
+            outpace.testing.check_launcher(LeavesProcesses)
+    finally:
+        for launcher in LeavesProcesses.made:
+            LocalLauncher.stop(launcher)
+
+
+def test_the_checks_are_imported_on_first_use_and_need_no_test_framework():
+    code = (
+        "import sys, outpace.testing\n"
+        "assert 'torch' not in sys.modules\n"
+        "outpace.testing.check_tracker, outpace.testing.check_policy\n"
+        "assert not {'pytest', 'hypothesis', '_pytest'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
