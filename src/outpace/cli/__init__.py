@@ -1,5 +1,5 @@
 """The command line: outpace simulate | compare | sweep | advise | run | serve | worker |
-calibrate | explain | status | scale | report | export | runtimes | examples.
+calibrate | explain | status | scale | report | export | runtimes | examples | doctor.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C, SIGTERM or SIGHUP; the folder is then complete and marked partial.
@@ -20,6 +20,7 @@ from outpace.cli import (  # noqa: F401  # they add their commands to the app
     advise,
     calibrate,
     comparisons,
+    doctor,
     examples,
     explain,
     reports,
