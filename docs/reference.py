@@ -27,7 +27,7 @@ import typer
 from outpace.cli.base import app
 from outpace.cluster import faults, laws, matrix, network, observed, regimes
 from outpace.cluster.delays import Delay
-from outpace.config import executors, goals, launchers, trackers
+from outpace.config import executors, goals, launchers
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Checkpoint
 from outpace.optim import UpdaterKind
@@ -86,7 +86,6 @@ TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
         "recovery.": faults.Recovery,
     },
     "executor": {"": executors.Executor},
-    "trackers": {"": trackers.TrackerKind},
     "launcher": {
         "": launchers.LauncherKind,
         "resources.worker., resources.server.": launchers.RoleResources,

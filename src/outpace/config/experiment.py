@@ -23,12 +23,12 @@ from outpace.config.executors import Auto, Executor
 from outpace.config.goals import Checkpoint, Evaluate, Stop
 from outpace.config.keys import FORWARD_SHARE, MOST_NODES
 from outpace.config.launchers import LauncherKind, Local
-from outpace.config.trackers import TrackerKind
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
 from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import KINDS, Decay, check_ranges
+from outpace.support.paths import TARGETS
 from outpace.support.targets import Target
 from outpace.sync import PeerStrategy
 from outpace.sync.assignment import (
@@ -93,7 +93,8 @@ class Experiment:
             `faults`): the same, with the servers that are left. stop: the run ends.
         checkpoint: when the state of the run is saved; None: the run cannot be resumed.
         faults: failures of workers, servers and the network; virtual time.
-        trackers: experiment trackers, which get the configuration and the metrics.
+        trackers: functions that make experiment trackers, `file.py:function` or
+            `package.module:function`; they get the configuration and the metrics.
         deterministic: real runs: add gradients in the order of workers, not of arrival.
         non_finite: real runs: a gradient with NaN or infinity is refused, or ends the run.
         on_worker_loss: what happens when a worker's process dies or falls silent, in real runs and
@@ -137,7 +138,7 @@ class Experiment:
     on_server_loss: Literal["restart", "continue", "stop"] = "restart"
     checkpoint: Checkpoint | None = None
     faults: Faults | None = None
-    trackers: tuple[TrackerKind, ...] = ()
+    trackers: tuple[str, ...] = field(default=(), metadata=TARGETS)
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False
     non_finite: Literal["refuse", "stop"] = "refuse"

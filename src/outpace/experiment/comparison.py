@@ -16,7 +16,6 @@ from outpace.experiment.complete_runs import complete_runs
 from outpace.experiment.end_warnings import overwritten
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
-from outpace.experiment.tracking import prepare
 from outpace.experiment.trials import Ended, Order
 from outpace.experiment.trials.pool import KILLED, stays_here
 from outpace.experiment.trials.where import On, on_of, pool_on
@@ -111,7 +110,6 @@ def compare(
 
             write_library(out)  # for the pages of all runs
         todo = [order for key, order in plan.items() if key not in rows]
-        prepare(order.experiment for order in todo)
         for order in todo:
             pool.start(order)
         try:

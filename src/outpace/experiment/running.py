@@ -80,8 +80,8 @@ def simulate(
             plain data. A function is called with the generators seeded, so the seed decides the
             initial weights; a Task is copied, and keeps its weights whatever the seed.
         tracker: an experiment tracker for this run, or a list of them, beside the experiment's
-            `trackers`: a SummaryWriter, a run of wandb or mlflow, or an object with the methods
-            config(values), log(values, step) and finish(status). It is called in this thread.
+            `trackers`: an object with the methods config(values), log(values, step) and
+            finish(status). It is called in this thread.
         changes: values of other keys, as in the YAML file or as objects. A mapping replaces one if
             it has a `kind`, and is merged with it otherwise.
 

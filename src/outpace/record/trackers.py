@@ -8,17 +8,14 @@ values. Names of other workers than worker 0 begin with `worker-N/`, so that eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from queue import Full, Queue
-from threading import Thread
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, runtime_checkable
 
-from outpace.errors import RunError
+from outpace.errors import ConfigError
 from outpace.support.user_code import brief
 
 _LONGEST: Final = 500  # characters of an error
-_MOST_WAITING: Final = 100_000  # points
-_END_S: Final = 60.0  # for the tracker to take what waits, and to finish
 
 
 @runtime_checkable
@@ -40,22 +37,41 @@ class Tracker(Protocol):
         """The run has ended. status: `complete`, `partial` or `failed`, as in summary.json."""
 
 
+def require_tracker(given: object) -> Tracker:
+    """Return the object if it is a tracker. Raises ConfigError."""
+    if isinstance(given, Tracker) and not isinstance(given, type):
+        return given
+    raise ConfigError(
+        f"tracker: a {type(given).__name__} is no tracker: give an object with the methods "
+        "config(values), log(values, step) and finish(status)"
+    )
+
+
 class Trackers:
     """The trackers of one run. A tracker that fails is left out from then on, with one warning.
 
     Args:
-        trackers: each with the name that warnings use.
+        makers: each with the name that warnings use. They are called by `config`, when the folder
+            of the run exists.
         warn: called with the warnings.
     """
 
     def __init__(
-        self, trackers: Sequence[tuple[str, Tracker]] = (), warn: Callable[[str], None] = print
+        self,
+        makers: Sequence[tuple[str, Callable[[], Tracker]]] = (),
+        warn: Callable[[str], None] = print,
     ) -> None:
-        self._trackers, self._warn = list(trackers), warn
+        self._makers, self._warn = makers, warn
+        self._trackers: list[tuple[str, Tracker]] = []
         self._last = -1  # step
 
     def config(self, values: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.config(dict(values)))
+        """Make the trackers, and give them the configuration."""
+        for name, make in self._makers:
+            with self._warning_of(name):
+                tracker = make()
+                tracker.config(dict(values))
+                self._trackers.append((name, tracker))
 
     def point(self, row: Mapping[str, Any]) -> None:
         """Log a row of metrics.parquet; None: the row has no such value."""
@@ -71,66 +87,24 @@ class Trackers:
         self._each(lambda tracker: tracker.log(dict(values), self._last))
 
     def finish(self, status: str) -> None:
+        """Tell the trackers that the run has ended."""
         self._each(lambda tracker: tracker.finish(status))
-        self._trackers.clear()
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
-        for name, tracker in list(self._trackers):
-            try:
+        working = []
+        for name, tracker in self._trackers:
+            with self._warning_of(name):
                 call(tracker)
-            except Exception as error:
-                self._trackers.remove((name, tracker))
-                why = " ".join(brief(error).split())
-                self._warn(
-                    f"the tracker {name} failed and gets no more values of this run; all of them "
-                    f"are in its metrics: {why[:_LONGEST]}"
-                )
+                working.append((name, tracker))
+        self._trackers = working
 
-
-class ThreadedTracker:
-    """Passes calls on to the tracker that `make` returns in a thread of its own.
-
-    So a slow server of the tracker delays nothing. An error of the tracker is raised by the next
-    call. Nothing is called after it.
-    """
-
-    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
-        self._calls: Queue[Callable[[Tracker], None] | None] = Queue(_MOST_WAITING)
-        self._error: Exception | None = None
-        self._make = make
-        self._thread = Thread(target=self._work, name=f"tracker {name}", daemon=True)
-
-    def config(self, values: dict[str, Any]) -> None:
-        self._thread.start()
-        self._put(lambda tracker: tracker.config(values))
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self._put(lambda tracker: tracker.log(values, step))
-
-    def finish(self, status: str) -> None:
-        self._put(lambda tracker: tracker.finish(status))
-        self._put(None)
-        self._thread.join(_END_S)
-        if self._thread.is_alive():
-            raise RunError(f"it did not end within {_END_S:.0f} s")
-        self._raise()
-
-    def _put(self, call: Callable[[Tracker], None] | None) -> None:
-        self._raise()
+    @contextmanager
+    def _warning_of(self, name: str) -> Iterator[None]:
         try:
-            self._calls.put_nowait(call)
-        except Full:
-            self._error = RunError(f"it is too slow: {_MOST_WAITING:,} points wait for it")
-            self._raise()
-
-    def _raise(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def _work(self) -> None:
-        try:
-            tracker = self._make()
-            while self._error is None and (call := self._calls.get()) is not None:
-                call(tracker)
+            yield
         except Exception as error:
-            self._error = error
+            why = " ".join(brief(error).split())
+            self._warn(
+                f"the tracker {name} failed and gets no more values of this run; all of them "
+                f"are in its metrics: {why[:_LONGEST]}"
+            )

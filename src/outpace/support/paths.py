@@ -15,6 +15,11 @@ def absolute_path(path: str, folder: Path) -> str:
     return path if path == ELSEWHERE else str((folder / Path(path).expanduser()).resolve())
 
 
+def absolute_targets(targets: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """Return several targets as `absolute_target` does."""
+    return tuple(absolute_target(each, folder) for each in targets)
+
+
 def absolute_target(target: str, folder: Path) -> str:
     """Return the target with the absolute path of its file, resolved against `folder`."""
     where, _, name = target.rpartition(":")
@@ -25,6 +30,7 @@ _RESOLVE: Final = "resolve"
 # The metadata of fields of a configuration that name a file, or something in the user's code.
 FILE: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_path}
 TARGET: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_target}
+TARGETS: Final[Mapping[str, Any]] = {_RESOLVE: absolute_targets}
 
 
 def with_paths(part: Any, folder: Path) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from outpace.record.tracker_adapters import as_tracker
+from outpace.record.trackers import require_tracker
 from outpace.testing.promises import no_error, require
 
 _CONFIG: Final = {
@@ -37,8 +37,7 @@ def check_tracker(make: Callable[[], object]) -> None:
         check_tracker(MyTracker)
 
     Args:
-        make: returns a new tracker, for one run: its class, or a function. What it returns may be
-            any object that `outpace.simulate(tracker=...)` takes.
+        make: returns a new tracker, for one run: its class, or a function.
 
     Raises:
         AssertionError: for the first promise that is broken.
@@ -51,7 +50,7 @@ def check_tracker(make: Callable[[], object]) -> None:
 
 def _check_run(make: Callable[[], object], calls: Sequence[tuple[Any, ...]]) -> None:
     given = make()
-    tracker, name, before = as_tracker(given), type(given).__name__, _random_state()
+    tracker, name, before = require_tracker(given), type(given).__name__, _random_state()
     for method, *arguments in copy.deepcopy(calls):
         kept = repr(arguments)
         case = f"{name}.{method}({kept[1:-1]}), a call of {len(calls)}"
