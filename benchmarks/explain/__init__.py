@@ -1,1 +1,1 @@
-"""Are slow workers named, soon and rightly, and is the promised gain of a repair true?"""
+"""Are slow workers, servers and links named, soon and rightly?"""

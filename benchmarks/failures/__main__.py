@@ -1,13 +1,11 @@
 """Measure what failures and checkpoints cost, and how soon a run continues.
 
     python -m benchmarks.failures                       # all parts, half an hour
-    python -m benchmarks.failures overhead resume --record
+    python -m benchmarks.failures recovery resume --record
 
 goodput: useful gradients under kills of workers and of servers, against the same run without.
 goodput-hpsgd: the same without servers.
 goodput-virtual: in virtual time, with one failure each ten minutes.
-failure-free: what membership and checkpoints together cost a run without failures.
-overhead: the throughput that a checkpoint of a 100 MB model takes, and its size.
 recovery: seconds from the kill of a worker or a server until the run has it back.
 resume: seconds by which a resume takes longer than a start.
 
@@ -21,9 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.failures.failure_free import failure_free
 from benchmarks.failures.goodput import goodput
-from benchmarks.failures.overhead import overhead
 from benchmarks.failures.recovery import recovery, resuming
 from benchmarks.failures.virtual import goodput as goodput_in_virtual_time
 from benchmarks.parts import Benchmark
@@ -32,15 +28,7 @@ from benchmarks.rows import Row
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/failures")
-PARTS: Final = (
-    "goodput",
-    "goodput-hpsgd",
-    "goodput-virtual",
-    "failure-free",
-    "overhead",
-    "recovery",
-    "resume",
-)
+PARTS: Final = ("goodput", "goodput-hpsgd", "goodput-virtual", "recovery", "resume")
 
 
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
@@ -52,12 +40,6 @@ def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]
         if part == "goodput-hpsgd":
             lengths = (1, 8.0) if quick else (3, 60.0)
             return goodput(out, say, *lengths, ["worker"], "HPSGD")
-        if part == "failure-free":
-            return failure_free(out, say, *((1, 1.0) if quick else (8, 20.0)))
-        if part == "overhead":
-            return overhead(
-                out, say, *((1.0, 4, 0.5, ["plain SGD"]) if quick else (100.0, 32, 5.0))
-            )
         if part == "recovery":
             return recovery(out, say, *((1.0, 1, ["server"], 0.2) if quick else (100.0, 5)))
         return resuming(out, say, *((1.0, 1) if quick else (100.0, 5)))

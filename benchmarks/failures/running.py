@@ -9,17 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-
 import outpace
 from outpace.engine.control import Control
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import RealRun
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")  # per second, in /proc/PID/stat
-Floats = NDArray[np.float64]
 LARGE: Final = {"kind": "python", "target": f"{Path(__file__).parent / 'large.py'}:make_task"}
 
 
@@ -74,17 +68,3 @@ def run(
         watch(run)
 
     return outpace.run(config, folder, watch=watches, control=controls)
-
-
-def ends_s(result: outpace.Result, workers: int) -> list[Floats]:
-    """Return when each worker's iterations ended, ascending, in seconds of the run."""
-    trace = result.trace
-    rows = trace.filter(pc.equal(trace["event"].cast("string"), "iteration"))
-    by, ends = (np.asarray(rows[name].fill_null(-1)) for name in ("worker", "end_ns"))
-    return [np.sort(ends[by == worker]) / 1e9 for worker in range(workers)]
-
-
-def processor_s(pid: int) -> float:
-    """Return the processor time of a process so far, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -23,15 +23,11 @@ def test_a_row_is_the_median_with_the_extremes_or_the_interval_of_the_mean():
 @pytest.mark.slow
 def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    parts = ["goodput", "failure-free", "overhead", "recovery"]
+    parts = ["goodput", "recovery"]
     assert BENCHMARK.main([*parts, "--quick"]) in (0, 1)  # so short runs may miss goals
     printed = capsys.readouterr().out
     for what in (
         "| goodput with one kill of a worker each 2 s, SSP, 4 workers |",
-        "| membership, and a checkpoint each 10 s, SSP, 4 workers: iterations |",
-        "| a checkpoint of a 1 MB model each 10 s, plain SGD: iterations |",
-        "| a checkpoint of a 1 MB model each 10 s, plain SGD: time of ",
-        "| size of that checkpoint, plain SGD | 1 MB |",
         "| a killed server is back, a model of 1 MB |",
     ):
         assert what in printed
@@ -40,6 +36,4 @@ def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         BENCHMARK.main(["nothing"])
-    assert (
-        "parts are goodput, goodput-hpsgd, goodput-virtual, failure-free" in capsys.readouterr().err
-    )
+    assert "parts are goodput, goodput-hpsgd, goodput-virtual, recovery" in capsys.readouterr().err

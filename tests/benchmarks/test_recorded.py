@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.cluster.__main__ import BENCHMARK as CLUSTER
 from benchmarks.explain.__main__ import BENCHMARK as EXPLAIN
 from benchmarks.failures.__main__ import BENCHMARK as FAILURES
 from benchmarks.fidelity import __main__ as fidelity
@@ -22,9 +21,7 @@ def assert_has(path, command, tables):
     assert with_tables(text, command, tables) == text
 
 
-@pytest.mark.parametrize(
-    "measured", [CLUSTER, EXPLAIN, FAILURES], ids=lambda measured: measured.command
-)
+@pytest.mark.parametrize("measured", [EXPLAIN, FAILURES], ids=lambda measured: measured.command)
 def test_the_readme_has_the_results_of_a_benchmark(measured):
     rows = json.loads(measured.results.read_text("utf-8"))
     assert_has(README, measured.command, measured.tables(rows))

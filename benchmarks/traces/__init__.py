@@ -1,1 +1,0 @@
-"""Profiled DDP training: calibrated on its traces, and predicted."""
