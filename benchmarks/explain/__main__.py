@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+
 from benchmarks.explain.clusters import names
 from benchmarks.explain.servers import servers
 from benchmarks.parts import Benchmark, Cells
