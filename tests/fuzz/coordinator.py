@@ -22,23 +22,20 @@ from tests.support.blocks_on_the_wire import announced, with_block
 from tests.support.fluentps import behind_barrier
 
 from outpace.blocks.block import Phantom
-from outpace.blocks.packing import DTYPES, PHANTOM, BlockHead
+from outpace.blocks.packing import DTYPES, PHANTOM
 from outpace.config.reading import experiment_from
 from outpace.engine.losses import rules_about_losses
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
-from outpace.real import copying
 from outpace.real.background import do_now
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.net.block_frames import head_in
 from outpace.real.net.checkpoint_messages import (
-    CheckpointFiles,
     CheckpointPart,
-    FilePiece,
     NotSaved,
     ScriptState,
     VersionReached,
@@ -87,10 +84,6 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
         "task": {"kind": "script", "path": "train.py"},
         "servers": 1,
     },
-    # Processes that do not see the folder of the run send the files of checkpoints.
-    "copied": {"sync": {"kind": "asp"}},
-    "copied script": {"sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "train.py"}},
-    "copied models": {"sync": {"kind": "psgd"}, "servers": 1},
     "files": {"sync": {"kind": "ssgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
     "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
 }
@@ -98,7 +91,6 @@ HANDLED: Final = (
     *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, Compared),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(CheckpointPart, CheckpointPart, NotSaved, NotSaved, VersionReached),
-    *(CheckpointFiles, FilePiece, FilePiece),
     ScriptState,
     *(Pull, Done, Leave, Pause, Rejoin),
     *(TakePart, TakePart, TakePart, GroupBroken),
@@ -139,7 +131,6 @@ class SilentListener:
         self.handlers = handlers
         self.shut_out: set[str] = set()
         self.when_refused: list[Callable[[str], None]] = []
-        self.requests: list[tuple[str, FilePiece]] = []
         self.generations: dict[str, int] = {}
 
     @property
@@ -148,8 +139,6 @@ class SilentListener:
 
     def send(self, name: str, message: WireMessage) -> None:
         assert decoded(msgspec.msgpack.encode(announced(message))), f"no receiver takes {message}"
-        if isinstance(message, FilePiece) and message.block is None:
-            self.requests.append((name, message))
 
     def refuse(self, name: str, reason: str) -> None:
         if name not in self.shut_out:
@@ -290,7 +279,6 @@ class FuzzedCoordinator:
                     log=lambda _: None,
                     rule=rule,
                     saving=Saving(files, files.complete),
-                    copies=kind.startswith("copied"),
                 ),
                 start_worker=lambda worker, generation: None,
             )
@@ -347,19 +335,6 @@ class FuzzedCoordinator:
             if checkpoints._open is None:
                 return
             self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
-        self._send_pieces()
-
-    def _send_pieces(self) -> None:
-        """Processes answer the requests for pieces of their files, most of them."""
-        while requests := self._listener.requests:
-            name, request = requests.pop(0)
-            if self._draw.random() < 0.05:
-                requests.clear()
-                return
-            head = BlockHead("uint8", _FILE_BYTES)
-            piece = FilePiece(request.number, request.file, request.offset, head)
-            self._hear(name, piece, aimed=True)
-            self.counts["a piece was sent"] += 1
 
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
@@ -368,8 +343,7 @@ class FuzzedCoordinator:
             self._fill(name, part)
             return part
         experiment, checkpoints = self._experiment, cast("Any", self._parts.checkpoints)
-        copies = self._parts.given is not None and self._draw.random() < 0.9
-        if copies or (experiment.peers is None and name.startswith("worker")):  # of a script
+        if experiment.peers is None and name.startswith("worker"):  # of a script
             part.parts = [Part(f"{name}.safetensors", _FILE_BYTES, 0)]
         if experiment.peers is not None:
             worker, clock = int(name[-1]), checkpoints._planner._target or 0
@@ -408,8 +382,7 @@ class FuzzedCoordinator:
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
             message = with_block(message, block)
         before = self._state()
-        with mock.patch.object(copying.Incoming, "write", return_value=None):
-            listener.handlers.on_message(name, message)
+        listener.handlers.on_message(name, message)
         if name in listener.shut_out:
             assert self._state() == before, f"a {type(message).__name__} was refused after changes"
             self.counts["refused by the coordinator"] += 1

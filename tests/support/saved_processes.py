@@ -8,8 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-from tests.support.blocks_on_the_wire import announced
 from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
@@ -21,8 +19,6 @@ from outpace.real.coordinator.saving.peer_models import PeerModels
 from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.setting import Saving
-from outpace.real.net.block_frames import PIECE_BYTES
-from outpace.real.net.checkpoint_messages import FilePiece
 from outpace.real.net.messages import JoinRun, Plan
 from outpace.record.checkpoints import Index
 from outpace.record.totals import Totals
@@ -40,7 +36,6 @@ class SavedProcesses(SimpleNamespace):
 
     Attributes:
         told: what processes were told since the last call of `orders`: name, message.
-        requests: for pieces of files, which are not in `told`; `held`: the files of each process.
         refused: processes that were refused, and why.
         jobs: what is to be done beside the run, if it is not to be done at once.
         taken, times: of each checkpoint that is complete, and when its scripts were saved.
@@ -49,9 +44,7 @@ class SavedProcesses(SimpleNamespace):
     totals = RunState.totals
     averages = 0
 
-    def __init__(
-        self, folder: Path, data: dict[str, Any], elements: int = 6, *, copies: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, data: dict[str, Any], elements: int = 6) -> None:
         super().__init__(resume=None, stop_reason=None, listener=self)
         usual = {
             "task": {"kind": "quadratic", "eigenvalues": [1.0] * elements},
@@ -70,11 +63,9 @@ class SavedProcesses(SimpleNamespace):
         self.plan = Plan([], [], layers=[elements], bounds=bounds, dtype="float32", digest="")
         self.totals_of = {name: Totals() for name in self.servers + self.workers}
         self.keeper, self.kernel = Keeper(folder), Kernel()
-        self.setting = SimpleNamespace(saving=Saving(self.keeper, self.complete), copies=copies)
+        self.setting = SimpleNamespace(saving=Saving(self.keeper, self.complete))
         self.told: list[tuple[str, Any]] = []
         self.refused: list[tuple[str, str]] = []
-        self.requests = deque[tuple[str, FilePiece]]()
-        self.held: dict[str, list[torch.Tensor]] = {}
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] | None = None
         self.joined: dict[str, JoinRun] = {}
         self.taken: list[Index] = []
@@ -90,10 +81,7 @@ class SavedProcesses(SimpleNamespace):
         self.times = times
 
     def send(self, name: str, message: Any) -> None:
-        if isinstance(message, FilePiece) and message.block is None:
-            self.requests.append((name, message))
-        else:
-            self.told.append((name, message))
+        self.told.append((name, message))
 
     def refuse(self, name: str, why: str) -> None:
         self.refused.append((name, why))
@@ -121,17 +109,6 @@ class SavedProcesses(SimpleNamespace):
     def hear(self, name: str, message: Any) -> None:
         """A process says something."""
         assert self.checkpoints.take(name, message)
-
-    def deliver(self, count: int | None = None) -> None:
-        """Let processes answer so many requests for pieces; None: all."""
-        while self.requests and count != 0:
-            count = None if count is None else count - 1
-            name, request = self.requests.popleft()
-            content = self.held[name][request.file]
-            block = content[request.offset : request.offset + PIECE_BYTES]
-            piece = FilePiece(request.number, request.file, request.offset, block)
-            assert self.checkpoints.expected(name, announced(piece)) == ("uint8", block.numel())
-            assert self.checkpoints.take(name, piece)
 
     def work(self) -> None:
         """Do what is to be done beside the run."""

@@ -78,24 +78,20 @@ def planner():
     return found
 
 
-def test_parts_that_come_later_are_asked_for_once_the_others_have_answered(planner):
+def test_parts_that_come_later_are_asked_for_once_the_others_are_saved(planner):
     with pytest.raises(ProtocolError, match="was not asked for"):
         planner.saved(1, "server-0")
-    assert planner.answered(1, "worker-0") == []
+    assert planner.saved(1, "worker-0") == []
     assert planner.saved(1, "worker-1") == takes(SERVERS, 1)
-    for part in SERVERS:
-        assert planner.saved(1, part) == []
+    assert planner.saved(1, "server-0") == []
     with pytest.raises(ProtocolError, match="was not asked for"):
-        planner.answered(1, "worker-0")
-    assert planner.saved(1, "worker-0") == [Whole(1)]
+        planner.saved(1, "worker-0")
+    assert planner.saved(1, "server-1") == [Whole(1)]
 
 
-def test_a_script_that_leaves_is_left_out_unless_its_file_went_with_it(planner):
-    assert planner.answered(1, "worker-0") == []
+def test_a_script_that_leaves_before_it_is_saved_is_left_out(planner):
+    planner.saved(1, "worker-0")
     assert planner.leave("worker-1") == takes(SERVERS, 1)
-    assert planner.leave("worker-0") == given_up([*SERVERS, "worker-0"], 1)
-    assert planner.is_due
-    assert planner.begin(later=SERVERS) == takes(SERVERS, 2)
 
 
 def test_a_script_that_is_saved_may_leave(planner):
@@ -104,18 +100,5 @@ def test_a_script_that_is_saved_may_leave(planner):
     assert planner.state("worker-0") is PartState.SAVED
 
 
-def test_a_new_process_is_asked_again_unless_a_file_went_with_the_former_one(planner):
+def test_a_new_process_is_asked_again(planner):
     assert planner.replace("worker-1") == takes(["worker-1"], 1)
-    planner.answered(1, "worker-1")
-    assert planner.replace("worker-1") == given_up(SCRIPTS, 1)  # servers know nothing of it
-    assert planner.is_due
-
-
-def test_a_part_that_is_needed_ends_the_checkpoint_with_it():
-    planner = CutPlanner(SCRIPTS, exact=True)
-    planner.begin()
-    planner.saved(1, "worker-0", 2)
-    assert planner.end("worker-0") == given_up(SCRIPTS, 1)
-    assert planner.begin() == takes(["worker-1"], 2, 4)
-    assert planner.end("worker-1") == given_up(["worker-1"], 2)
-    assert planner.begin() == []

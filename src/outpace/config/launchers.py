@@ -16,10 +16,6 @@ Placement: TypeAlias = Literal["pack", "spread", "strict-pack", "strict-spread"]
 """pack: on few nodes. spread: on many. strict: on exactly one, or each on a node of its own."""
 
 
-Storage: TypeAlias = Literal["auto", "shared", "copy"]
-"""shared: all nodes see the folder of the run. copy: checkpoints are copied. auto: as is found."""
-
-
 @dataclass(frozen=True, slots=True)
 class RoleResources:
     """What each process of a role takes up: processors and GPUs, which may be fractions.
@@ -92,9 +88,6 @@ class Ray:
             started on this machine, and stopped after the run. None: RAY_ADDRESS, else as auto,
             else as local.
         workers, servers: where the processes are placed.
-        storage: how checkpoints come into the folder of the run: written by servers and workers
-            that see it (shared), or copied to this process (copy); auto: copied if a node does not
-            see the folder.
         wait_s: seconds to wait for the resources, and for the nodes to answer.
         runtime_env: the environment of the processes, as Ray describes it.
         elastic: bounds of the numbers of workers and servers, which follow the nodes of the
@@ -106,7 +99,6 @@ class Ray:
     resources: Resources = field(default_factory=Resources)
     workers: Placement = "pack"
     servers: Placement = "spread"
-    storage: Storage = "auto"
     wait_s: Annotated[float, Field(gt=0, le=MOST_WAIT_S)] = 60.0
     runtime_env: dict[str, Any] = field(default_factory=dict)
     elastic: Elastic | None = None

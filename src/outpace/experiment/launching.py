@@ -40,7 +40,7 @@ def launch_of(
 
     Args:
         out: the folder of the run, which need not exist.
-        log: called with a line about what is awaited, and where checkpoints go.
+        log: called with a line about what is awaited.
         resumes: the run is resumed from a checkpoint.
 
     Raises:
@@ -73,21 +73,14 @@ def launch_of(
                 "the job, which Ray removes: name a folder that stays with --out"
             )
         shared = out if experiment.checkpoint is not None or resumes else None
-        copies = settings.storage == "copy"
-        blind = cluster.survey(files_of(experiment), None if copies else shared)
-        if blind and settings.storage == "shared":
+        if blind := cluster.survey(files_of(experiment), shared):
             raise ConfigError(
                 f"launcher: node {blind} does not see {out}, in which the checkpoints are to be: "
-                "name a folder on storage that all nodes reach with --out, or have checkpoints "
-                "copied to this machine (launcher.storage=copy)"
+                "name a folder on storage that all nodes reach with --out"
             )
-        copies = copies or bool(blind)
-        if shared is not None:
-            log(_said(copies, blind, shared))
         yield {
             "launcher": partial(RayLauncher, cluster),
             "address": cluster.address,
-            "copies": copies,
             "elastic": _elastic(experiment, settings, groups, cluster.look),
         }
 
@@ -104,14 +97,6 @@ def _elastic(
     # A checkpoint has nothing of a script that was given up: it could not be resumed from it.
     gives_up = not experiment.has_script
     return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s, gives_up=gives_up), look)
-
-
-def _said(copies: bool, blind: str, folder: Path) -> str:
-    """Say how checkpoints come into the folder of the run. blind: a node that does not see it."""
-    if not copies:
-        return f"all nodes see {folder}: each process writes its part of a checkpoint there"
-    why = f"node {blind} does not see {folder}" if blind else "launcher.storage is copy"
-    return f"{why}: checkpoints are copied to this machine, and sent back to processes that resume"
 
 
 def no_ray(key: str, error: ImportError) -> ConfigError:

@@ -114,7 +114,6 @@ def run(
     control: ControlFunction | None = None,
     launcher: MakeLauncher | str | Mapping[str, Any] | None = None,
     address: str = LOOPBACK,
-    copies: bool = False,
     task: TaskLike | None = None,
     tracker: Any = None,
     **changes: Any,
@@ -136,8 +135,6 @@ def run(
         launcher: "ray", or the key `launcher` of the configuration as a mapping; or a function that
             makes the launcher of the processes, which reach this machine at `address`. None: as the
             configuration says.
-        copies: True if processes that such a launcher starts do not see the folder of the run:
-            checkpoints are copied to it, and back when processes are resumed.
         task: in place of the experiment's, as plain data: other processes make it as well.
         tracker, changes: as for `simulate`.
 
@@ -156,7 +153,6 @@ def run(
         control=control,
         launcher=launcher,
         address=address,
-        copies=copies,
         tracker=tracker,
     )
     if resume is None:

@@ -83,7 +83,7 @@ class Attempt:
         worker_keys = {n: pair for n in self.workers if (pair := links[n].session.keys)}
         public = {name: pair.public for name, pair in worker_keys.items()}
         for index, name in enumerate(self.coordinator.servers):
-            arguments = links[name], index, self._plan, public, ADDRESS, saved, setting.copies
+            arguments = links[name], index, self._plan, public, ADDRESS, saved
             self.launcher.start(Role(name, serve, arguments))
         if outside is None:
             for index, name in enumerate(self.workers):

@@ -73,8 +73,6 @@ class RealRun:
         keeper: where checkpoints go; None: none are taken.
         status: knows and writes how far the run is, and has the log of what happens to it; None:
             nothing is written.
-        copies: True if the processes do not see the folder of the run: the parts of checkpoints are
-            copied to it, and back.
         elastic: has processes come and go with the nodes of a cluster; None: they stay.
 
     Raises:
@@ -101,7 +99,6 @@ class RealRun:
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
         status: StatusFile | None = None,
-        copies: bool = False,
         elastic: Elastic | None = None,
     ) -> None:
         if outside is not None:
@@ -162,7 +159,6 @@ class RealRun:
             warn=warn,
             timing=self._timing,
             saving=None if keeper is None else Saving(keeper, self._complete),
-            copies=copies,
         )
         self._attempt = self._new_attempt()
 

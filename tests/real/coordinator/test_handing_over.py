@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,16 +14,12 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.run_state import Announcements
-from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import JoinRun
 from outpace.real.process.launcher import Launcher, answered
-from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import server_name
 
 
-def prepared(
-    kernel: Kernel, servers: int, given: Any, resume: Any, launcher: Any = None
-) -> tuple[Preparation, Announcements]:
+def prepared(kernel: Kernel, servers: int, launcher: Any) -> tuple[Preparation, Announcements]:
     """Return the preparation of a run without workers, and what its processes announce."""
     announced, some = Announcements(kernel), cast("Any", None)
     run: Any = SimpleNamespace(
@@ -36,40 +31,10 @@ def prepared(
         listener=None,
         announced=announced,
         launcher=launcher,
-        resume=resume,
+        resume=None,
         setting=SimpleNamespace(join_s=120.0),
     )
-    return Preparation(run, some, some, given, {}), announced
-
-
-def handed_over(sent_at_s: list[float], arrives_at_s: float | None) -> float:
-    """Return when a run continues whose only process is sent pieces of its files at these times."""
-    kernel, ended = Kernel(), []
-    given: Any = SimpleNamespace(
-        offer=lambda *_: None,
-        sent=lambda name: sum(seconds(kernel.now) >= at_s for at_s in sent_at_s),
-    )
-    preparation, announced = prepared(kernel, 1, given, SimpleNamespace(path=Path("000001")))
-    if arrives_at_s is not None:
-        arrived = "server-0", CheckpointFiles(1, [])
-        kernel.call_at(nanoseconds(arrives_at_s), lambda _: announced.add(*arrived))
-
-    async def hand_over() -> None:
-        await preparation._hand_over(["server-0"])
-        ended.append(seconds(kernel.now))
-
-    kernel.spawn(hand_over(), "the test")
-    kernel.run()
-    return ended[0]
-
-
-def test_a_process_that_is_sent_pieces_of_its_files_is_waited_for():
-    assert handed_over([100, 200, 300], arrives_at_s=400) == 400
-
-
-def test_a_process_that_is_sent_nothing_for_the_time_limit_ends_the_run():
-    with pytest.raises((RunError, WalkerError), match="server-0 did not receive its checkpoint"):
-        handed_over([100], arrives_at_s=None)
+    return Preparation(run, some, some, {}), announced
 
 
 def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
@@ -80,7 +45,7 @@ def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
             asked.append(list(names))
             return answered("the cluster has no room for server-1")
 
-    preparation, announced = prepared(kernel, 2, None, None, Full())
+    preparation, announced = prepared(kernel, 2, Full())
     announced.add("server-0", JoinRun("", 7))
     kernel.spawn(preparation.run(), "the test")
     with pytest.raises(WalkerError) as caught:
@@ -112,7 +77,7 @@ def test_a_worker_that_cannot_reach_the_servers_ends_the_run_after_a_minute():
         resume=None,
         setting=SimpleNamespace(join_s=1800.0),
     )
-    kernel.spawn(Preparation(run, some, some, some, {})._probe())
+    kernel.spawn(Preparation(run, some, some, {})._probe())
     with pytest.raises(WalkerError) as raised:
         kernel.run()
     assert isinstance(raised.value.error, RunError)

@@ -47,18 +47,14 @@ class ScriptRun(Run):
         assert self.keeper.last == 1
         self.orders()
 
-    def kept(self, worker, number, now=0, is_complete=True, done=0, folder=None):
-        """A worker says that it has saved what its script keeps, which it has.
-
-        folder: "": it does not see that of the checkpoint. Returns the files that it holds.
-        """
-        files = PartFiles(self.folder_of(number) if folder is None else folder)
-        if files._folder is None or files._folder.exists():  # else the checkpoint was given up
+    def kept(self, worker, number, now=0, is_complete=True, done=0):
+        """A worker says that it has saved what its script keeps. Returns its files."""
+        files = PartFiles(self.folder_of(number))
+        if files._folder.exists():  # else the checkpoint was given up
             files.add(f"worker-{worker}.safetensors", {"seen": torch.tensor([worker, number])})
         totals = Totals(iterations={worker: done}, bytes_sent=100 * done)
         part = CheckpointPart(number, now, totals, done, is_complete=is_complete, kept_at=now)
         part.parts = files.parts
-        self.held[f"worker-{worker}"] = files.contents
         self.hear(f"worker-{worker}", part)
         return files
 
@@ -233,56 +229,6 @@ def test_a_worker_saves_only_the_file_of_its_own_script(run):
     for parts in ([], run.kept(0, 2).parts):
         run.hear("worker-1", CheckpointPart(2, 0, Totals(), parts=parts))
         assert run.refused.pop()[0] == "worker-1"
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    """A run whose scripts have been asked for their states, and have taken them."""
-    run = ScriptRun(tmp_path, "asp", "-")
-    run.checkpoints.start()
-    run.checkpoints.save_now()
-    assert run.orders() == [(f"worker-{n}", TakeCheckpoint(1, None)) for n in (0, 1)]
-    for worker in (0, 1):
-        run.kept(worker, 1, folder="")
-    yield run
-    run.kernel.close()
-
-
-def test_the_files_of_scripts_that_do_not_see_the_folder_are_fetched(elsewhere):
-    run = elsewhere
-    # The servers do not wait for the files.
-    assert [(name, each.folder) for name, each in run.orders()] == [
-        (f"server-{n}", run.folder_of(1)) for n in (0, 1)
-    ]
-    for server in (0, 1):
-        run.saved(server, 1, 6)
-    run.wait(1)
-    assert not run.taken
-    run.deliver()
-    run.wait(1)
-    checkpoint = run.keeper.files.newest()
-    checkpoint.check()
-    assert from_bytes(run.states.of(1)[1])["seen"].tolist() == [1, 1]
-    assert not run.refused
-
-
-@pytest.mark.parametrize("how", ["left", "began"])
-def test_a_checkpoint_whose_file_went_with_its_worker_is_taken_again(elsewhere, how):
-    run = elsewhere
-    run.deliver(1)
-    run.orders()
-    if how == "left":
-        run.checkpoints.left("worker-1", ended=True, pushed=3)
-        asked = [("worker-0", TakeCheckpoint(2, None))]
-    else:
-        run.checkpoints.began("worker-1")
-        asked = [(f"worker-{n}", TakeCheckpoint(2, None)) for n in (0, 1)]
-    assert run.keeper.abandoned == [(1, "")]
-    assert [each for each in run.orders() if isinstance(each[1], TakeCheckpoint)] == asked
-    run.requests.clear()
-    run.kept(0, 2, folder="")
-    run.deliver(1)
-    assert not run.refused
 
 
 def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):

@@ -9,11 +9,9 @@ import pytest
 import torch
 from tests.support.checkpoints import same
 
-from outpace.errors import RunError
 from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
-    FilePiece,
     NotSaved,
     TakeCheckpoint,
     VersionReached,
@@ -170,29 +168,3 @@ def test_each_snapshot_is_sent_once_when_there_is_its_version(server):
     server.push()
     assert server.snapshots == [4, 2, 1, 3]
     assert server.told == []
-
-
-def test_files_that_no_process_sees_are_held_until_all_pieces_were_asked_for(server):
-    server.saver.take(TakeCheckpoint(4, None))
-    (message,) = server.hear(1)
-    assert [file.file for file in message.parts] == ["server-0.safetensors"]
-    with pytest.raises(RunError, match="which it was not offered"):
-        server.saver.take(FilePiece(3, 0, 0))
-    server.saver.take(FilePiece(4, 0, 0))
-    assert isinstance(server.told[-1], FilePiece)
-    assert server.told[-1].block.nbytes == message.parts[0].bytes
-    assert server.saver._contents == []
-    with pytest.raises(RunError, match="does not have"):
-        server.saver.take(FilePiece(4, 0, 0))
-
-
-def test_files_of_a_checkpoint_that_is_given_up_are_held_no_longer(server):
-    server.saver.take(TakeCheckpoint(3, None))
-    server.saver.take(NotSaved(3))  # the thread has begun with it
-    server.hear(1)
-    assert server.saver._contents == []
-    server.saver.take(TakeCheckpoint(4, None))
-    server.hear(2)
-    assert server.saver._contents
-    server.saver.take(NotSaved(4))
-    assert server.saver._contents == []

@@ -10,15 +10,14 @@ import torch
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
-    FilePiece,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
 from outpace.real.net.clock import RealClock
 from outpace.real.node.script.script_saver import ScriptSaver
-from outpace.record.checkpoints.tensors import from_bytes, to_bytes
-from outpace.record.checkpoints.trees import packed_tree, read_tree, tree_of
+from outpace.record.checkpoints.tensors import to_bytes
+from outpace.record.checkpoints.trees import packed_tree, read_tree
 from outpace.record.totals import Totals
 
 MODEL, INPUTS = torch.nn.Linear(2, 1), torch.ones(1, 2)
@@ -132,16 +131,6 @@ def test_what_a_checkpoint_cannot_keep_is_said(tmp_path):
     (message,) = worker.iterate(0)
     assert isinstance(message, NotSaved)
     assert "what the script of worker-0 keeps['seen'] is a builtins.object" in message.why
-
-
-def test_a_worker_that_does_not_see_the_folder_holds_the_file_until_it_is_fetched():
-    worker = Worker()
-    worker.keeping.take(TakeCheckpoint(1, None))
-    (message,) = worker.iterate(0)
-    assert [file.file for file in message.parts] == ["worker-0.safetensors"]
-    worker.keeping.take(FilePiece(1, 0, 0))
-    (piece,) = worker.told
-    assert tree_of(from_bytes(piece.block))["seen"].tolist() == [5.0]
 
 
 def test_a_state_is_sent_for_a_process_that_may_take_this_place_unless_it_is_large(tmp_path):

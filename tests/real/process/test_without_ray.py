@@ -14,8 +14,6 @@ import pytest
 from tests.support.command import refused
 
 from outpace.config.launchers import Ray, Resources, RoleResources
-from outpace.config.reading import experiment_from
-from outpace.experiment.launching import launch_of
 from outpace.real.process.ray.placing import groups_of, lacking, no_room
 
 CONFIG = {
@@ -228,35 +226,10 @@ class Blind:
         raise AssertionError("nothing is elastic here")
 
 
-@pytest.mark.parametrize(
-    ("storage", "copies", "words"),
-    [
-        ("auto", True, "node two does not see /out: checkpoints are copied to this machine"),
-        ("copy", True, "launcher.storage is copy: checkpoints are copied to this machine"),
-    ],
-)
-def test_checkpoints_are_copied_if_a_node_does_not_see_the_folder(
-    storage, copies, words, monkeypatch
-):
-    monkeypatch.setattr("outpace.real.process.ray.cluster.RayCluster", Blind)
-    launcher = {"kind": "ray", "storage": storage}
-    experiment = experiment_from(
-        {**CONFIG, "checkpoint": {"every_s": 1}, "launcher": launcher}, "the test"
-    )
-    said = []
-    with launch_of(experiment, Path("/out"), said.append, insecure=False) as options:
-        assert options["copies"] == copies
-        assert said[-1].startswith(words)
-    without = experiment_from({**CONFIG, "launcher": {"kind": "ray"}}, "the test")
-    with launch_of(without, Path("/out"), print, insecure=False) as options:
-        assert not options["copies"]
-
-
 def test_a_folder_that_must_be_seen_and_is_not_is_named(folder, monkeypatch, capsys):
     monkeypatch.setattr("outpace.real.process.ray.cluster.RayCluster", Blind)
-    given = ["--launcher", "ray", "launcher.storage=shared", "checkpoint.every_s=1"]
+    given = ["--launcher", "ray", "checkpoint.every_s=1"]
     message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
     assert "launcher: node two does not see out, in which the checkpoints are to be" in message
-    assert "launcher.storage=copy" in message
     assert len(message.splitlines()) == 1
     assert not Path("out").exists()

@@ -15,7 +15,6 @@ from outpace.real.coordinator.recovery.survival import StartWorker, Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState
 from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
-from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.peer_models import PeerModels
 from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
@@ -25,7 +24,6 @@ from outpace.real.coordinator.snapshots import Snapshots
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers, groups_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import FIRST, Handlers, Session, Transport, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
@@ -91,9 +89,6 @@ class Parts:
             run = self.run = RunState(setting, self.clock, self.kernel, self.listener, launcher)
             self.kept = self._kept()
             beside = BackgroundThread(self.clock).do
-            self.given: GivenFiles | None = None  # if the processes do not see the folder
-            if self._copies:
-                self.given = GivenFiles(experiment, self.listener, beside, self._failed)
             number = 0 if setting.saving is None else setting.saving.keeper.last
             self.checkpoints: Checkpoints | None = None
             self.architecture: WithServers | WithoutServers
@@ -126,7 +121,7 @@ class Parts:
             self.checkpoints,
             self._announce,
         )
-        self.preparation = Preparation(run, self.reports, self.kept, self.given, keys)
+        self.preparation = Preparation(run, self.reports, self.kept, keys)
 
     def _kept(self) -> ScriptStates:
         """Return the object that sends scripts the states with which they continue."""
@@ -138,19 +133,8 @@ class Parts:
 
         return ScriptStates(experiment, self.listener, resume, last)
 
-    @property
-    def _copies(self) -> bool:
-        """True if processes that save do not see the folder of the run."""
-        experiment = self._setting.experiment
-        is_elsewhere = experiment.peers is not None and experiment.is_elsewhere
-        return self._setting.copies or is_elsewhere
-
     def _process_ended(self, name: str, how: str) -> None:
         self.losses.process_ended(name, how)
-
-    def _failed(self, name: str, why: str) -> None:
-        """A process cannot continue, as if it had found that out itself."""
-        self.losses.process_failed(name, ProcessFailed("RunError", f"{name} {why}"))
 
     def close(self) -> None:
         """Close the connections, and what is still open."""
@@ -163,7 +147,5 @@ class Parts:
         self.transport.close()
 
     def _announce(self, name: str, message: WireMessage) -> None:
-        if self.given is not None and self.given.take(name, message):
-            return
         if not self.survival.take(name, message):
             self.run.announced.add(name, message)

@@ -10,10 +10,8 @@ import msgspec
 from outpace.errors import RunError
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState, with_room
-from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.net import probes
-from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
@@ -26,7 +24,6 @@ class Preparation:
 
     Args:
         kept: what scripts continue with.
-        given: offers processes the files of the checkpoint that they do not see; None: all see it.
         keys: public keys of the processes; empty in an insecure run.
     """
 
@@ -35,10 +32,9 @@ class Preparation:
         run: RunState,
         reports: Reports,
         kept: ScriptStates,
-        given: GivenFiles | None,
         keys: Mapping[str, str],
     ) -> None:
-        self._run, self._reports, self._kept, self._given = run, reports, kept, given
+        self._run, self._reports, self._kept = run, reports, kept
         self._keys = keys
         self._experiment, self._servers, self._workers = (
             run.experiment,
@@ -60,7 +56,6 @@ class Preparation:
         await self._all_join()
         plan = self._plan()
         self._tell(servers, plan)
-        await self._hand_over(servers)
         await all_say(servers, Ready, "be ready for the parameters", limit_s)
         kept = self._kept.all()
         self._tell(workers, self._kept.announced(plan, kept))
@@ -71,8 +66,6 @@ class Preparation:
             buffers = self._run.buffers = self._reports.buffers
             assert buffers is not None
             self._tell(workers[1:], ModelBuffers(buffers))
-        if self._experiment.peers is not None:  # workers take the files once they have the buffers
-            await self._hand_over(workers)
         await all_say(workers, Ready, "be ready", limit_s)
         await all_say(servers, Ready, "have the parameters", limit_s, times=2)
         if self._experiment.probe:
@@ -87,39 +80,13 @@ class Preparation:
             text = with_room(str(error), self._run.launcher.no_room(missing), is_saved=is_saved)
             raise RunError(text) from None
 
-    async def _hand_over(self, names: list[str]) -> None:
-        """Have each of these processes, one after the other, fetch the files it continues with.
-
-        Raises RunError if no piece was sent within the time limit.
-        """
-        if self._given is None or self._resume is None:
-            return
-        for name in names:
-            self._given.offer(name, self._resume.path)
-            while not await self._has_arrived(self._given, name):
-                pass
-
-    async def _has_arrived(self, given: GivenFiles, name: str) -> bool:
-        """Wait up to the time limit; False if pieces were sent, but the last has not arrived."""
-        sent = given.sent(name)
-        what = "receive its checkpoint"
-        try:
-            await self._announced.all([name], CheckpointFiles, what, self._limit_s)
-        except RunError:
-            if given.sent(name) == sent:
-                raise
-            return False
-        return True
-
     def _plan(self) -> Plan:
         resume = self._resume
         first = [] if resume is None else resume.first
         plan = self._reports.make_plan(self._experiment, self._keys, first)
         if resume is not None:
             if self._experiment.peers is not None:
-                copied = self._given is not None
-                folder = "" if copied else str(resume.path.absolute())
-                plan = msgspec.structs.replace(plan, resume=folder, copied=copied)
+                plan = msgspec.structs.replace(plan, resume=str(resume.path.absolute()))
             resume.require_same_model(plan.layers)
         return plan
 

@@ -66,8 +66,6 @@ class Setting:
         timing: takes the times of messages and computations.
         saving: where checkpoints go; None: none are taken.
         resume: where the run is resumed; None: it begins.
-        copies: True if servers and workers do not see the folder of the run: the parts of
-            checkpoints are copied to this process, and back.
     """
 
     experiment: Experiment
@@ -90,7 +88,6 @@ class Setting:
     timing: Timing = field(default_factory=lambda: Timing(lambda _: None))
     saving: Saving | None = None
     resume: ResumePoint | None = None
-    copies: bool = False
 
     @property
     def log_warning(self) -> Log:

@@ -18,7 +18,6 @@ Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
 _LONGEST: Final = 1000  # characters of an error
-MOST_COPIES: Final = 16  # of the parameters in a part that is sent: model, state, pending sums
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
@@ -28,14 +27,13 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     only when the run begins. To the worker of a script with servers: save what the script keeps
     when it begins the iteration `clock`, or the first one after it; None: the next one.
 
-    number: of the checkpoint. folder: for the files; empty for a process that does not see it: its
-    files are fetched (FilePiece).
+    number: of the checkpoint. folder: for the files.
     common: save the model that all workers have, too.
     """
 
     number: Count
     clock: Count | None
-    folder: Text = ""
+    folder: Text
     common: bool = False
 
 
@@ -47,14 +45,13 @@ class VersionReached(WireMessage, tag="version reached"):
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
-    """A process that is saved, to the coordinator: its part is on the disk, or can be fetched.
+    """A process that is saved, to the coordinator: its part is on the disk.
 
     number: of the checkpoint. now: time of the run at which the state was taken. totals: of the
     process at that time. iteration: that a worker begins next, or its script has begun. clock: of
     the shard of a server; of a worker, the results of all-reduces that it has. updates: versions of
-    the model that a worker evaluates. parts: the files, which the process has on the disk, or in
-    memory until the coordinator has fetched them. shard: of a server; without servers the model
-    that all workers have, if it was asked for. own: what a worker has beside that model, if
+    the model that a worker evaluates. parts: the files. shard: of a server; without servers the
+    model that all workers have, if it was asked for. own: what a worker has beside that model, if
     anything. is_complete: False if the script of a worker gives `outpace.attach` nothing to keep
     and reads no data with `outpace.sampler`, so that it begins anew when the run is resumed.
     kept_at: the time of the run at which the script of a worker was saved, if it has one.
@@ -71,35 +68,6 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
     own: ShardRecord | None = None
     is_complete: bool = True
     kept_at: Count | None = None
-
-
-class CheckpointFiles(WireMessage, tag="checkpoint files"):
-    """The coordinator to a process that is resumed, and does not see the folder.
-
-    The process answers with the same message, without files, when it has them: then the next
-    process can fetch its own.
-
-    number: of the checkpoint. files: those of it that the process needs, and fetches (FilePiece).
-    """
-
-    number: Count
-    files: list[Part]
-
-
-class FilePiece(WireMessage, tag="piece"):
-    """Asks for a piece of a file that the receiver has announced; with a block it is the answer.
-
-    The coordinator asks for files of CheckpointPart, a process for those of CheckpointFiles: in the
-    order of the list and of the content, and for each piece once (`real.copying`). The block is
-    PIECE_BYTES long, or to the end of the file.
-
-    number: of the checkpoint. file: its number in the list. offset: of the first byte.
-    """
-
-    number: Count
-    file: Count
-    offset: Count
-    block: WireBlock | None = None
 
 
 class NotSaved(WireMessage, tag="not saved"):

@@ -127,7 +127,7 @@ class Plan(WireMessage, tag="plan"):
     worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
-    the workers continue; empty: they begin, or, if copied, CheckpointFiles follow.
+    the workers continue; empty: they begin.
     """
 
     endpoints: list[Text]  # of the servers
@@ -145,7 +145,6 @@ class Plan(WireMessage, tag="plan"):
     before: Count = 0
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
-    copied: bool = False
 
     @property
     def slices(self) -> list[slice]:

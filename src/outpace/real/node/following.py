@@ -44,7 +44,7 @@ class FollowingWorker(AveragingWorker):
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
         await self.agree_on_buffers(gives=self.worker == 0)
-        await self._resume(plan)
+        self._resume(plan)
         trainer.iteration = self.first_iteration
         await self.start_run()
         self._is_in_run = True

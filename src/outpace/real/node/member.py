@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -16,7 +15,6 @@ import torch
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
-from outpace.real.copying import OwnFiles
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, JoinRun, ProcessDone, Ready, Refused, StopRun
 from outpace.real.net.report_messages import (
@@ -93,7 +91,6 @@ class Member:
             link.key,
             Handlers(self._expected, self._order, self._coordinator_lost),
         )
-        self._own_files = OwnFiles(self.name, self.kernel, self.coordinator.send)
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:
@@ -108,24 +105,20 @@ class Member:
             raise RunError(f"{self.name} expected a {kind.__name__} and got {message}")
         return message
 
-    async def read_checkpoint(self, folder: Path | None, read: Callable[[Path], T]) -> T:
+    def read_checkpoint(self, folder: Path, read: Callable[[Path], T]) -> T:
         """Return what `read` makes of the checkpoint with which this process continues.
 
         Args:
-            folder: of the checkpoint; None: it is not seen here, and the coordinator has the files.
+            folder: of the checkpoint.
             read: raises OSError and Damaged.
 
         Raises:
             RunError: if the checkpoint cannot be read.
         """
-        with contextlib.ExitStack() as until_read:
-            if folder is None:
-                copied = until_read.enter_context(TemporaryDirectory(prefix="outpace-"))
-                await self._own_files.into(folder := Path(copied))
-            try:
-                return read(folder)
-            except (OSError, Damaged) as error:
-                raise RunError(f"{self.name} cannot read its checkpoint: {error}") from error
+        try:
+            return read(folder)
+        except (OSError, Damaged) as error:
+            raise RunError(f"{self.name} cannot read its checkpoint: {error}") from error
 
     async def start_run(self) -> None:
         """Report that this process is ready; return when the run starts."""
@@ -225,7 +218,7 @@ class Member:
 
     def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         """Return the dtype and elements of the block that may come with a message."""
-        return self._own_files.expected(message)
+        return None
 
     def _order(self, _: str, message: WireMessage) -> None:
         if isinstance(message, Refused):
@@ -235,7 +228,7 @@ class Member:
             self.kernel.stop()
         elif isinstance(message, ProcessDone):
             self._has_all_arrived = True
-        elif not self._own_files.take(message):
+        else:
             self.orders.put(message)
 
     def refused_by(self, peer: str, message: Refused) -> RunError:

@@ -58,7 +58,6 @@ class Server(Member):
         keys: public keys of the workers, by name.
         address: address to listen at.
         resume: folder of the checkpoint from which the run is resumed; None: a new run.
-        copies: True if the folder is not seen from here: the coordinator has what is needed of it.
     """
 
     def __init__(
@@ -69,11 +68,10 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
         resume: Path | None = None,
-        copies: bool = False,
     ) -> None:
         super().__init__(link)
         self.index, self._experiment = index, experiment
-        self._resume, self._copies = resume, copies
+        self._resume = resume
         self._names = [worker_name(worker) for worker in range(experiment.workers)]
         self._log = SparseLog(self.notice)
         self._probed: Counter[str] = Counter()  # probes that were answered
@@ -105,8 +103,7 @@ class Server(Member):
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
         saved = None
         if self._resume is not None:
-            folder = None if self._copies else self._resume
-            saved = await self.read_checkpoint(folder, self._saved_state)
+            saved = self.read_checkpoint(self._resume, self._saved_state)
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
         memory = no_memory if is_narrow(self._experiment) else self.listener.memory

@@ -142,16 +142,15 @@ class WorkerProcess(Member, ABC):
         """Return memory in which a block of a gradient is best made. See `BlockMemory`."""
         return None
 
-    async def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
+    def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
         """Continue from a checkpoint, if the run does; without servers.
 
         first: the first iteration of this worker. Raises RunError.
         """
-        if not (plan.resume or plan.copied):
+        if not plan.resume:
             return saver.restore(first, None)
-        folder = None if plan.copied else Path(plan.resume)
-        return await self.read_checkpoint(
-            folder, lambda found: saver.restore(first, found, others_of(plan))
+        return self.read_checkpoint(
+            Path(plan.resume), lambda found: saver.restore(first, found, others_of(plan))
         )
 
     async def agree_on_buffers(self, *, gives: bool) -> None:

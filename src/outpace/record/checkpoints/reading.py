@@ -12,10 +12,9 @@ import torch
 from outpace.blocks.block import Phantom, Value
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.committed import INDEX, Damaged, read_index
-from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
+from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import (
-    SUFFIX,
     ShardRecord,
     parameters_in,
     read_parameters,
@@ -25,7 +24,6 @@ from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import joined
-from outpace.sync.messages import worker_name
 
 
 class Checkpoint:
@@ -151,26 +149,6 @@ class Checkpoint:
         is_gone = workers < self.index.workers
         others = [record for record in own if is_gone and record.shard % workers == worker]
         return [mine, *(record for record in others if record.pending and record is not mine)]
-
-    # -- the files that a process needs to be resumed from here ------------------------
-
-    def files_of_server(self, shard: int, slices: Sequence[slice], workers: int) -> list[str]:
-        """Return the names of the files that `shard_state` reads for one server."""
-        records = self.index.shards
-        if self._is_divided(slices, workers):
-            return [INDEX, *(each.file for _, each in overlapping(self.index, slices[shard]))]
-        return [INDEX, records[shard].file]
-
-    def files_of_worker(self, worker: int, workers: int) -> list[str]:
-        """Return the names of the files that one of the workers reads in a run without servers.
-
-        They are those of the common model, of what `own_state` needs, and of the script with whose
-        state that of the worker is resumed.
-        """
-        own, known = self._own_records(worker, workers), {part.file for part in self.index.parts}
-        named = [record.file for record in (*self.index.shards, *own)]
-        script = worker_name(worker % self.index.workers) + SUFFIX
-        return list(dict.fromkeys([INDEX, *named, *({script} & known)]))
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers are lost in part by resuming from here."""

@@ -4,15 +4,14 @@ A *part* is what one process saves: a server its shard, a worker its model or wh
 Some parts may be asked for later than others. Each part of the open checkpoint has a state; events
 change it, and methods return the orders that follow:
 
-| state    | the others have answered | answers  | is saved | is past the clock | leaves      |
-|----------|--------------------------|----------|----------|-------------------|-------------|
-| held     | asked: `Take`            | refused  | refused  | refused           | is left out |
-| asked    |                          | answered | saved    | all: `GiveUp`     | is left out |
-| answered |                          | refused  | saved    | refused           | all: `GiveUp` |
-| saved    |                          | refused  | refused  | refused           | stays       |
+| state | the others are saved | is saved | is past the clock | leaves      |
+|-------|----------------------|----------|-------------------|-------------|
+| held  | asked: `Take`        | refused  | refused           | is left out |
+| asked |                      | saved    | all: `GiveUp`     | is left out |
+| saved |                      | refused  | refused           | stays       |
 
-A part has *answered* when its state is taken, and is *saved* when its files are on the disk. When
-all parts are saved the checkpoint is `Whole`. After one that was given up another one is due.
+A part is *saved* when its files are on the disk. When all parts are saved the checkpoint is
+`Whole`. After one that was given up another one is due.
 
 The process that asks for an exact checkpoint does not know the clocks of the shards now: it asks
 for a clock a little ahead of the last that it knows. A shard that is past it says so; then this
@@ -69,7 +68,6 @@ class PartState(Enum):
 
     HELD = auto()
     ASKED = auto()
-    ANSWERED = auto()
     SAVED = auto()
 
 
@@ -119,7 +117,7 @@ class CutPlanner:
         Args:
             clock: at which to take an exact one, or later if one was missed; None: soon after the
                 last clock known.
-            later: parts that are asked for once the others have answered.
+            later: parts that are asked for once the others are saved.
         """
         if self._parts or not self._names:
             return []
@@ -141,14 +139,12 @@ class CutPlanner:
         return orders
 
     def _go_on(self) -> list[Order]:
-        """Ask for what is held once all others have answered; close a whole checkpoint."""
+        """Ask for what is held once all others are saved; close a whole checkpoint."""
         states = self._parts.values()
         if not states or PartState.ASKED in states:
             return []
         if held := [part for part, state in self._parts.items() if state is PartState.HELD]:
             return self._ask(held)
-        if PartState.ANSWERED in states:
-            return []
         self._parts.clear()
         self._lead, self._tries = max(_LEAD, self._lead // 2), 0
         return [Whole(self.number)]
@@ -174,20 +170,11 @@ class CutPlanner:
         """True if this checkpoint was given up, or is whole."""
         return number < self.number or not self._parts
 
-    def answered(self, number: int, part: str) -> list[Order]:
-        """Note that the state of a part is taken. Raises ProtocolError as the table says."""
-        if self._is_over(number):
-            return []
-        self.require_asked(number, part)
-        self._parts[part] = PartState.ANSWERED
-        return self._go_on()
-
     def saved(self, number: int, part: str, clock: int = 0) -> list[Order]:
         """Note that a part is saved, at this clock. Raises ProtocolError as the table says."""
         if self._is_over(number):
             return []
-        if self.state(part) is not PartState.ANSWERED:
-            self.require_asked(number, part)
+        self.require_asked(number, part)
         self._clock = max(self._clock, clock)
         self._parts[part] = PartState.SAVED
         return self._go_on()
@@ -212,10 +199,7 @@ class CutPlanner:
     def leave(self, part: str) -> Sequence[Order]:
         """Ask for this part no more; the open checkpoint can do without it. See the table."""
         self._forget(part)
-        state = self.state(part)
-        if state is PartState.ANSWERED:
-            return self._give_up()
-        if state in (PartState.HELD, PartState.ASKED):
+        if self.state(part) in (PartState.HELD, PartState.ASKED):
             del self._parts[part]
         return self._go_on()
 
@@ -226,8 +210,6 @@ class CutPlanner:
 
     def replace(self, part: str) -> Sequence[Order]:
         """Note that another process has taken the place of a part's process."""
-        if self.state(part) is PartState.ANSWERED:
-            return self._give_up()
         return self._ask([part]) if self.state(part) is PartState.ASKED else []
 
     def _forget(self, part: str) -> None:

@@ -25,14 +25,10 @@ from outpace.real.coordinator.saving.open_checkpoint import (
 from outpace.real.coordinator.saving.peer_models import PeerModels
 from outpace.real.coordinator.saving.script_states import ScriptStates
 from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
-from outpace.real.copying import FetchedFiles, Offer
 from outpace.real.net.block_frames import head_in
 from outpace.real.net.checkpoint_messages import (
-    MOST_COPIES,
-    MOST_KEPT,
     MOST_REPORTED,
     CheckpointPart,
-    FilePiece,
     NotSaved,
     ScriptState,
     TakeCheckpoint,
@@ -86,7 +82,6 @@ class Checkpoints:
         self._settings, self._kernel = run.experiment.checkpoint, run.kernel
         self._keeper, self._complete = saving.keeper, saving.complete
         self._planner, self._kept = content.planner, kept
-        self._fetched = FetchedFiles(run.listener.send, beside)
         self._open: OpenCheckpoint | None = None
         self._version = 0 if run.resume is None else run.resume.updates  # the last known one
         self._has_begun = self._is_over = False
@@ -188,8 +183,6 @@ class Checkpoints:
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
-        if isinstance(message, FilePiece):
-            return self._fetched.expected(name, message)
         head = head_in(message)
         if isinstance(message, ScriptState) and head is not None and self._keeps_script(name):
             return ("uint8", head.elements) if head.elements <= MOST_REPORTED else None
@@ -207,8 +200,6 @@ class Checkpoints:
                 if name not in self._content.parts:
                     raise ProtocolError("it has no part of a checkpoint")
                 self._take(name, message)
-            elif isinstance(message, FilePiece) and message.block is not None:
-                self._fetched.take(name, message)
             elif isinstance(message, ScriptState):
                 self._take_script(name, message)
             else:
@@ -234,48 +225,12 @@ class Checkpoints:
         elif present is None or message.number < present.number:
             pass  # it was given up
         elif isinstance(message, CheckpointPart):
-            if message.parts and self._is_copied(name):
-                self._fetch(present, name, message)
-            else:
-                self._take_part(present, name, message)
+            self._take_part(present, name, message)
         elif message.clock is not None:
             self._follow(self._planner.missed(message.number, name, message.clock))
         else:
             self._planner.require_asked(message.number, name)
             self._fail(message.why)
-
-    def _is_copied(self, name: str) -> bool:
-        """True if a process does not see the folder of the run, so its files are fetched."""
-        is_elsewhere = self._run.experiment.is_elsewhere and name in self._run.numbers
-        return self._run.setting.copies or is_elsewhere
-
-    def _fetch(self, present: OpenCheckpoint, name: str, saved: CheckpointPart) -> None:
-        """Have the files written that a process has announced; then take its part."""
-        self._planner.require_asked(saved.number, name)
-        names = [part.file for part in saved.parts]
-        if len(set(names)) < len(names) or not set(names) <= set(
-            self._content.files(present, name)
-        ):
-            raise ProtocolError(f"it announces the files {sorted(names)} for a checkpoint")
-        plan = self._run.plan
-        most = MOST_KEPT + MOST_COPIES * 8 * sum(plan.layers if plan else ())
-        if sum(part.bytes for part in saved.parts) > most:
-            raise ProtocolError(f"it announces files of more than {most:,} bytes")
-        done = partial(self._has_fetched, present, name, saved)
-        self._fetched.add(name, Offer(saved.number, saved.parts), present.folder, done)
-        self._watch(present)
-        self._follow(self._planner.answered(saved.number, name))
-
-    def _has_fetched(
-        self, present: OpenCheckpoint, name: str, saved: CheckpointPart, error: OSError | None
-    ) -> None:
-        if error is not None:
-            self._fail(str(error))
-            return
-        try:
-            self._take_part(present, name, saved)
-        except ProtocolError as refused:
-            self._run.listener.refuse(name, str(refused))
 
     def _take_part(self, present: OpenCheckpoint, name: str, saved: CheckpointPart) -> None:
         self._content.require(present, name, saved)
@@ -310,8 +265,6 @@ class Checkpoints:
         """Give up a checkpoint in which nothing moves: a disk may not answer."""
         if self._open is not present or not self._planner.is_open:
             return
-        if self._fetched.has_moved():
-            present.moved_at = self._kernel.now
         assert present.moved_at is not None
         is_late = self._kernel.now - present.moved_at >= nanoseconds(LONGEST_S)
         if is_late and (missing := self._missing(present)):
@@ -328,7 +281,7 @@ class Checkpoints:
             if state is PartState.ASKED and worker is not None:  # it may compute for long
                 is_missing = done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY
             else:
-                is_missing = state in (PartState.ASKED, PartState.ANSWERED)
+                is_missing = state is PartState.ASKED
             missing += [part] if is_missing else []
         return missing
 
@@ -373,7 +326,7 @@ class Checkpoints:
     def _ask(self, present: OpenCheckpoint, take: Take) -> None:
         if present.later:
             self._watch(present)
-        folder = "" if self._is_copied(take.part) else str(present.folder.absolute())
+        folder = str(present.folder.absolute())
         clock = 0 if present.at_start else take.clock
         common = self._content.saves_common(present, take.part)
         order = TakeCheckpoint(take.number, clock, folder, common)
@@ -389,7 +342,6 @@ class Checkpoints:
     def _drop(self, why: str = "") -> None:
         """Remove what there is of the open checkpoint."""
         if self._open is not None:
-            self._fetched.give_up(self._open.number)
             self._keeper.abandon(self._open.number, why)
             self._open = None
 

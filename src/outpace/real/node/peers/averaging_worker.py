@@ -48,10 +48,10 @@ class AveragingWorker(WorkerProcess):
     def _end_training(self) -> None:
         """Take part in no more averages, and send this worker's part of the run's result."""
 
-    async def _resume(self, plan: Plan) -> Restored:
+    def _resume(self, plan: Plan) -> Restored:
         """Restore the checkpoint of the plan, if there is one; return what it has."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
-        before = await self.restored(plan, self.saver, self.first_iteration)
+        before = self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
         return before
 

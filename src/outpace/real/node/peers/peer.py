@@ -105,7 +105,7 @@ class PeerWorker(AveragingWorker):
             models.start_from(parameters)
         await self.agree_on_buffers(gives=self.worker == 0)
         models.prepare()
-        self._progress.restored = await self._resume(plan)
+        self._progress.restored = self._resume(plan)
         self.reductions.done = self._progress.restored.averages
         self.common, self.own = models.common, models.own
         if self.strategy.exchanges:

@@ -2,13 +2,11 @@
 
 The coordinator asks for a part of a checkpoint. The state is taken in the thread of the process, at
 the moment that `sync.checkpoint.cuts` says, and another thread writes it. Its tensors do not change
-meanwhile. A process that does not see the folder of the run has the files in memory, until the
-coordinator has fetched them.
+meanwhile.
 """
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,18 +15,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import torch
 
-from outpace.errors import OutpaceError, ProtocolError, RunError
+from outpace.errors import OutpaceError
 from outpace.real.background import BackgroundThread, RunInBackground, do_now
-from outpace.real.copying import Offer
 from outpace.real.net.checkpoint_messages import (
     CheckpointPart,
-    FilePiece,
     NotSaved,
     TakeCheckpoint,
 )
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
-from outpace.record.checkpoints.tensors import to_bytes
 from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
@@ -46,26 +41,19 @@ class PartFiles:
     """The files of one process.
 
     Args:
-        folder: of the checkpoint; empty: it is not seen here, and the files are fetched.
+        folder: of the checkpoint.
 
     Attributes:
         parts: those that were added.
-        contents: of files that are to be fetched, in this order.
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder) if folder else None
+        self._folder = Path(folder)
         self.parts: list[Part] = []
-        self.contents: list[torch.Tensor] = []
 
     def add(self, file: str, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Write a file, or keep its content. Raises OSError."""
-        if self._folder is not None:
-            self.parts.append(write_tensors(self._folder / file, tensors))
-            return
-        data = to_bytes(tensors)
-        self.parts.append(Part(file, data.numel(), zlib.crc32(data.numpy().data)))
-        self.contents.append(data)
+        """Write a file. Raises OSError."""
+        self.parts.append(write_tensors(self._folder / file, tensors))
 
     def add_shard(self, state: ShardState, name: str) -> ShardRecord:
         """Add the file of a model; return its record. Raises OSError and ConfigError.
@@ -92,9 +80,6 @@ class Saver(ABC):
         self._process, self._cuts = process, cuts
         self._order: TakeCheckpoint | None = None  # to save the state, which is not taken yet
         self._thread = BackgroundThread(process.clock)
-        # The newest part, until the coordinator has fetched it.
-        self._offer, self._contents = Offer(0, ()), list[torch.Tensor]()
-        self._given_up = 0  # the last checkpoint that was
 
     @abstractmethod
     def _take(self, number: int) -> None:
@@ -110,10 +95,6 @@ class Saver(ABC):
         elif isinstance(message, NotSaved):
             self._order = None
             self._cuts.give_up(message.number)
-            self._given_up = max(self._given_up, message.number)
-            self._contents = []
-        elif isinstance(message, FilePiece) and message.block is None:
-            self._send_piece(message)
         else:
             return False
         return True
@@ -136,7 +117,7 @@ class Saver(ABC):
     def _write(
         self, part: CheckpointPart, folder: str, write: Write, *, at_once: bool = False
     ) -> None:
-        """Have a state that was taken written, or held until it is fetched.
+        """Have a state that was taken written.
 
         Args:
             part: what is known of it now.
@@ -144,42 +125,18 @@ class Saver(ABC):
             at_once: write the files in this thread, since they are small.
         """
         beside: RunInBackground = do_now if at_once else self._thread.do
-        beside(partial(_written, part, folder, write), self._answer)
-
-    def _answer(self, answer: tuple[CheckpointPart | NotSaved, list[torch.Tensor]]) -> None:
-        message, contents = answer
-        # It may have been given up while the thread wrote.
-        if isinstance(message, CheckpointPart) and message.number > self._given_up:
-            self._offer, self._contents = Offer(message.number, message.parts), contents
-        self._send(message)
-
-    def _send_piece(self, request: FilePiece) -> None:
-        """Send a piece; after the last one the files are no longer held. Raises RunError."""
-        try:
-            if not self._contents:
-                raise ProtocolError("it asks for files that this process does not have")
-            size = self._offer.piece_bytes(request)
-        except ProtocolError as error:
-            raise RunError(f"the coordinator is refused: {error}") from error
-        content = self._contents[request.file]
-        piece = content[request.offset : request.offset + size]
-        is_last = request.offset + size == content.numel()
-        if is_last and request.file == len(self._contents) - 1:
-            self._contents = []
-        self._send(FilePiece(request.number, request.file, request.offset, piece))
+        beside(partial(_written, part, folder, write), self._send)
 
 
-def _written(
-    part: CheckpointPart, folder: str, write: Write
-) -> tuple[CheckpointPart | NotSaved, list[torch.Tensor]]:
-    """Write files; return what to tell the coordinator, and contents that it is to fetch."""
+def _written(part: CheckpointPart, folder: str, write: Write) -> CheckpointPart | NotSaved:
+    """Write files; return what to tell the coordinator."""
     files = PartFiles(folder)
     try:
         write(part, files)
     except NOT_SAVED as error:
-        return NotSaved.because(part.number, error), []
+        return NotSaved.because(part.number, error)
     part.parts = files.parts
-    return part, files.contents
+    return part
 
 
 class ShardSaver(Saver):

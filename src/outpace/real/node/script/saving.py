@@ -18,7 +18,7 @@ from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.scripts.saved_script import SavedScript
-from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
+from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
 from outpace.support.place import HERE
 from outpace.sync.checkpoint.state import ShardState
@@ -85,8 +85,6 @@ class ScriptPart:
         self.forward = NextForward(is_paused)
         self.is_between = True
         self._found: dict[str, Any] | None = None  # what the script continues with
-        # Half of what the coordinator takes; the other files have as much of the model at most.
-        self._most_bytes = MOST_KEPT + MOST_COPIES // 2 * 8 * sum(script.layers)
 
     # -- resuming --------------------------------------------------------------------
 
@@ -139,24 +137,23 @@ class ScriptPart:
             tree["optimizer"] = self._script.whole_state()
             if not has_model:
                 tree["model"] = self._script.flat()
-        return packed_state(tree, worker_name(self._worker), self._most_bytes)
+        return packed_tree(tree, f"what the script of {worker_name(self._worker)} keeps")
 
 
-def packed_state(state: Any, worker: str, most: int = MOST_KEPT) -> dict[str, torch.Tensor]:
-    """Return a state as tensors, which are copies.
+def packed_state(state: Any, worker: str) -> dict[str, torch.Tensor]:
+    """Return a state, which a message can carry, as tensors that are copies.
 
     Args:
         worker: name of the worker whose script keeps it.
-        most: bytes that it may have.
 
     Raises:
         Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
     """
     copy = packed_tree(state, f"what the script of {worker} keeps")
     size = size_of(copy)
-    if size > most:
+    if size > MOST_KEPT:
         raise Unfit(
-            f"the script of {worker} keeps {size:,} bytes, and {most:,} are possible: give "
+            f"the script of {worker} keeps {size:,} bytes, and {MOST_KEPT:,} are possible: give "
             "outpace.attach smaller objects"
         )
     return copy
