@@ -31,7 +31,6 @@ from outpace.config import executors, goals, launchers
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Checkpoint
 from outpace.optim import UpdaterKind
-from outpace.optim.python import PythonOptimizer
 from outpace.optim.schedules import Schedule
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.targets import Target
@@ -63,7 +62,7 @@ TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "strategies without servers": {"": Peers},
     "task": {"": TaskKind},
-    "optimizer": {"": UpdaterKind | PythonOptimizer},
+    "optimizer": {"": UpdaterKind},
     "schedule": {"": Schedule},
     "compute": {"": observed.ComputeLaw},
     "parts of laws": {

@@ -7,8 +7,6 @@ a: computation is a sleep drawn from a law, 8 workers, 2 servers, 1 and 25 MB of
 b: real computation, 2 workers.
 c: several hosts, which are network namespaces of this machine; 4 workers, 2 servers, one of which
    has a slow connection; needs root.
-d: the same, but all connections are alike, and one server needs longer for each update.
-e: both servers share a host, and so do two workers each.
 
 Each strategy is predicted with a cluster file that was calibrated on one run with BSP. Every real
 run is written to runs/fidelity. The machine should be idle: its load is kept with each result. Exit
@@ -21,7 +19,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import date
@@ -30,11 +28,10 @@ from pathlib import Path
 
 import torch
 from benchmarks.fidelity import judging, setups, showing
-from benchmarks.fidelity.hosts import launcher, relay
+from benchmarks.fidelity.hosts import launcher
 from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome
 from benchmarks.fidelity.setups import Plain, Setup
-from benchmarks.fidelity.task import STEP_S
 
 import outpace
 from benchmarks import recorded
@@ -45,7 +42,7 @@ from outpace.record.folder import free_folder
 RUNS = Path("runs/fidelity")
 RESULTS = Path(__file__).parent / "results"
 COMMAND = "python -m benchmarks.fidelity --record"
-PARTS = ("a", "b", "c", "d", "e")
+PARTS = ("a", "b", "c")
 SIZES_MB = (1.0, 25.0)
 DRAWS = 20  # seeds that an interval is made of
 
@@ -65,11 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2, help="real runs of each strategy")
     parser.add_argument(
         "--real", type=Path, metavar="FOLDER", help="read these real runs, instead of running anew"
-    )
-    parser.add_argument(
-        "--real-time",
-        action="store_true",
-        help="on a busy machine: hosts go before all other processes",
     )
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
@@ -118,9 +110,7 @@ def _outcomes(
             continue
         with ExitStack() as stack:
             try:
-                hosts = stack.enter_context(
-                    launcher.hosts(setup.hosts.links, real_time=options.real_time)
-                )
+                hosts = stack.enter_context(launcher.hosts(setup.hosts.links))
                 run = _running_on(hosts, setup.hosts)
             except ConfigError as error:
                 say(f"left out: {error}")
@@ -136,10 +126,6 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.computing(options.quick)
     if "c" in parts:
         yield setups.hosts(options.quick)
-    if "d" in parts:
-        yield setups.slow_server(options.quick)
-    if "e" in parts:
-        yield setups.shared_hosts(options.quick)
 
 
 def _run(experiment: Plain, out: Path) -> Result:
@@ -148,18 +134,8 @@ def _run(experiment: Plain, out: Path) -> Result:
 
 def _running_on(hosts: launcher.Hosts, places: setups.Places) -> RunReal:
     """Return what runs an experiment on hosts. Those of servers are left empty without servers."""
-    variables = {role: {STEP_S: str(step_s)} for role, step_s in places.step_s.items()}
-    make = hosts.launcher(places.of_roles, variables)
-    run = partial(outpace.run, launcher=make, address=hosts.address)
-    return partial(_going_first, run) if hosts.real_time else run
-
-
-def _going_first(run: Callable[..., Result], experiment: Plain, out: Path) -> Result:
-    """Let this process go before others once all processes of the run are there, until its end."""
-    try:
-        return run(experiment, out, watch=lambda _: relay.go_first())
-    finally:
-        relay.go_as_others()
+    make = hosts.launcher(places.of_roles)
+    return partial(outpace.run, launcher=make, address=hosts.address)
 
 
 def _conclude(outcomes: Sequence[Outcome], *, record: bool = False) -> int:

@@ -12,7 +12,7 @@ from benchmarks.fidelity.measuring import CALIBRATED
 from benchmarks.fidelity.outcome import COUNTS, FEW, LOSS, TOTAL, Outcome
 
 MEAN: Final = 0.03  # of the total time
-WORST: Final = {"a": 0.05, "b": 0.08, "c": 0.08, "d": 0.08, "e": 0.10}
+WORST: Final = {"a": 0.05, "b": 0.08, "c": 0.08}
 TO_LOSS: Final = 0.08
 COUNTED: Final = 0.10
 COVERED: Final = (0.80, 0.98)

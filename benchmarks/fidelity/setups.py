@@ -19,9 +19,6 @@ FACTORS: Final = (1.0, 0.9, 1.2, 0.85, 1.1, 0.95, 1.0, 0.8)  # of the workers' r
 LINK: Final = Link(rate=40e6, delay_s=0.0005)
 SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
 TASK: Final = Path(__file__).with_name("task.py")
-OPTIMIZER: Final = f"{TASK}:make_optimizer"
-RELAXED: Final = (BSP, "SSP lazy", "SSP soft", "ASP", "partial push and pull")
-SLOW_STEP_S: Final = 0.03  # for which each update of the slow server sleeps
 
 
 def strategies(workers: int) -> dict[str, Plain]:
@@ -53,12 +50,10 @@ class Places:
     Attributes:
         links: the connection of each host.
         of_roles: the number of the host of each role.
-        step_s: how long each step of the optimizer sleeps on a server, by the server's name.
     """
 
     links: Sequence[Link]
     of_roles: Mapping[str, int]
-    step_s: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -66,14 +61,13 @@ class Setup:
     """One size of one part.
 
     Attributes:
-        part: `a` to `e`.
+        part: `a` to `c`.
         base: keys of the experiment without strategy and seed.
         calibration: keys that differ in the run that is calibrated on.
         loss: the training loss that is looked for.
         known_law: True if the real run draws its computation times from the law in `base`, so that
             a prediction with the same seed draws the same times.
-        hosts: where the roles run, in parts with several hosts.
-        only: names of the strategies; empty: all.
+        hosts: where the roles run, in the part with several hosts.
     """
 
     part: str
@@ -83,7 +77,6 @@ class Setup:
     loss: float
     known_law: bool
     hosts: Places | None = None
-    only: tuple[str, ...] = ()
 
     def experiment(self, strategy: str, seed: int, **changes: Any) -> Plain:
         """Return the experiment of a strategy as plain data."""
@@ -131,34 +124,8 @@ def computing(quick: bool) -> Setup:
 def hosts(quick: bool) -> Setup:
     """Part (c): every role has a network namespace; 4 workers, 2 servers, one of them slow."""
     base = _on_hosts(quick)
-    places = _one_each(base, [LINK, SLOW_LINK], {})
+    places = _one_each(base, [LINK, SLOW_LINK])
     return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, hosts=places)
-
-
-def slow_server(quick: bool) -> Setup:
-    """Part (d): as (c), but links are alike, and server 1 needs longer for each update."""
-    base = {**_on_hosts(quick), "optimizer": {"kind": "python", "target": OPTIMIZER}}
-    places = _one_each(base, [LINK, LINK], {"server-1": SLOW_STEP_S})
-    return Setup(
-        *("d", "slow server", base, _calibration(quick), 1.5),
-        known_law=True,
-        hosts=places,
-        only=RELAXED,
-    )
-
-
-def shared_hosts(quick: bool) -> Setup:
-    """Part (e): both servers on one host, as `outpace serve` starts them; two workers on others."""
-    base = _on_hosts(quick)
-    of_roles = {"server-0": 0, "server-1": 0}
-    of_roles |= {f"worker-{number}": 1 + number // 2 for number in range(base["workers"])}
-    places = Places([LINK] * (1 + max(of_roles.values())), of_roles, {})
-    return Setup(
-        *("e", "shared hosts", base, _calibration(quick), 1.5),
-        known_law=True,
-        hosts=places,
-        only=RELAXED,
-    )
 
 
 def _on_hosts(quick: bool) -> Plain:
@@ -172,12 +139,12 @@ def _on_hosts(quick: bool) -> Plain:
     }
 
 
-def _one_each(base: Plain, of_servers: Sequence[Link], step_s: Mapping[str, float]) -> Places:
+def _one_each(base: Plain, of_servers: Sequence[Link]) -> Places:
     """Return places with a host for each role. Servers' hosts stay empty without servers."""
     servers = [f"server-{number}" for number in range(base["servers"])]
     workers = [f"worker-{number}" for number in range(base["workers"])]
     of_roles = {role: host for host, role in enumerate([*servers, *workers])}
-    return Places([*of_servers, *[LINK] * len(workers)], of_roles, step_s)
+    return Places([*of_servers, *[LINK] * len(workers)], of_roles)
 
 
 def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[str]:
@@ -192,8 +159,7 @@ def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[s
     unknown = [name for name in named if not any(name.lower() in each.lower() for each in every)]
     if unknown:
         raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(every)}")
-    known = setup.only or every
-    found = [each for each in known if any(name.lower() in each.lower() for name in named)]
+    found = [each for each in every if any(name.lower() in each.lower() for name in named)]
     return found if BSP in found else [BSP, *found]
 
 

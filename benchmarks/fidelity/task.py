@@ -6,16 +6,11 @@ of the model.
 
 `make_network`: a convolutional network with 1.2 MB of parameters. A gradient of 128 samples takes
 a core about 80 ms.
-
-`make_optimizer`: plain SGD, whose steps sleep on slow servers.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import nn
@@ -27,8 +22,6 @@ PIXELS: Final = 64
 LEVELS: Final = 17  # of brightness, 0 to 16
 CLASSES: Final = 10
 _BYTES: Final = 4
-STEP_S: Final = "OUTPACE_BENCHMARK_STEP_S"  # a variable: s for which each step of a server sleeps
-_LR: Final = 0.075
 _TRAIN: Final = 1437  # samples; the others are the test data
 
 
@@ -63,16 +56,3 @@ def make_network(channels: int = 128) -> Task:
         train=(inputs[:_TRAIN], classes[:_TRAIN]),
         test=(inputs[_TRAIN:], classes[_TRAIN:]),
     )
-
-
-class _SleepingSgd(torch.optim.SGD):
-    """Sleeps in each step for as long as the environment says."""
-
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        time.sleep(float(os.environ.get(STEP_S, "0")))
-        return super().step(closure)
-
-
-def make_optimizer(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """Return the optimizer of a server: slow where the environment of its process says so."""
-    return _SleepingSgd(groups, lr=_LR)

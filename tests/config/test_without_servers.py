@@ -97,22 +97,16 @@ def test_who_has_servers_cannot_change_to_a_strategy_without(here, capsys, kind)
 
 
 @pytest.mark.parametrize(
-    ("sync", "optimizer", "more", "words"),
+    ("sync", "optimizer", "words"),
     [
-        ("ssgd", torch.optim.LBFGS, {}, "LBFGS computes several gradients for a step"),
-        ("psgd", torch.optim.LBFGS, {}, "LBFGS computes several gradients"),
-        ("hpsgd", Mine, {}, "cannot train with Mine, because .*: use one of torch's ASGD, Ada"),
-        (
-            "ssgd",
-            torch.optim.SGD,
-            {"optimizer": {"kind": "python", "target": "mine.py:make"}},
-            "optimizer: without servers the script's own optimizer takes the steps: remove",
-        ),
+        ("ssgd", torch.optim.LBFGS, "LBFGS computes several gradients for a step"),
+        ("psgd", torch.optim.LBFGS, "LBFGS computes several gradients"),
+        ("hpsgd", Mine, "cannot train with Mine, because .*: use one of torch's ASGD, Ada"),
     ],
 )
-def test_an_optimizer_of_a_script_that_does_not_fit_is_refused(sync, optimizer, more, words):
+def test_an_optimizer_of_a_script_that_does_not_fit_is_refused(sync, optimizer, words):
     script = {"kind": "script", "path": "-"}
-    settings = {"task": script, "workers": 2, "sync": {"kind": sync}, **more}
+    settings = {"task": script, "workers": 2, "sync": {"kind": sync}}
     experiment = experiment_from(settings, "the test")
     model = torch.nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=words):

@@ -186,7 +186,7 @@ TASKS: Final[Mapping[str, Config]] = {
     "digits-mlp": {"task": {"kind": "digits-mlp"}, "batch_size": 8},
     "python": {
         "task": {"kind": "python", "target": f"{PARTS}:make_task"},
-        "optimizer": {"kind": "python", "target": f"{PARTS}:adam"},
+        "optimizer": {"kind": "adam", "lr": 0.02},
         "batch_size": 4,
     },
 }

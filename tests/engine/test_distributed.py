@@ -115,10 +115,6 @@ def test_buckets_of_a_backward_pass_are_numbered_and_finished_together(static_gr
     ("changes", "words"),
     [
         ({"sync": {"kind": "ssgd", "wire": "bf16"}}, "sync.wire=bf16: .* leave wire out"),
-        (
-            {"optimizer": {"kind": "python", "target": "mine.py:make"}},
-            "optimizer: without servers the script's own",
-        ),
     ],
 )
 def test_settings_that_the_scripts_own_training_cannot_follow_are_refused(

@@ -87,9 +87,8 @@ class AdamW(torch.optim.AdamW):
     ],
 )
 def test_an_optimizer_that_servers_do_not_know_is_refused_with_what_works(kind, words):
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(ConfigError, match=words):
         require_known(kind)
-    assert kind is not torch.optim.LBFGS or "optimizer.target" not in str(caught.value)
 
 
 def test_a_model_of_several_dtypes_is_recorded_and_restored_with_its_optimizer():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from outpace.blocks.block import StepSettings
 from outpace.errors import ConfigError
-from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import KNOWN, TorchOptimizer, plain_settings, require_known
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -139,30 +138,3 @@ def test_settings_travel_as_plain_numbers_or_are_refused():
     for unfit in (object(), torch.ones(2), np.ones(2), [object()], np.longdouble(1)):
         with pytest.raises(ConfigError, match="setting lr is a "):
             plain_settings({"lr": unfit}, {"lr"})
-
-
-def test_a_users_function_is_given_its_groups_settings(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "import torch\n"
-        "def make(groups):\n"
-        "    assert [g['flag'] for g in groups] == ['a', 'b'], groups\n"
-        "    return torch.optim.SGD(groups, lr=1.0)\n"
-        "def wrong(groups): return 3\n"
-        "def bad(groups): raise ValueError('no luck')\n"
-    )
-    settings = [{"flag": "a", "lr": 1.0}, {"flag": "b", "lr": 0.5}]
-    made = PythonOptimizer(f"{tmp_path}/mine.py:make").of_groups(GROUPS, settings)
-    parameters = torch.zeros(3)
-    step = made.on(parameters)
-    step(torch.ones(3), 1, None, 0.0, 1.0)
-    assert parameters.tolist() == [-1.0, -1.0, -0.5]
-    step(torch.ones(3), 1, StepSettings([{"lr": 2.0}, {"lr": 1.0}], [1]), 0.0, 1.0)
-    assert parameters.tolist() == [-3.0, -3.0, -0.5]
-    assert "lr cannot be 'x'" in made.refusal(StepSettings([{"lr": "x"}, {}]))
-    for name, words in (
-        ("wrong", "must return a torch.optim.Optimizer, not int"),
-        ("bad", "raised .*no luck"),
-        ("gone", "^optimizer.target: .* has no 'gone'"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            PythonOptimizer(f"{tmp_path}/mine.py:{name}").of_groups(GROUPS, settings)

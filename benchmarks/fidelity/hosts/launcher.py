@@ -40,21 +40,14 @@ class Hosts:
     Attributes:
         address: of this machine, at which the hosts reach it.
         namespaces: the file of each host's network namespace, by the host's address.
-        real_time: True if what runs on hosts goes before all other processes of this machine.
     """
 
     address: str
     namespaces: dict[str, str]
-    real_time: bool
 
-    def launcher(
-        self, places: Mapping[str, int], variables: Mapping[str, Mapping[str, str]]
-    ) -> MakeLauncher:
-        """Return what starts roles on these hosts.
-
-        places: the number of the host of each role. variables: environment variables of roles.
-        """
-        return partial(HostsLauncher, hosts=self, places=places, variables=variables)
+    def launcher(self, places: Mapping[str, int]) -> MakeLauncher:
+        """Return what starts roles on these hosts. places: the number of the host of each role."""
+        return partial(HostsLauncher, hosts=self, places=places)
 
 
 class HostsLauncher(LocalLauncher):
@@ -68,34 +61,26 @@ class HostsLauncher(LocalLauncher):
         *,
         hosts: Hosts,
         places: Mapping[str, int],
-        variables: Mapping[str, Mapping[str, str]],
     ) -> None:
         super().__init__(clock, on_exit, on_output)
-        self._namespaces, self._real_time = hosts.namespaces, hosts.real_time
+        self._namespaces = hosts.namespaces
         addresses = list(hosts.namespaces)
         self._addresses = {role: addresses[place] for role, place in places.items()}
-        self._variables = variables
         self.nodes = self._started = dict[str, str]()  # addresses, by role
 
     def start(self, role: Role) -> None:
         address = self._started[role.name] = self._addresses[role.name]
         arguments = role.target, role.at(address).arguments
-        variables = dict(self._variables.get(role.name, {}))
-        on_host = self._namespaces[address], variables, self._real_time, *arguments
+        on_host = self._namespaces[address], *arguments
         super().start(Role(role.name, _on_host, on_host))
 
 
 def _on_host(
     namespace: str,
-    variables: Mapping[str, str],
-    real_time: bool,
     target: Callable[..., object],
     arguments: tuple[Any, ...],
 ) -> None:
     """Run a role on its host. Threads that it starts are on that host, too."""
-    os.environ |= variables
-    if real_time:
-        relay.go_first()
     file = os.open(namespace, os.O_RDONLY)
     relay.enter(file)
     os.close(file)
@@ -117,12 +102,8 @@ def _missing() -> str | None:
 
 
 @contextlib.contextmanager
-def hosts(links: Sequence[Link], *, real_time: bool = False) -> Iterator[Hosts]:
+def hosts(links: Sequence[Link]) -> Iterator[Hosts]:
     """Make a host for each link; they are gone when the block ends, or this process.
-
-    Args:
-        real_time: The relay and what runs on hosts go before all other processes, as if each host
-            had processors of its own. They must use little of them.
 
     Raises:
         ConfigError: if this machine lacks what is needed, or does not permit it.
@@ -135,7 +116,6 @@ def hosts(links: Sequence[Link], *, real_time: bool = False) -> Iterator[Hosts]:
         "prefix": prefix,
         "name": f"op{number}",
         "hosts": [[link.rate, link.delay_s] for link in links],
-        "real_time": real_time,
     }
     command = [sys.executable, relay.__file__, json.dumps(asked)]
     with subprocess.Popen(
@@ -152,6 +132,6 @@ def hosts(links: Sequence[Link], *, real_time: bool = False) -> Iterator[Hosts]:
                 f"{prefix}.{place + 2}": f"/proc/{process.pid}/fd/{file}"
                 for place, file in enumerate(json.loads(line))
             }
-            yield Hosts(f"{prefix}.1", namespaces, real_time)
+            yield Hosts(f"{prefix}.1", namespaces)
         finally:
             process.kill()

@@ -14,7 +14,6 @@ namespaces is printed.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import heapq
@@ -35,7 +34,6 @@ MTU: Final = 9000
 _BURST: Final = 64_000  # bytes
 _QUEUE_S: Final = 1.0  # longest wait in the queue of tbf: the connections slow down before
 _NEVER: Final = 3600.0
-_PRIORITY: Final = 5  # of 99
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -59,25 +57,6 @@ def enter(namespace: int) -> None:
         _raise("setns")
 
 
-def go_first(process: int = 0) -> None:
-    """Let a process, by default this one, go before all others that are not of this kind.
-
-    So do the processes that it starts. Raises OSError if that is not permitted.
-    """
-    _schedule(process, os.SCHED_RR, _PRIORITY)
-
-
-def go_as_others() -> None:
-    """Undo `go_first` of this process."""
-    _schedule(0, os.SCHED_OTHER, 0)
-
-
-def _schedule(process: int, policy: int, priority: int) -> None:
-    for task in os.listdir(f"/proc/{process or 'self'}/task"):
-        with contextlib.suppress(ProcessLookupError):  # a thread that has ended
-            os.sched_setscheduler(int(task), policy, os.sched_param(priority))
-
-
 def mac(number: int) -> bytes:
     return bytes([2, 0, 0, 0, 0, number])
 
@@ -98,8 +77,6 @@ def main() -> None:
         hosts.append(Host(tap, rate, delay_s))
     enter(own)
     machine = Host(_interface(given["name"], 0, given["prefix"]), float("inf"), 0.0)
-    if given.get("real_time"):
-        go_first()
     print(json.dumps(namespaces), flush=True)
     relay([machine, *hosts])
 

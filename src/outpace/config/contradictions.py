@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from outpace.config.goals import Evaluate, Stop
 from outpace.config.keys import MACHINES, SERVICE_TIMES
 from outpace.config.launchers import Ray
-from outpace.optim.python import PythonOptimizer
 from outpace.sync.python import PythonStrategy
 from outpace.tasks import Quadratic, Script, Timing
 
@@ -96,10 +95,7 @@ def _refused_by_task(experiment: Experiment) -> dict[str, str]:
     """Return the keys that the task refuses, each with the reason."""
     task = experiment.task
     if isinstance(task, Script):
-        found = dict(task.excludes)
-        if not isinstance(experiment.optimizer, PythonOptimizer):
-            found["optimizer"] = "a script brings its own (only kind: python can replace it)"
-        return found
+        return dict(task.excludes)
     found = {
         "evaluation_time": "only a script evaluates its model in a worker's time: remove it",
     }

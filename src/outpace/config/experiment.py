@@ -25,7 +25,6 @@ from outpace.config.keys import FORWARD_SHARE, MOST_NODES
 from outpace.config.launchers import LauncherKind, Local
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
-from outpace.optim.python import PythonOptimizer
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.support.checks import KINDS, Decay, check_ranges
 from outpace.support.paths import TARGETS
@@ -130,7 +129,7 @@ class Experiment:
     overlap: Literal["none", "backward"] = "none"
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
-    optimizer: Annotated[UpdaterKind | PythonOptimizer, KINDS] = field(default_factory=Sgd)
+    optimizer: Annotated[UpdaterKind, KINDS] = field(default_factory=Sgd)
     batch_size: Annotated[int, Field(ge=1, le=10**9)] = 32
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None
@@ -224,8 +223,7 @@ class Experiment:
     @property
     def decided_by_script(self) -> list[str]:
         """The keys that have no meaning for a script."""
-        own = ["optimizer"] if not isinstance(self.optimizer, PythonOptimizer) else []
-        return ["batch_size", "evaluate", *own]
+        return ["batch_size", "evaluate", "optimizer"]
 
     @property
     def policies(self) -> Policies:
@@ -262,13 +260,10 @@ class Experiment:
         """
         return slices_of(self.slicing, layers, self.servers)
 
-    def optimizer_in_run(self, samples: int | None) -> UpdaterKind | PythonOptimizer:
+    def optimizer_in_run(self, samples: int | None) -> UpdaterKind:
         """Return the optimizer for this run, with a schedule in iterations.
 
         samples: number of training samples; None: the task has no data. Raises ConfigError if
         the schedule is in epochs and the task has no data.
         """
-        optimizer = self.optimizer
-        if isinstance(optimizer, PythonOptimizer):
-            return optimizer
-        return optimizer.in_run(self.workers, self.batch_size, samples)
+        return self.optimizer.in_run(self.workers, self.batch_size, samples)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -112,14 +111,6 @@ class Updater(ABC):
     @abstractmethod
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
         """See `Optimizer.on`."""
-
-
-def copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of one parameter's state."""
-    return {
-        name: value.clone() if isinstance(value, torch.Tensor) else deepcopy(value)
-        for name, value in values.items()
-    }
 
 
 def mean_of(gradient: Gradient, divisor: float) -> torch.Tensor:

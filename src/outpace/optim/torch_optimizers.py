@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -29,8 +28,7 @@ from outpace.blocks.block import StepSettings
 from outpace.blocks.slicing import consecutive
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.step import OptimizerState, copied, mean_of
-from outpace.optim.trial import require_elementwise
+from outpace.optim.step import OptimizerState, mean_of
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -53,12 +51,10 @@ KNOWN: Final = {
 # number is a multiple of the elements in a vector register: torch may round the last few of a
 # tensor, which do not fill a register, in another way.
 CHUNK: Final = 1 << 17
-_WRITTEN: Final = "group:"  # before the name of a setting that is kept with the state
 _FORCED: Final = {"foreach": False, "differentiable": False, "capturable": False}
 
 State: TypeAlias = dict[str, Any]  # of one parameter, by name
 Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
-Factory: TypeAlias = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
 def is_known(kind: type[torch.optim.Optimizer]) -> bool:
@@ -87,10 +83,8 @@ def _unknown(kind: type[torch.optim.Optimizer] | str) -> str:
         origin = "the script" if kind.__module__ == "__main__" else kind.__module__
         what += f" of {origin} is not torch's {name}, so it"
     return (
-        f"{what} is not one that servers know (torch's {', '.join(sorted(KNOWN))}). If it works "
-        "element by element, name a function that makes it in the launch configuration: "
-        "optimizer.kind=python optimizer.target=mine.py:make_optimizer. Else use sync.kind=ssgd or "
-        "local-sgd, where the script's own optimizer takes the steps"
+        f"{what} is not one that servers know (torch's {', '.join(sorted(KNOWN))}): use "
+        "sync.kind=ssgd or local-sgd, where the script's own optimizer takes the steps"
     )
 
 
@@ -129,56 +123,37 @@ def _plain(value: Any) -> Any:
 
 
 class TorchOptimizer:
-    """The optimizer called `name` in KNOWN, or the one that a user's function, `factory`, makes."""
+    """The optimizer called `name` in KNOWN."""
 
-    def __init__(
-        self,
-        name: str,
-        groups: Groups,
-        settings: Sequence[dict[str, Any]],
-        factory: Factory | None = None,
-    ) -> None:
+    def __init__(self, name: str, groups: Groups, settings: Sequence[dict[str, Any]]) -> None:
         """Make an optimizer that has no parameters yet.
 
         Args:
             groups: for each parameter group, (parameter number, low, high) of its pieces.
 
         Raises:
-            ConfigError: if the optimizer is unknown or refuses these settings, or that of a
-                function does not work element by element.
+            ConfigError: if the optimizer is unknown or refuses these settings.
         """
         self.groups, self.settings = groups, settings
-        self._written: frozenset[str] = frozenset()  # settings that the optimizer writes itself
-        if factory is None and name not in KNOWN:
+        if name not in KNOWN:
             raise ConfigError(_unknown(name))
-        self._is_known = factory is None
-        self._make: Factory = factory or partial(_known, KNOWN[name], settings)
+        self._kind = KNOWN[name]
+        defaults = self._kind([torch.nn.Parameter(torch.empty(1))]).defaults
         # For each group, values of the types that new values must have.
-        self._like: Sequence[dict[str, Any]] = [{}] * len(groups)
-        if factory is None:
-            self._learn(KNOWN[name]([torch.nn.Parameter(torch.empty(1))]).defaults)
+        self._like = [{**group, **defaults} for group in settings]
         if refusal := self.refusal(StepSettings(list(settings))):
             raise ConfigError(refusal)
-        if factory is not None:
-            self._learn(self._made([_empty_group() for _ in groups]).defaults)
-            self._written = require_elementwise(name, self._made, len(groups))
-
-    def _learn(self, defaults: dict[str, Any]) -> None:
-        self._like = [{**group, **defaults} for group in self.settings]
 
     def _made(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """Return the optimizer of the groups with their settings. Raises ConfigError."""
         for group, settings in zip(groups, self.settings, strict=True):
             group.update({key: _as(value, None) for key, value in settings.items()})
+        first: Any = self.settings[0] if self.settings else {}
+        at_once = {key: first[key] for key in ("initial_accumulator_value",) if key in first}
         try:
-            optimizer = self._make(groups)
+            optimizer = self._kind(groups, **at_once)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the optimizer cannot be made: {error}") from error
-        if len(optimizer.param_groups) != len(groups):
-            raise ConfigError(
-                f"optimizer.target: the {type(optimizer).__name__} must keep the {len(groups)} "
-                f"parameter groups that it is given, and has {len(optimizer.param_groups)}"
-            )
         _set(optimizer, self.settings)
         return optimizer
 
@@ -210,15 +185,13 @@ class TorchOptimizer:
                 f"the optimizer's pieces of parameters do not make up the {parameters.numel()} "
                 f"elements that the server has: {[(low, high) for low, high, _ in pieces]}"
             )
-        # Hooks of a user's own optimizer may count its parameters.
-        variables_of = in_chunks if self._is_known else _in_one
-        variables = {number: variables_of(parameters[low:high]) for low, high, number in pieces}
+        variables = {number: in_chunks(parameters[low:high]) for low, high, number in pieces}
         groups: list[dict[str, Any]] = []
         for ranges in self.groups:
             members = [variable for number, _, _ in ranges for variable in variables[number]]
             groups.append({"params": members} if members else _empty_group())
         made = self._made(groups)
-        return TorchSteps(made, variables, settings=self.settings, written=self._written)
+        return TorchSteps(made, variables, settings=self.settings)
 
 
 def in_chunks(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
@@ -226,12 +199,8 @@ def in_chunks(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
     return (
         list(map(torch.nn.Parameter, torch.split(tensor, CHUNK)))
         if tensor.is_cpu
-        else _in_one(tensor)
+        else [torch.nn.Parameter(tensor)]
     )
-
-
-def _in_one(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
-    return [torch.nn.Parameter(tensor)]
 
 
 class TorchSteps:
@@ -241,7 +210,6 @@ class TorchSteps:
         variables: by number of the parameter, the parts of its piece of a block; in the order of
             the block, of which they are all elements.
         settings: those that the script had when the optimizer was made, of each group.
-        written: names of the settings that the optimizer changes in its own step.
         rate: returns the learning rate after so many iterations; None: settings have it.
     """
 
@@ -251,11 +219,10 @@ class TorchSteps:
         variables: Mapping[int, Sequence[torch.nn.Parameter]],
         *,
         settings: Sequence[dict[str, Any]] = (),
-        written: frozenset[str] = frozenset(),
         rate: Callable[[float], float] | None = None,
     ) -> None:
         self._optimizer, self._variables = optimizer, variables
-        self._settings, self._written, self._rate = settings, written, rate
+        self._settings, self._rate = settings, rate
         self._lengths = [part.numel() for parts in variables.values() for part in parts]
 
     def __call__(
@@ -285,26 +252,13 @@ class TorchSteps:
                 variable.grad = None  # its memory may be used for something else
 
     def state(self) -> dict[int, State]:
-        """Return a copy of the optimizer's state, by number of the parameter.
-
-        It contains what the optimizer writes into the parameter's group, such as a count of steps.
-        """
+        """Return a copy of the optimizer's state, by number of the parameter."""
         known = self._optimizer.state
         return {
-            number: {
-                **_joined([known[variable] for variable in variables]),
-                **self._written_of(variables[0]),
-            }
+            number: _joined([known[variable] for variable in variables])
             for number, variables in self._variables.items()
             if variables[0] in known
         }
-
-    def _written_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
-        if not self._written:
-            return {}
-        group = self._group_of(variable)
-        names = sorted(self._written & group.keys())
-        return copied({_WRITTEN + name: group[name] for name in names})
 
     def _group_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
         groups = self._optimizer.param_groups
@@ -317,11 +271,8 @@ class TorchSteps:
         for number, values in state.items():
             variables = self._variables[number]
             group = self._group_of(variables[0])
-            own = dict(values)
-            for name in [name for name in own if name.startswith(_WRITTEN)]:
-                group[name.removeprefix(_WRITTEN)] = own.pop(name)
             is_fused = bool(group.get("fused"))
-            parts = {name: _parts(value, variables, is_fused) for name, value in own.items()}
+            parts = {name: _parts(value, variables, is_fused) for name, value in values.items()}
             for place, variable in enumerate(variables):
                 known[variable] = {name: each[place] for name, each in parts.items()}
 
@@ -353,13 +304,8 @@ def _parts(value: Any, variables: Sequence[torch.nn.Parameter], is_fused: bool) 
 
 @contextmanager
 def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
-    """Multiply the learning rate of each group. Raises ConfigError if there is none."""
+    """Multiply the learning rate of each group in this block."""
     groups = optimizer.param_groups if factor != 1 else []
-    if any("lr" not in group for group in groups):
-        raise ConfigError(
-            f"{type(optimizer).__name__} has no setting lr, the learning rate, which sync.scale: "
-            "linear and sync.kind: hpsgd multiply: use scale: mean or sum, or another strategy"
-        )
     rates = [group["lr"] for group in groups]
     for group in groups:
         group["lr"] = factor * group["lr"]
@@ -370,16 +316,6 @@ def _scaled_rates(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[N
 
 def _empty_group() -> dict[str, Any]:
     return {"params": [torch.nn.Parameter(torch.empty(0))]}
-
-
-def _known(
-    kind: type[torch.optim.Optimizer],
-    settings: Sequence[dict[str, Any]],
-    groups: list[dict[str, Any]],
-) -> torch.optim.Optimizer:
-    first: Any = settings[0] if settings else {}
-    at_once = {key: first[key] for key in ("initial_accumulator_value",) if key in first}
-    return kind(groups, **at_once)
 
 
 def _set(

@@ -74,6 +74,7 @@ class Script:
 
     excludes: ClassVar[Mapping[str, str]] = {
         "batch_size": "a script makes its own batches",
+        "optimizer": "a script brings its own",
         "evaluate": "a script evaluates its model itself, and logs it with outpace.log",
         "faults": (
             "failures of scripts are not simulated: calibrate a real run of the script (outpace "

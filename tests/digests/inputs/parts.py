@@ -83,8 +83,3 @@ def make_large_task():
     inputs = torch.randn(32, 600, generator=torch.Generator().manual_seed(1))
     model = torch.nn.Linear(600, 600)
     return outpace.Task(model, loss=torch.nn.functional.mse_loss, train=(inputs, inputs.flip(1)))
-
-
-def adam(groups):
-    """Return the optimizer that a user wrote in a file."""
-    return torch.optim.Adam(groups, lr=0.02)

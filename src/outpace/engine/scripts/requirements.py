@@ -10,8 +10,6 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
-from outpace.optim import UpdaterKind
-from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import KNOWN, SEVERAL_GRADIENTS, is_known, require_known
 from outpace.support.user_code import brief
 
@@ -29,14 +27,6 @@ def require_script(path: Path) -> Path:
     return path
 
 
-def require_own_optimizer(optimizer: UpdaterKind | PythonOptimizer) -> None:
-    """Raise ConfigError if the configuration names a function that makes another optimizer."""
-    if isinstance(optimizer, PythonOptimizer):
-        raise ConfigError(
-            "optimizer: without servers the script's own optimizer takes the steps: remove this key"
-        )
-
-
 def require_followable(experiment: Experiment) -> None:
     """Raise ConfigError for settings that apply to the all-reduces and steps of Outpace only.
 
@@ -49,18 +39,15 @@ def require_followable(experiment: Experiment) -> None:
             f"sync.wire={strategy.wire}: DistributedDataParallel sends the gradients as they are: "
             "leave wire out, or register torch's bf16_compress_hook in the script"
         )
-    require_own_optimizer(experiment.optimizer)
 
 
 def require_steps(script: ScriptModel, experiment: Experiment) -> None:
     """Raise ConfigError unless the servers, or else the workers, can take the script's steps."""
     strategy = experiment.peers
     if strategy is None:
-        if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
-            require_known(type(script.optimizer))
+        require_known(type(script.optimizer))
         script.settings()  # raises if a setting cannot be sent
         return
-    require_own_optimizer(experiment.optimizer)
     if isinstance(script.optimizer, torch.optim.LBFGS):
         raise ConfigError(SEVERAL_GRADIENTS)
     kind = type(script.optimizer)

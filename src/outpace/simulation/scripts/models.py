@@ -14,7 +14,6 @@ from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.sameness import without_numbers
 from outpace.engine.scripts.trailer import Trailer
-from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.peer_parameters import PeerModels
@@ -39,11 +38,8 @@ class ServerModels(ScriptModels):
 
     def new(self, server: int, initial: Block) -> ParameterBlock:
         """Return the parameters of a server, given its initial ones."""
-        first, optimizer = self._first, self._run.experiment.optimizer
-        if isinstance(optimizer, PythonOptimizer):
-            made = optimizer.of_groups(self._places[server], first.settings)
-        else:
-            made = optimizer_of(first, self._slices[server])
+        first = self._first
+        made = optimizer_of(first, self._slices[server])
         layers = layers_within(self._slices[server], first.layers)
         block = self._blocks[server] = parameter_block(initial, made, layers=layers)
         if first.state and self._run.resume is None:

@@ -11,7 +11,6 @@ from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.servers import is_narrow
 from outpace.kernel import Future
 from outpace.optim import Optimizer
-from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements, on_the_wire, value_bytes
@@ -131,8 +130,6 @@ class ServerPart:
         configured = self._experiment.optimizer
         if not attached.optimizer:
             return configured
-        if isinstance(configured, PythonOptimizer):  # code named by the configuration
-            return configured.of_groups(attached.groups, attached.settings)
         return TorchOptimizer(attached.optimizer, attached.groups, attached.settings)
 
     # -- the policy ------------------------------------------------------------------------
