@@ -107,13 +107,6 @@ def test_an_experiment_without_variants_and_a_folder_are_not_compared(here, caps
     assert "all is a folder, not a YAML file" in refused(capsys, "compare", str(here / "all"))
 
 
-def test_the_cpus_of_a_run_alone_do_not_ask_for_a_cluster(here, capsys):
-    message = refused(capsys, "compare", "all.yaml", "--cpus", "2", "--out", "out")
-    expected = "error: --cpus is for runs on a Ray cluster: add --on ray, or leave it out\n"
-    assert message == expected
-    assert not (here / "out").exists()
-
-
 def test_without_its_variants_a_comparison_is_one_run(here, capsys):
     assert "variants=[]" in refused(capsys, "simulate", "all.yaml")
     assert outpace("simulate", "all.yaml", "variants=[]", "--out", "run") == 0

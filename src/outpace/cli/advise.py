@@ -13,7 +13,6 @@ from outpace.cli.options import (
     Address,
     Budget,
     Cluster,
-    Cpus,
     Json,
     On,
     Overrides,
@@ -79,7 +78,6 @@ def advise(
     ] = 0.05,
     on: On = None,
     address: Address = None,
-    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -93,7 +91,7 @@ def advise(
 
     given = with_options(overrides, workers, servers, seed)
     source = source_for("advise", config, context.obj, given, cluster)
-    output, away = Output(quiet, as_json), where(on, address, cpus)
+    output, away = Output(quiet, as_json), where(on, address)
     with folder_for(out, config) as folder:
         try:
             with output.with_bars(lambda: fork_server_of_trials(None, away)) as bar:

@@ -11,7 +11,6 @@ from outpace.cli.base import app, echo, folder_for, print_comparison, print_tabl
 from outpace.cli.options import (
     Address,
     Cluster,
-    Cpus,
     Json,
     On,
     Out,
@@ -56,7 +55,6 @@ def compare(
     resume: Resume = False,
     on: On = None,
     address: Address = None,
-    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +86,7 @@ def compare(
     require_out(resume, out, "comparison")
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(variants_of or config), base or Path.cwd())
-    output, away = Output(quiet, as_json), where(on, address, cpus)
+    output, away = Output(quiet, as_json), where(on, address)
     with folder_for(out, config) as folder:
         experiments = [each.experiment for each in variants]
         with (

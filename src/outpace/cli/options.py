@@ -59,15 +59,6 @@ On: TypeAlias = Annotated[
         "--on", help="local or ray: where the runs are carried out. Default: on this machine."
     ),
 ]
-Cpus: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--cpus",
-        metavar="N",
-        help="CPUs of the Ray cluster that each run takes up. Default: 1, and all of a node for "
-        "a run that needs all cores.",
-    ),
-]
 Resume: TypeAlias = Annotated[
     bool,
     typer.Option("--resume", help="Keep what is complete in --out, and continue with the rest."),
@@ -122,14 +113,9 @@ def with_options(
     return [*options, *(overrides or ())]
 
 
-def where(on: str | None, address: str | None, cpus: float | None) -> dict[str, Any] | None:
-    """Return `--on`, `--address` and `--cpus` as the argument `on` of `compare`.
-
-    Raises ConfigError if only the CPUs are given: that alone does not ask for a cluster.
-    """
-    if cpus is not None and on is None and address is None:
-        raise ConfigError("--cpus is for runs on a Ray cluster: add --on ray, or leave it out")
-    given = {"kind": on, "address": address, "cpus": cpus}
+def where(on: str | None, address: str | None) -> dict[str, Any] | None:
+    """Return `--on` and `--address` as the argument `on` of `compare`."""
+    given = {"kind": on, "address": address}
     return {key: value for key, value in given.items() if value is not None} or None
 
 

@@ -13,7 +13,6 @@ from outpace.cli.options import (
     Address,
     Budget,
     Cluster,
-    Cpus,
     Json,
     On,
     Out,
@@ -89,7 +88,6 @@ def sweep(
     resume: Resume = False,
     on: On = None,
     address: Address = None,
-    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -106,7 +104,7 @@ def sweep(
     given = with_options(overrides, workers, servers, seed)
     source = source_for("sweep", config, context.obj, given, cluster, over or ())
     require_out(resume, out, "study")
-    output, away = Output(quiet, as_json), where(on, address, cpus)
+    output, away = Output(quiet, as_json), where(on, address)
     if source.data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:

@@ -147,7 +147,7 @@ class RunsOnRay:
         elif now - self._waits_since >= self._wait_s:
             raise RunError(
                 f"on: no node has begun a run within {self._wait_s:g} s: look at the cluster with "
-                "`ray status`, ask for fewer CPUs with --cpus (cpus), or wait longer (wait_s)"
+                "`ray status`, or wait longer (wait_s)"
             )
 
 
