@@ -19,7 +19,7 @@ CONFIG = {
     "sync": {"kind": "bsp"},
     "stop": {"iterations": 5},
 }
-FIGURES = {"figure-heat", "figure-throughput", "figure-order"}
+FIGURES = {"figure-heat", "figure-throughput"}
 
 
 @pytest.fixture

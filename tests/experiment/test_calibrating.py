@@ -266,7 +266,7 @@ def test_all_reduces_are_calibrated_on_runs_without_servers(
     said_of = found["calibrated"]["all_reduces"]
     assert said_of["testable"], "the probe has more than two sizes"
     assert said_of["times_slower_in_training"] == pytest.approx(2, rel=0.02)
-    assert 'id="figure-all-reduces"' in (tmp_path / "cluster.html").read_text()
+    assert 'id="all-reduce-times"' in (tmp_path / "cluster.html").read_text()
     # A run of 10 iterations predicts itself: with the same run times only the network differs.
     changes = {"sync": {"kind": "ssgd"}, "stop": {"iterations": 10}}
     config = {**MODEL, **changes, "servers": 1, "include": str(out), "compute": RUN["compute"]}

@@ -11,7 +11,6 @@ from tests.support.reports.run_folders import make_run, write_interrupted_trace
 from outpace.report.findings import findings
 from outpace.report.read.runs import read_runs
 from outpace.report.target import ReportTarget, target_of
-from outpace.support.estimates import Estimate
 
 BSP = {"sync": {"kind": "bsp"}}
 GOAL = {"target": {"accuracy": 0.8}}
@@ -21,7 +20,7 @@ NO_WAIT = {"seconds": {"compute": 5.0, "communicate": 1.0, "wait": 0.0}}
 def said(*folders: Path) -> list[str]:
     runs = read_runs(folders)
     found = findings(runs, target_of(runs))
-    return [each.sentence.replace("\N{NO-BREAK SPACE}", " ") for each in found]
+    return [each.replace("\N{NO-BREAK SPACE}", " ") for each in found]
 
 
 def three(tmp_path: Path, goal: dict[str, Any]) -> list[Path]:
@@ -41,8 +40,6 @@ def test_the_answer_comes_first_and_the_runs_that_missed_the_target_second(tmp_p
         "80 % accuracy was not reached by ASP.",
         "Workers of SSP waited for others in 40 % of their time, the largest share of all runs.",
     ]
-    runs = read_runs(folders)
-    assert findings(runs, target_of(runs))[0].figure == Estimate(4.0)
     assert said(folders[0])[0] == "Time to 80 % accuracy, in virtual time: BSP 8.00 s."
     assert said(folders[2])[0] == "80 % accuracy was not reached by ASP."
     assert said(folders[1])[-1] == "Workers waited for others in 40 % of their time."

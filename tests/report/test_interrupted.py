@@ -24,7 +24,7 @@ CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]
 
 def said(folder):
     found = findings(read_runs([folder]), None)
-    return " ".join(each.sentence for each in found).replace("\N{NO-BREAK SPACE}", " ")
+    return " ".join(found).replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.fixture

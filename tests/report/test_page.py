@@ -110,10 +110,10 @@ def test_axes_have_titles_and_those_of_quantities_their_units(everything):
 def test_a_control_has_an_option_for_every_view(simulated, tmp_path):
     page = report(tmp_path, simulated["BSP"], simulated["SSP"], simulated["ASP"])
     assert len(page.figures["figure-progress"]["views"]) == 6
-    assert len(page.figures["figure-timeline"]["views"]) == 6
+    assert len(page.figures["figure-timeline"]["views"]) == 3
     buttons = [a for tag, a in page.tags if tag == "button"]
-    assert len(buttons) == (3 + 2) + 3 + (3 + 2)
-    assert sum(button["aria-pressed"] == "true" for button in buttons) == 5
+    assert len(buttons) == (3 + 2) + 3 + 3
+    assert sum(button["aria-pressed"] == "true" for button in buttons) == 4
 
 
 def test_many_runs_are_chosen_from_a_menu(tmp_path):

@@ -8,7 +8,6 @@ virtual time and wall time are not comparable.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
@@ -16,28 +15,16 @@ from outpace.report.read.runs import Run, clock
 from outpace.report.read.traces import interruptions
 from outpace.report.target import ReportTarget
 from outpace.report.words import factor, interval, listed, percent, plural, seconds
-from outpace.support.estimates import NOTHING, Estimate
 from outpace.support.words import shortened
 
 _MOST: Final = 5
 _NAMED: Final = 3  # runs in one sentence, besides the reference
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A finding about the runs of a report.
-
-    figure: the number that the sentence is about, with its interval over the seeds if it has one.
-    """
-
-    sentence: str
-    figure: Estimate = NOTHING
-
-
-def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[Finding]:
+def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
     """Return at most _MOST findings, the most important first."""
     complete = [run for run in runs if run.complete]
-    found: list[Iterator[Finding]] = []
+    found: list[Iterator[str]] = []
     if target is not None:
         judged = [run for run in complete if target.applies_to(run)]
         found += [_reached(judged, target), _resolution(judged, target), _missed(judged, target)]
@@ -45,7 +32,7 @@ def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[Finding]:
     return list(islice(chain(*found, _waiting(complete)), _MOST))
 
 
-def _reached(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
+def _reached(runs: Sequence[Run], target: ReportTarget) -> Iterator[str]:
     """Say how soon the runs reached the target: the soonest first, and the reference last."""
     if not runs:
         return
@@ -67,10 +54,7 @@ def _reached(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
         said += f" Means and 95 % intervals are over {plural(len(reference.seeds), 'seed')}."
     if not target.given:
         said += f" {target.title} is derived from the results: every run reached it."
-    soonest = shown[0]
-    yield Finding(
-        said, soonest.compared.ratio_to_first if soonest.seeds else Estimate(times[soonest.name])
-    )
+    yield said
 
 
 def _reference(runs: Sequence[Run]) -> Run:
@@ -110,33 +94,31 @@ def _within_one_evaluation(run: Run, other: Run, target: ReportTarget) -> bool:
     return (target.evaluated_before_s(last, last_s) or 0.0) < first_s * (1 - 1e-9)
 
 
-def _resolution(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
+def _resolution(runs: Sequence[Run], target: ReportTarget) -> Iterator[str]:
     """Say how many runs reached the target at their first log, before which nothing is known."""
     alone = [each for run in runs for each in run.counted()]
     reached = [(run, at) for run in alone if (at := target.reached_s(run)) is not None]
     early = [run for run, at in reached if target.evaluated_before_s(run, at) is None]
     if early:
-        yield Finding(
+        yield (
             f"{len(early)} of {plural(len(alone), 'run')} reached {target.words} at the first log, "
-            "so the resolution of the times is one log: log more often, or choose a harder target.",
-            Estimate(len(early)),
+            "so the resolution of the times is one log: log more often, or choose a harder target."
         )
 
 
-def _missed(runs: Sequence[Run], target: ReportTarget) -> Iterator[Finding]:
-    names, count = [], 0
+def _missed(runs: Sequence[Run], target: ReportTarget) -> Iterator[str]:
+    names = []
     for run in runs:
         alone = run.counted()
         late = sum(target.reached_s(each) is None for each in alone)
-        count += late
         if late:
             of_seeds = f" ({late} of {plural(len(alone), 'run')})" if run.seeds else ""
             names.append(f"{run.name}{of_seeds}")
     if names:
-        yield Finding(f"{target.words} was not reached by {listed(names)}.", Estimate(count))
+        yield f"{target.words} was not reached by {listed(names)}."
 
 
-def _incomplete(runs: Sequence[Run]) -> Iterator[Finding]:
+def _incomplete(runs: Sequence[Run]) -> Iterator[str]:
     """Say which runs failed or did not end, and how the first that can be resumed is resumed."""
     found = [run for run in runs if not run.complete]
     if found:
@@ -146,19 +128,19 @@ def _incomplete(runs: Sequence[Run]) -> Iterator[Finding]:
             for run in found
             if (command := run.summary.get("resume"))
         )
-        yield Finding(f"Not complete: {names}.{next(commands, '')}", Estimate(len(found)))
+        yield f"Not complete: {names}.{next(commands, '')}"
 
 
-def _scaled(runs: Sequence[Run]) -> Iterator[Finding]:
+def _scaled(runs: Sequence[Run]) -> Iterator[str]:
     """Warn that the head of the page names other numbers of processes than the run had."""
     if names := [run.name for run in runs if run.summary.get("scalings")]:
-        yield Finding(
+        yield (
             f"The number of processes of {listed(names)} changed during the run: the head of this "
             "page has the numbers of the configuration."
         )
 
 
-def _interrupted(runs: Sequence[Run]) -> Iterator[Finding]:
+def _interrupted(runs: Sequence[Run]) -> Iterator[str]:
     """Say how often the processes of a run were lost, and what that cost."""
     for run in runs:
         found = [] if run.seeds else interruptions(run)
@@ -174,28 +156,25 @@ def _interrupted(runs: Sequence[Run]) -> Iterator[Finding]:
         costs += [f"{plural(gone, 'worker')} lost for good"] if gone else []
         costs += [f"{plural(anew, 'script')} begun anew"] if anew else []
         first = f"{seconds(found[0].at_s)} ({found[0].who or 'the run was resumed'})"
-        yield Finding(
+        yield (
             f"{run.name} was interrupted {plural(len(found), 'time')}, first at {first}: "
-            f"{listed(costs)}.",
-            Estimate(away_s),
+            f"{listed(costs)}."
         )
 
 
-def _failures(runs: Sequence[Run]) -> Iterator[Finding]:
+def _failures(runs: Sequence[Run]) -> Iterator[str]:
     """Say what simulated failures cost each run."""
     goodputs = {run.name: run.number("faults", "goodput") for run in runs}
     cost = {name: max(0.0, 1 - share) for name, share in goodputs.items() if share is not None}
     if cost:
         order = sorted(cost, key=lambda name: -cost[name])[: _NAMED + 1]
         parts = [f"{name} {percent(cost[name])}" for name in order]
-        said = f"Failures cost {listed(parts)} of the gradients per second."
-        yield Finding(said, Estimate(cost[order[0]]))
+        yield f"Failures cost {listed(parts)} of the gradients per second."
 
 
-def _waiting(runs: Sequence[Run]) -> Iterator[Finding]:
+def _waiting(runs: Sequence[Run]) -> Iterator[str]:
     shares = [(share, run.name) for run in runs if (share := run.waiting_share)]
     if shares:
         share, name = max(shares)
         of, most = (f" of {name}", ", the largest share of all runs") if len(runs) > 1 else ("", "")
-        said = f"Workers{of} waited for others in {percent(share)} of their time{most}."
-        yield Finding(said, Estimate(share))
+        yield f"Workers{of} waited for others in {percent(share)} of their time{most}."

@@ -9,8 +9,8 @@ from typing import Any, Final
 from outpace.record.comparison import VariantResult
 from outpace.report.columns import COLUMNS, NOTHING, target_columns
 from outpace.report.explaining.words import section as explanation
+from outpace.report.faults import what_failures_cost
 from outpace.report.figures.cut_offs import cut_offs
-from outpace.report.figures.faults import what_failures_cost
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
@@ -77,7 +77,7 @@ def write_report(
         title=f"Outpace: {listed([run.name for run in runs])}",
         heading=f"{'Comparison' if several else 'Run'}: {name}",
         what=_what(alone),
-        findings=[finding.sentence for finding in findings(runs, target)],
+        findings=findings(runs, target),
         sections=_sections(runs, target),
         notices=notices,
         footer=[Details("Digests: equal digests mean equal results", [_digests(alone)])],

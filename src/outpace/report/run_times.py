@@ -39,7 +39,6 @@ _ROWS: Final = 240  # of the heat map
 _COLUMNS: Final = 400
 _POINTS: Final = 500  # per line
 _CUT: Final = "#e4572e"
-_BAND: Final = "rgba(0, 114, 178, 0.22)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +176,6 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
                 "Gradients per second if every iteration ended as soon as c gradients had arrived: "
                 "the mean of c / x over the iterations, where x is the c-th smallest run time.",
             ),
-            Section("order", "From the fastest to the slowest", [_order_statistics(facts)]),
         ],
     )
 
@@ -254,28 +252,3 @@ def _throughput(facts: Facts) -> Figure:
     }
     alt = "Gradients per second against the workers waited for"
     return Figure("figure-throughput", alt, {(): view(traces, layout)}, height=400)
-
-
-def _order_statistics(facts: Facts) -> Figure:
-    """Return the figure `figure-order`: run times of an iteration from the fastest on."""
-    shown = thinned(facts.ordered.shape[1], _POINTS)
-    low, median, high = np.nanquantile(facts.ordered[:, shown], [0.1, 0.5, 0.9], axis=0)
-    x = [place + 1 for place in shown]
-    bottom, top, middle = (
-        line(name, x, rounded(edge, 4), width=width)
-        for name, edge, width in (
-            ("", low, 0),
-            ("8 of 10 iterations", high, 0),
-            ("median iteration", median, 2),
-        )
-    )
-    bottom.update(hoverinfo="skip", showlegend=False)
-    top.update(hoverinfo="skip", fill="tonexty", fillcolor=_BAND)
-    layout = {
-        "xaxis": axis("place of the worker in its iteration: 1 is the fastest"),
-        "yaxis": axis_from_0("run time (s)"),
-        "hovermode": "x unified",
-    }
-    note = "A worker that was cut off counts with the time until then."
-    alt = "Run times from the fastest to the slowest"
-    return Figure("figure-order", alt, {(): view([bottom, top, middle], layout, note)}, height=400)

@@ -68,7 +68,7 @@ def test_only_reports_with_cut_offs_have_that_section(simulated, tmp_path):
 
 
 def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):
-    view, _ = drawn(simulated["cut-off"])
+    (view,) = drawn(simulated["cut-off"])
     ended = {round(row["end_ns"] * 1e-9, 6) for row in closed(simulated["cut-off"])}
     lines = [shape["x0"] for shape in view.layout["shapes"]]
     assert len(lines) > 3

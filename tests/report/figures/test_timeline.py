@@ -76,7 +76,7 @@ def test_a_wait_says_for_whom_and_an_arrow_shows_it(tmp_path):
 
 
 def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
-    _, first, _, asp = drawn(simulated["BSP"], simulated["ASP"])
+    first, asp = drawn(simulated["BSP"], simulated["ASP"])
     lines = by_name(first)["released by"]
     waits = by_name(first)["wait"]
     assert len(lines["x"]) // 3 >= 5
@@ -112,16 +112,11 @@ def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):
     assert lanes == sorted(lanes)
     assert {0, 25, 37} <= set(lanes)
     assert "16 of 40 workers" in note
-    (_, view) = drawn(folder)
+    (view,) = drawn(folder)
     assert "Shown are 16 of 40 workers" in view.note
     assert "100 % was for worker 37" in view.note.replace("\N{NO-BREAK SPACE}", " ")
     (split,) = split_of_workers([run], [sums]).views.values()
     assert len(split.traces[0]["x"]) == MOST
-
-
-def test_a_run_without_waits_shows_its_first_iterations_only(simulated):
-    (view,) = drawn(simulated["ASP"])
-    assert "longest wait" not in view.note
 
 
 def test_workers_of_several_nodes_are_shown_with_their_nodes(tmp_path):

@@ -89,10 +89,9 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     notes, caveats = _notes(runs, fit, short), list[str]()
     notes += [origin[BUSY]] if BUSY in origin else []
     laws: dict[str, Any] = {}
-    network, contention, times = None, None, None
+    network, contention = None, None
     if with_servers:
-        service, times = fit_service(with_servers, fit.warm_up, notes)
-        laws |= service
+        laws |= fit_service(with_servers, fit.warm_up, notes)
         if (size := service_size_of(with_servers[0])) is not None:
             laws["service_size"] = size
         network = _network(with_servers, notes, caveats, alike=bool(short))
@@ -134,8 +133,6 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
         list(words.items()),
         notes + caveats,
         fit,
-        network,
-        times,
         all_reduces,
         [run.name for run in runs if run.all_reduces is not None],
     )

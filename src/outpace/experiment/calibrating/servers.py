@@ -16,10 +16,8 @@ from outpace.sync import POLICIES, Apply
 _SAME_SIZE: Final = 1.01  # of the largest server, over the smallest
 
 
-def fit_service(
-    runs: Sequence[Run], warm_up: int, notes: list[str]
-) -> tuple[dict[str, ServiceLaw], ServiceTimes]:
-    """Return the laws of the service times by their keys, and the times that they were fitted to.
+def fit_service(runs: Sequence[Run], warm_up: int, notes: list[str]) -> dict[str, ServiceLaw]:
+    """Return the laws of the service times by their keys.
 
     Args:
         runs: With servers.
@@ -34,8 +32,7 @@ def fit_service(
         requests, is_push = run.measured.requests.where(later), run.measured.is_push[later]
         parts.append(service_times(requests, is_push, on_advance=bool(told_apart)))
         alike = _are_alike_in_size(requests)
-    found = ServiceTimes.joined(parts)
-    laws = service_laws(found, with_factors=alike)
+    laws = service_laws(ServiceTimes.joined(parts), with_factors=alike)
     if not told_apart:
         notes.append(
             "the servers made an update of every push, so push_time includes it: for strategies "
@@ -46,7 +43,7 @@ def fit_service(
             f"servers differ in {' and '.join(differ)}, where each has a factor of its own: the "
             "file describes these servers one by one"
         )
-    return laws, found
+    return laws
 
 
 def service_size_of(run: Run) -> ServiceSize | None:

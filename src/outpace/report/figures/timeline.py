@@ -37,7 +37,6 @@ _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
 _MOST_ITERATIONS: Final = 1500  # drawn
 _CULPRITS: Final = 2  # workers named in words
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
-FIRST, LONGEST = "First iterations", "Around the longest wait"
 LOST: Final = "process lost"
 _LOST_LOOK: Final = {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}}
 _HALF: Final = 0.37  # half the height of a bar, in lanes
@@ -50,30 +49,24 @@ _NUMBERS: Final = {
 
 
 def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
-    """Return the figure `figure-timeline`.
+    """Return the figure `figure-timeline`, a view per run.
 
-    It opens at the longest wait of each run, and also shows the first iterations.
+    It shows the time around the longest wait of a run; without waits, the first iterations.
     """
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
     length = span_length([sums for _, sums in known]) if known else 1
-    names = [LONGEST, FIRST] if any(sums.longest for _, sums in known) else [FIRST]
     views: Views = {}
     for run, sums in known:
         try:
-            for name in names:
-                span = (0, length)
-                if name == LONGEST and (wait := sums.longest) is not None:
-                    span = span_around(wait.end_ns - wait.held_ns, wait.end_ns, length)
-                views[run.name, name] = _view(run, sums, span, name)
+            views[run.name,] = _view(run, sums, length)
         except Unreadable as error:
             run.problems.append(str(error))
-            views = {key: shown for key, shown in views.items() if key[0] != run.name}
     rows = max((len(sums.iterations) for _, sums in known), default=1)
     return Figure(
         "figure-timeline",
         "Timeline of the workers: when each computed, communicated and waited",
         views,
-        ["Run", "When"],
+        ["Run"],
         height=150 + 27 * min(rows, MOST),
         tall=True,
         instead=NO_TRACE,
@@ -100,11 +93,12 @@ def span_around(start: int, end: int, length: int) -> tuple[int, int]:
     return first, first + length
 
 
-def _view(run: Run, sums: Totals, span: tuple[int, int], name: str) -> FigureView:
+def _view(run: Run, sums: Totals, length: int) -> FigureView:
+    span, wanted, wait = (0, length), [], sums.longest
+    if wait is not None:
+        span = span_around(wait.end_ns - wait.held_ns, wait.end_ns, length)
     iterations, closed = read_span(run.trace, *span)
-    wanted = []
-    if name == LONGEST and sums.longest is not None:
-        wait = sums.longest
+    if wait is not None:
         rows = (pc.field("worker") == wait.worker) & (pc.field("iteration") == wait.iteration)
         by = iterations.filter(rows)["released_by"].drop_null().to_pylist()
         wanted = [wait.worker, *(worker for worker in by if worker < len(sums.iterations))]
@@ -125,7 +119,7 @@ def _view(run: Run, sums: Totals, span: tuple[int, int], name: str) -> FigureVie
         "uniformtext": {"mode": "hide", "minsize": 9},
         "shapes": [down(_seconds(end)) for end in closed["end_ns"].to_pylist()],
     }
-    words = [*_words(sums, name), selected, "Dashed: an iteration was closed." * bool(len(closed))]
+    words = [*_words(sums), selected, "Dashed: an iteration was closed." * bool(len(closed))]
     return view(traces, layout, " ".join(filter(None, words)))
 
 
@@ -211,16 +205,15 @@ def _arrows(rows: pa.Table, lane: dict[int, int]) -> list[go.Scatter]:
     return [arrows] if xs else []
 
 
-def _words(sums: Totals, name: str) -> Iterator[str]:
-    if sums.longest is None:
+def _words(sums: Totals) -> Iterator[str]:
+    wait = sums.longest
+    if wait is None:
         yield "No worker waited in this run."
         return
-    if name == LONGEST:
-        wait = sums.longest
-        yield (
-            f"The longest wait: worker {wait.worker} in iteration {wait.iteration}, "
-            f"{seconds(wait.held_ns * 1e-9)}."
-        )
+    yield (
+        f"The longest wait: worker {wait.worker} in iteration {wait.iteration}, "
+        f"{seconds(wait.held_ns * 1e-9)}."
+    )
     whole = float(sums.ended_s.sum())
     worst = (-sums.ended_s).argsort(kind="stable")[:_CULPRITS].tolist()
     parts = [

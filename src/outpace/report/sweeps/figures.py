@@ -1,8 +1,8 @@
-"""The figures of a sweep: the courses of the candidates, and the objective against each key."""
+"""The figure of a sweep: the objective against each key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import plotly.graph_objects as go
@@ -11,12 +11,10 @@ from outpace.report.figures.figure import (
     Figure,
     Plot,
     Views,
-    across,
     axis,
     axis_from_0,
     colour,
     dots,
-    line,
     log_axis,
     rounded,
     view,
@@ -32,30 +30,6 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status; th
     "complete": ("circle", colour(0)),
     "best": ("star", colour(2)),
 }
-
-
-def courses(data: SweepResult) -> Figure:
-    """Return the figure `figure-courses`: each candidate against virtual time."""
-    scale = 100 if data.objective.quantity == "accuracy" else 1
-    traces = []
-    for look, found in _by_look(data):
-        if known := [each for each in found if each.curve]:
-            style = {"color": _LOOKS[look][1], "width": 3.5 if look == "best" else 1.3}
-            traces.append(_curves(look.replace("-", " "), known, scale).update(line=style))
-    layout: Plot = {
-        "xaxis": axis_from_0("virtual time (s)"),
-        "yaxis": axis("training loss" if scale == 1 else "test accuracy (%)"),
-        "hovermode": "closest",
-    }
-    if data.objective.target is not None:
-        layout["shapes"] = [across(scale * data.objective.target.value)]
-    return Figure(
-        "figure-courses",
-        "Courses of the candidates against virtual time",
-        {(): view(traces, layout)} if traces else {},
-        height=420,
-        instead="The runs of this task are not evaluated.",
-    )
 
 
 def slices(data: SweepResult) -> Figure:
@@ -80,19 +54,6 @@ def slices(data: SweepResult) -> Figure:
         ["Key"],
         instead="No candidate has a value.",
     )
-
-
-def _curves(name: str, candidates: Sequence[Candidate], scale: float) -> go.Scatter:
-    """Return one trace with the curves of candidates, with gaps between them."""
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    texts: list[str] = []
-    for each in candidates:
-        times, values = zip(*each.curve, strict=True)
-        xs += [*rounded(times), None]
-        ys += [*rounded(scale * value for value in values), None]
-        texts += [f"{each.number}: {escaped(each.words)}"] * (len(each.curve) + 1)
-    return line(name, xs, ys).update(hovertext=texts, hoverinfo="text+x+y")
 
 
 def _by_look(data: SweepResult) -> Iterator[tuple[str, list[Candidate]]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from outpace.report.frame import write_page
 from outpace.report.parts import Bullets, Cell, Code, Details, Part, Row, Section, Table, Words
-from outpace.report.sweeps.figures import courses, slices
+from outpace.report.sweeps.figures import slices
 from outpace.report.sweeps.result import Candidate, Dimension, SweepResult, in_order, shown
 from outpace.report.words import interval, listed, number, plural, seconds, target_words
 from outpace.support.estimates import Estimate, TimeTo, difference_of, ratio_of
@@ -27,10 +27,6 @@ _SLICES: Final = (
     "value is an arrow at the point at which it was ended: it had not reached the target, and "
     "would have taken longer."
 )
-_COURSES: Final = (
-    "Each line is a candidate with its first seed; it ends where its run reached the target or was "
-    "ended."
-)
 
 
 def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
@@ -44,7 +40,6 @@ def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
         ConfigError: if the file cannot be written.
     """
     sections = [
-        Section("courses", "Courses of the candidates", [courses(data)], _COURSES),
         Section("slices", "Slices", [slices(data)], _SLICES),
         Section("all", "Candidates", [_table(data), *_errors(data)], _MEANINGS),
     ]
