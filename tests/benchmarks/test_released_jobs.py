@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from benchmarks.released_jobs import COLUMNS, read_alibaba, read_bytedance
 from tests.support.tables import assert_same, table
-
-from outpace.errors import ConfigError
 
 # Two ranks of two stages, step 7 with two micro-batches and step 3 with one.
 ROWS = [
@@ -31,11 +28,6 @@ def trace(folder, rows):
 def test_a_time_is_what_all_stages_computed_for_a_micro_batch(tmp_path):
     found = read_bytedance(trace(tmp_path, ROWS + OTHERS))
     assert_same(found, table([[12.0, 4.0], [1.5, 6.0], [2.0, 3.0]]))
-
-
-def test_a_rank_that_lacks_operations_is_not_taken_for_a_fast_one(tmp_path):
-    with pytest.raises(ConfigError, match=r"rank 1 has 3 operations of round 0, others 4"):
-        read_bytedance(trace(tmp_path, ROWS[:-1]))
 
 
 def test_a_workers_rows_in_order_of_time_are_its_iterations(tmp_path):

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 from benchmarks.strategies import __main__ as command
-from benchmarks.strategies import measuring, regret
+from benchmarks.strategies import measuring
 from benchmarks.strategies.outcome import read
 from benchmarks.strategies.rates import search
 from benchmarks.strategies.suite import cells
 from benchmarks.strategies.table import page, summary
 
 from outpace.config.reading import experiment_from
-from outpace.errors import DivergenceError, RunError
+from outpace.errors import DivergenceError
 from outpace.support.estimates import TimeTo
 
 
@@ -104,55 +104,6 @@ def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
     shown = page([found])
     assert "| BSP | 4.20 s (4.00 to 4.40) |" in shown
     assert "| gossip | > 2.86 |" in shown  # the lower end of the interval
-
-
-def test_what_is_missing_is_measured_later_and_kept_as_soon_as_it_is_there(formula, tmp_path):
-    cell = few("BSP", "ASP", "SSP 4")
-    measuring.record([few("BSP", "ASP")], ORIGIN, tmp_path, 1)
-    measuring.record([cell], {"date": "2026-01-03", "commit": "def5678"}, tmp_path, 1, missing=True)
-    found = read(cell, tmp_path)
-    assert [each.name for each in found.strategies] == ["BSP", "ASP", "SSP 4"]
-    assert found.origin == {"date": "2026-01-03", "commit": "abc1234, def5678"}
-    other = replace(cell, most=4.0)
-    assert read(other, tmp_path) is None  # other settings, so its results are others
-
-
-def test_a_run_that_fails_without_diverging_ends_the_recording(monkeypatch, tmp_path):
-    def broken(data, target, limit_s):
-        if data["sync"]["kind"] == "ssp":
-            raise RunError("no memory")
-        return time_by_formula(data, target, limit_s)
-
-    monkeypatch.setattr(measuring, "time_to_target", broken)
-    cell = few("BSP", "SSP 4")
-    with pytest.raises(RunError, match="digits-cnn/even, SSP 4: no memory"):
-        measuring.record([cell], ORIGIN, tmp_path, 1)
-    assert [each.name for each in read(cell, tmp_path).strategies] == ["BSP"]
-
-
-def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(formula, tmp_path):
-    cell = few("BSP", "SSP 4")
-    measuring.record([cell], ORIGIN, tmp_path, 1)
-    data = {**cell.data, "sync": {"kind": "hpsgd"}, "servers": 1}
-    found = regret.regret(read(cell, tmp_path), data, cell, 1)
-    expected = math.prod((3 + k / 10) / (2 + k / 10) for k in range(8)) ** (1 / 8)
-    assert regret.overall([found]).mean == pytest.approx(expected)
-    assert found.line.startswith("| digits-cnn/even | SSP 4, rate 0.4 | kind hpsgd, rate 0.4 | +")
-    assert regret.goal_met([found]) is False
-    same = regret.regret(
-        read(cell, tmp_path),
-        {**cell.data, "sync": {"kind": "ssp", "staleness": 4}},
-        cell,
-        1,
-    )
-    assert regret.goal_met([same])
-    assert "Together +0.0 % (+0.0 to +0.0); goal 3 %: met." in regret.judged([same])
-    regret.keep(found, cell, ORIGIN, tmp_path / "regrets")
-    (read_again,) = regret.kept([cell], tmp_path / "regrets")
-    assert read_again == replace(found, origin=ORIGIN)
-    sooner, later = TimeTo(2.0, True), TimeTo(2.4, True)
-    mixed = replace(same, times=(sooner, later), best_times=(later, sooner))
-    assert regret.goal_met([mixed]) is None
 
 
 @pytest.mark.slow

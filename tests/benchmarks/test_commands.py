@@ -1,0 +1,94 @@
+"""`python -m benchmarks.NAME`: each part runs for seconds, and writes what it measured."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+
+import pytest
+import torch
+from benchmarks.explain.__main__ import BENCHMARK as EXPLAIN
+from benchmarks.failures.__main__ import BENCHMARK as FAILURES
+from benchmarks.fidelity.__main__ import main as fidelity
+from benchmarks.gpu import measuring
+from benchmarks.gpu.__main__ import BENCHMARK as GPU
+from benchmarks.micro.__main__ import PARTS
+from benchmarks.micro.__main__ import main as micro
+from benchmarks.parts import Benchmark
+from benchmarks.rows import markdown, row
+from tests.support.paths import ROOT
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (EXPLAIN.main, []),
+        pytest.param(FAILURES.main, ["goodput", "recovery"], marks=slow),
+        pytest.param(fidelity, ["a", "--mb", "0.1"], marks=slow),
+        *(pytest.param(micro, [part], marks=slow) for part in sorted({*PARTS} - {"real"})),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_every_part_measures_something(main, words, tmp_path, capsys):
+    path = tmp_path / "found.json"
+    assert main([*words, "--quick", "--json", str(path)]) in (0, 1)  # so short runs may miss goals
+    if "left out: " in (said := capsys.readouterr().err):
+        pytest.skip(said)
+    assert json.loads(path.read_text("utf-8"))
+
+
+def test_a_row_is_the_median_with_the_extremes_or_the_interval_of_the_mean():
+    """By hand: the mean is 0.02, its deviation 0.01, and t(0.975; 2) = 4.303, over sqrt(3)."""
+    each = row("cost", [0.03, 0.01, 0.02], unit="%", goal=0.03, around="95 %")
+    assert (each.median, each.met) == (0.02, True)
+    assert (each.low, each.high) == pytest.approx((-0.00484, 0.04484), abs=1e-5)
+    missed = row("back", [2.0, 9.0, 4.0], unit="s", goal=3.0)
+    assert (missed.low, missed.high, missed.met) == (2.0, 9.0, False)
+    assert markdown([vars(missed)])[-1] == (
+        "| back | 4 s | 2 s to 9 s (extremes of 3) | at most 3 s, **missed** |"
+    )
+    assert row("share", [0.96], unit="%", goal=0.95, at_least=True).met
+
+
+def test_rows_are_written_as_json_with_what_they_depend_on(tmp_path, capsys):
+    measured = row("steps", [2.0], unit="ms", goal=3.0)
+    benchmark = Benchmark(
+        "made up", "", ("all",), lambda *_: [measured], about=lambda: {"gpu": "none"}
+    )
+    assert benchmark.main(["--json", str(tmp_path / "rows.json")]) == 0
+    written = json.loads((tmp_path / "rows.json").read_text())
+    assert written["gpu"] == "none"
+    assert written["parts"]["all"]["rows"] == [vars(measured)]
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.main(["nothing"])
+    assert "parts are all" in capsys.readouterr().err
+
+
+def test_the_script_for_gpus_writes_gradients_and_seconds_which_are_compared(
+    tmp_path, monkeypatch, capsys
+):
+    """On the CPU, in this process, without a run: two workers that compute the same."""
+
+    def trained(out, settings, *_):
+        monkeypatch.setattr(sys, "argv", [str(measuring.SCRIPT), str(tmp_path), *settings])
+        runpy.run_path(str(measuring.SCRIPT), run_name="__main__")
+        return torch.load(tmp_path / "0.pt")
+
+    monkeypatch.setattr(measuring, "_alone", trained)
+    monkeypatch.setattr(measuring, "_run", lambda *given: [trained(*given)] * 2)
+    alone, shared = measuring.differences(tmp_path, "cpu", lambda _: None)
+    assert (alone.median, shared.median, alone.goal) == (0.0, 0.0, 1e-6)
+    assert len(measuring.steps(tmp_path, "cpu", lambda _: None, 5, 16)) > 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert GPU.main(["--quick"]) == 2
+    assert capsys.readouterr().err == "benchmarks.gpu: there is no GPU that torch can use\n"
