@@ -67,12 +67,3 @@ def test_the_lost_time_by_cause_is_the_whole_difference_to_the_undisturbed_run()
     assert summary["virtual_time_s"] == pytest.approx(work_s + sum(lost.values()))
     assert lost["restart"] == pytest.approx(RESTART_S * summary["restarts"])
     assert lost["detection"] == pytest.approx(DETECTED_S * summary["restarts"])
-
-
-def test_the_best_interval_is_that_of_young():
-    best = round(math.sqrt(2 * WRITING_S * MTBF_S) / STEP_S)  # 24 iterations
-    means = {
-        every: statistics.mean(run(every, seed).summary["virtual_time_s"] for seed in range(2))
-        for every in (best // 6, best, 2 * best + 6)
-    }
-    assert min(means, key=means.__getitem__) == best

@@ -6,11 +6,8 @@ import pytest
 import torch
 from tests.support.paths import SUPPORT
 
-from outpace.blocks.block import whole
 from outpace.experiment.running import simulate
-from outpace.optim import Lars
 from outpace.support.user_code import load_target
-from outpace.sync.parameter_block import parameter_block
 from outpace.tasks.samples import Sampler
 
 SEED, BATCH, WORKERS, ITERATIONS = 3, 16, 4, 12
@@ -72,13 +69,3 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 @pytest.mark.parametrize("servers", [1, 2, 3, 4])
 def test_with_whole_layers_it_is_the_published_algorithm(servers):
     assert difference(train(servers=servers), plain_lars()) < 1e-6
-
-
-def test_each_layer_has_a_rate_of_its_own_and_one_of_zeros_can_be_left():
-    lars = Lars(lr=0.1, momentum=0.0, trust_coefficient=0.5)
-    layers = [slice(0, 2), slice(2, 4), slice(4, 5)]
-    block = parameter_block(torch.tensor([3.0, 4.0, 0.0, 0.0, 2.0]), lars, layers=layers)
-    # ‖w‖/‖g‖ is 5/10 for the first layer; the second is zero; nothing pulls at the third.
-    block.update(torch.tensor([12.0, 16.0, 1.0, 2.0, 0.0]), 2, None, 0.0)
-    expected = torch.tensor([3 - 0.1 * 0.25 * 6, 4 - 0.1 * 0.25 * 8, -0.05, -0.1, 2.0])
-    assert torch.allclose(whole(block.read()), expected)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 
 
@@ -56,21 +55,6 @@ def test_gradients_divided_by_their_staleness_stand_a_rate_larger_by_it(delay):
     )
     assert max(below[-200:]) < 0.2 * max(below[100:300])
     assert max(above[-200:]) > 5 * max(above[100:300])
-
-
-def test_there_is_no_staleness_to_divide_by_when_gradients_are_summed_first():
-    with pytest.raises(ConfigError, match="needs apply: on-arrival"):
-        run(lr=0.1, updates=1, sync={"kind": "bsp", "scale": "staleness"})
-
-
-@pytest.mark.parametrize("servers", [1, 2])
-def test_without_delay_every_entry_shrinks_by_its_own_factor(servers):
-    eigenvalues, lr, steps = (1.0, 0.1, 0.0, 1.9), 0.5, 30
-    result = run(eigenvalues=eigenvalues, lr=lr, updates=steps, servers=servers)
-    expected = [(1 - lr * value) ** steps for value in eigenvalues]
-    assert result.parameters["w"].tolist() == pytest.approx(expected, rel=1e-12)
-    loss = 0.5 * sum(v * w**2 for v, w in zip(eigenvalues, expected, strict=True))
-    assert result.summary["train_loss"] == pytest.approx(loss, rel=1e-12)
 
 
 def test_noise_leaves_the_variance_that_theory_has():

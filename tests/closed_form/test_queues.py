@@ -105,17 +105,3 @@ def test_pushes_and_pulls_wait_for_each_other_in_the_order_of_arrival():
     )
     ends = sorted(row["end_ns"] for row in rows(result, "iteration"))
     assert ends == [round((1 + 0.15 * place) * 1e9) for place in range(1, 5)]
-
-
-def test_a_delayed_pull_costs_its_time_a_second_time_when_it_is_released():
-    result = simulated(
-        sync={"kind": "bsp"},
-        pull_time={"kind": "constant", "mean_s": 0.1},
-        stop={"iterations": 1},
-    )
-    # The last pull comes after all gradients and is answered at once; the three before it
-    # were judged, 0.1 s each, if they came before the last push: here all came at once, so
-    # the queue is push, pull, push, pull, ... and the last push releases three pulls.
-    ends = sorted(row["end_ns"] for row in rows(result, "iteration"))
-    released = [round((1 + 0.3 + 0.1 * turn) * 1e9) for turn in range(1, 4)]
-    assert ends == [*released, round((1 + 0.3 + 0.3 + 0.1) * 1e9)]

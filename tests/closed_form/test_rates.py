@@ -84,22 +84,3 @@ def test_asp_is_on_average_as_stale_as_it_has_other_workers(workers, compute):
     # max staleness updates.
     edge = workers * summary["staleness"]["max"] / summary["gradients_applied"]
     assert summary["staleness"]["mean"] == pytest.approx(workers - 1, abs=edge)
-
-
-def test_bsp_over_a_serialised_network_takes_what_its_transfers_add_up_to():
-    workers, latency_s, bandwidth, size = 6, 0.01, 1e5, 400
-    summary = run(
-        {"kind": "bsp"},
-        workers=workers,
-        compute={"kind": "constant", "mean_s": 1.0},
-        network={"latency_s": latency_s, "bandwidth_bytes_per_s": bandwidth},
-        until_s=100.0,
-    )
-    # N pushes one after another into the server, N replies one after another out of it;
-    # the first answered starts a transfer earlier than the last, and so it stays: the
-    # pushes queue in the order of the replies. What adds up is one worker's round trip
-    # plus N−1 transfers.
-    transfer_s = size / bandwidth
-    round_s = 1.0 + 2 * latency_s + (workers + 1) * transfer_s
-    expected = math.floor(100.0 / round_s) * workers
-    assert summary["gradients_applied"] == pytest.approx(expected, abs=workers)

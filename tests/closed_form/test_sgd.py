@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.support.paths import SUPPORT
-from torch import nn
 
 from outpace.blocks.sums import tree_sum
 from outpace.experiment.running import simulate
@@ -13,7 +11,6 @@ from outpace.tasks.data.digits import digits_cnn
 from outpace.tasks.samples import Sampler
 
 SEED, BATCH = 3, 16
-DOUBLE = f"{SUPPORT / 'double_tasks.py'}:double_digits"
 
 
 def bsp(task, *, workers, servers, iterations, momentum, lr=0.1, cv=0.5):
@@ -70,32 +67,3 @@ def test_bsp_is_bitwise_one_process_that_sums_in_the_same_tree(workers, servers,
     assert result.parameters.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(result.parameters[name], value), name
-
-
-def test_bsp_is_large_batch_sgd():
-    workers, iterations = 6, 20
-    result = bsp(
-        {"kind": "python", "target": DOUBLE},
-        workers=workers,
-        servers=2,
-        iterations=iterations,
-        momentum=0.9,
-    )
-    torch.manual_seed(SEED)
-    task = digits_double()
-    optimizer = torch.optim.SGD(task.model.parameters(), 0.1, 0.9)
-    inputs, targets = task.train
-    sampler = Sampler(len(targets), workers, BATCH, SEED)
-    for iteration in range(iterations):
-        batch = torch.cat([sampler.indices(worker, iteration) for worker in range(workers)])
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(task.model(inputs[batch]), targets[batch]).backward()
-        optimizer.step()
-    for name, value in task.model.state_dict().items():
-        assert (result.parameters[name] - value).abs().max() < 1e-6, name
-
-
-def digits_double():
-    from outpace.support.user_code import load_target
-
-    return load_target(DOUBLE)()

@@ -68,13 +68,6 @@ def test_local_sgd_that_averages_every_step_is_ssgd_step_for_step(momentum):
     assert local.metrics["gradients"].to_pylist() == ssgd.metrics["gradients"].to_pylist()
 
 
-def test_psgd_is_each_worker_alone_and_local_sgd_with_one_average_at_the_end_the_same():
-    psgd = run({"kind": "psgd"})
-    local = run({"kind": "local-sgd", "every": 1000})
-    for name, tensor in psgd.parameters.items():
-        torch.testing.assert_close(local.parameters[name], tensor, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS[:3], ids=lambda optimizer: optimizer["kind"])
 def test_diloco_with_a_plain_outer_step_is_local_sgd(optimizer):
     """θ − 1·mean(θ − θ_i) is the mean of the θ_i."""
@@ -101,34 +94,6 @@ def test_the_outer_step_of_diloco_is_torchs_sgd_with_nesterov_momentum():
         outer.grad = outer.detach() * (1 - (1 - 0.2 * 0.5) ** 3)
         optimizer.step()
     torch.testing.assert_close(result.parameters["w"], outer.detach(), rtol=1e-12, atol=0)
-
-
-def overlapped(**more):
-    """Two workers on w²/4, whose steps halve the distance that they have to go."""
-    return run(
-        {"kind": "diloco", "every": 2, "outer_lr": 0.5, "outer_momentum": 0.0, "overlap": True},
-        task={"kind": "quadratic", "eigenvalues": [0.5]},
-        optimizer={"kind": "sgd", "lr": 1.0},
-        compute={"kind": "constant", "mean_s": 0.1},
-        workers=2,
-        **more,
-    )
-
-
-@pytest.mark.parametrize(
-    ("latency_s", "expected"),
-    [
-        # θ_i: 1, 1/2, 1/4; 3/4 is given away; 1/8, and θ = 1 − 3/8 = 5/8 is there: θ_i = 5/8 −
-        # 1/8 = 1/2; 1/4; 5/8 − 1/4 = 3/8 is given away: θ = 5/8 − 3/16.
-        (0.0, 7 / 16),
-        # A step later: 1/8, 1/16; θ = 5/8 is there: θ_i = 5/8 − 3/16 = 7/16, so 3/16 is given
-        # away: θ = 5/8 − 3/32.
-        (0.075, 17 / 32),
-    ],
-)
-def test_overlapped_diloco_on_a_quadratic_as_by_hand(latency_s, expected):
-    result = overlapped(network={"latency_s": latency_s}, stop={"iterations": 4})
-    assert result.parameters["w"].item() == expected
 
 
 @pytest.mark.parametrize(

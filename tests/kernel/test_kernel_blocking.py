@@ -5,7 +5,6 @@ import math
 import pytest
 
 from outpace.kernel import DeadlockError, Future, Kernel, Mailbox
-from outpace.support.units import SECOND
 
 
 def finish(kernel, body):
@@ -108,58 +107,7 @@ def test_notify_ends_a_wait_with_its_value_and_is_lost_otherwise():
     assert seen == [False, True, "in time", False]
 
 
-# -- mailboxes -----------------------------------------------------------------------
-
-
-def test_each_message_goes_to_one_receiver_the_longest_waiting_first():
-    kernel, seen = Kernel(), []
-    box = Mailbox(kernel)
-
-    async def receiver(k):
-        seen.append((k, await box.get()))
-
-    for k in range(3):
-        kernel.spawn(receiver(k))
-    for k, message in enumerate("abc"):
-        kernel.call_at(k + 1, box.put, message)
-    kernel.run()
-    assert seen == [(0, "a"), (1, "b"), (2, "c")]
-
-
 # -- other walkers -------------------------------------------------------------------
-
-
-def test_the_end_of_a_walker_can_be_awaited_before_and_after_it():
-    kernel, seen = Kernel(), []
-
-    async def child():
-        await kernel.sleep(1)
-
-    async def parent(delay_s):
-        await kernel.sleep(delay_s)
-        await walker
-        seen.append(kernel.now)
-
-    walker = kernel.spawn(child())
-    assert not walker.done
-    kernel.spawn(parent(0))
-    kernel.spawn(parent(2))
-    kernel.run()
-    assert seen == [1_000_000_000, 2_000_000_000]
-    assert walker.done
-
-
-def test_without_a_message_the_time_is_waited_for_and_no_message_is_lost():
-    kernel = Kernel()
-    box = Mailbox(kernel)
-
-    async def main():
-        kernel.call_at(3_000_000_000, box.put, "late")
-        nothing = await box.get_within(2)
-        at = kernel.now
-        return nothing, at, await box.get(), kernel.now
-
-    assert finish(kernel, main()) == (None, 2_000_000_000, "late", 3_000_000_000)
 
 
 @pytest.mark.parametrize("wait_s", [0, 1])
@@ -177,14 +125,6 @@ def test_a_message_of_the_last_instant_comes_before_the_end_of_the_time(wait_s, 
         return await box.get_within(wait_s), await box.get_within(wait_s)
 
     assert finish(kernel, main()) == ("in time", None)
-
-
-def test_unwanted_messages_are_dropped_and_the_others_keep_their_order():
-    box: Mailbox[int] = Mailbox(Kernel())
-    for number in range(6):
-        box.put(number)
-    box.drop(lambda number: number % 2 == 1)
-    assert [box.get_nowait() for _ in range(4)] == [0, 2, 4, None]
 
 
 # -- several messages ----------------------------------------------------------------------
@@ -209,23 +149,3 @@ def collected(times, count):
 
 def test_several_messages_are_received_in_order_when_the_last_of_them_has_come():
     assert collected([1, 2, 5, 5, 9, 12], 3) == [(5, [0, 1, 2]), (12, [3, 4, 5])]
-
-
-def test_a_walker_that_ends_while_it_waits_for_several_leaves_what_has_come():
-    kernel = Kernel()
-    box, seen = Mailbox(kernel), []
-
-    async def take():
-        await box.get_several(3)
-
-    async def other():
-        await kernel.sleep(2 / SECOND)
-        kernel.end(taker)
-        box.put("b")
-        seen.extend([await box.get(), await box.get()])
-
-    taker = kernel.spawn(take())
-    kernel.spawn(other())
-    kernel.call_at(1, box.put, "a")
-    kernel.run()
-    assert seen == ["a", "b"]

@@ -95,15 +95,6 @@ def test_nothing_can_happen_when_the_clock_says_so():
     outside.kernel.close()
 
 
-def test_a_time_limit_is_no_deadlock_for_a_clock_that_may_bring_messages():
-    outside, seen = Outside(script=[(50, "message")]), []
-    outside.kernel.spawn(receive(outside, 1, seen))
-    assert outside.kernel.run(until=10) == 10
-    assert seen == []
-    outside.kernel.run()
-    assert seen == [("message", 50)]
-
-
 @settings(deadline=None, max_examples=80)
 @given(
     script=st.lists(st.integers(0, 30), max_size=8),

@@ -56,43 +56,6 @@ def test_a_message_goes_to_the_next_receiver_and_not_to_one_that_has_ended(kerne
     assert got == [("second", "a message")]
 
 
-def test_one_that_is_ready_or_has_not_begun_never_runs(kernel):
-    seen = []
-
-    async def body(name):
-        await kernel.wait()
-        seen.append(name)
-
-    async def ends():
-        await kernel.sleep(1)
-        ready.notify()
-        new = kernel.spawn(body("new"))
-        kernel.end(ready)
-        kernel.end(new)
-
-    ready = kernel.spawn(body("ready"))
-    kernel.spawn(ends())
-    assert kernel.run() == 1_000_000_000
-    assert seen == []
-
-
-def test_a_walker_cannot_end_itself_and_the_last_one_ends_the_run(kernel):
-    async def ends_itself():
-        with pytest.raises(RuntimeError, match="cannot end itself"):
-            kernel.end(myself)
-        await kernel.wait()
-
-    myself = kernel.spawn(ends_itself())
-
-    async def daemon():
-        await kernel.sleep(1)
-        kernel.end(myself)
-        await kernel.sleep(5)
-
-    kernel.spawn(daemon(), daemon=True)
-    assert kernel.run() == 1_000_000_000
-
-
 def test_others_that_wait_for_what_never_comes_are_found(kernel):
     box = Mailbox(kernel, "the box")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.kernel import Kernel, Mailbox
+from outpace.kernel import Kernel
 from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=60)
@@ -46,41 +46,6 @@ def test_events_fall_due_by_time_then_by_creation_whatever_made_them():
     kernel.spawn(late())
     kernel.run()
     assert seen == ["earlier time", "call made first", "sleep", "call made last"]
-
-
-def test_everything_ready_runs_before_the_next_event_even_of_the_same_time():
-    kernel, seen = Kernel(), []
-    box = Mailbox(kernel)
-
-    async def receiver():
-        await box.get()
-        seen.append("receiver")
-
-    def put(_):
-        seen.append("put")
-        box.put(None)
-
-    kernel.spawn(receiver())
-    kernel.call_at(3, put)
-    kernel.call_at(3, seen.append, "second event of that time")
-    kernel.run()
-    assert seen == ["put", "receiver", "second event of that time"]
-
-
-def test_a_sleep_of_zero_lets_everything_ready_run_first():
-    kernel, seen = Kernel(), []
-
-    async def polite():
-        await kernel.sleep(0)
-        seen.append("polite")
-
-    async def other():
-        seen.append("other")
-
-    kernel.spawn(polite())
-    kernel.spawn(other())
-    assert kernel.run() == 0
-    assert seen == ["other", "polite"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from outpace.errors import RunError
-from outpace.kernel import DeadlockError, Kernel, Mailbox, TimedOut, WalkerError
+from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.support.units import SECOND
 
 
@@ -24,22 +24,6 @@ async def tick(kernel, seen, period_s=1.0):
 
 
 # -- ends ------------------------------------------------------------------------------
-
-
-def test_a_run_ends_with_its_last_walker_and_returns_the_time():
-    kernel = Kernel()
-    kernel.spawn(sleep(kernel, 3))
-    kernel.spawn(sleep(kernel, 1))
-    assert kernel.run() == 3 * SECOND == kernel.now
-
-
-def test_daemons_do_not_keep_a_run_alive():
-    kernel, seen = Kernel(), []
-    kernel.spawn(tick(kernel, seen), daemon=True)
-    kernel.spawn(sleep(kernel, 2.5))
-    assert kernel.run() == 2.5 * SECOND
-    assert seen == [SECOND, 2 * SECOND]
-    kernel.close()
 
 
 def test_work_started_in_the_last_instant_is_done():
@@ -85,18 +69,6 @@ def test_stop_ends_the_run_after_what_is_due_now():
     kernel.close()
 
 
-async def wait(kernel):
-    await kernel.wait()
-
-
-def test_a_call_in_the_past_is_refused():
-    kernel = Kernel()
-    kernel.spawn(sleep(kernel, 2))
-    kernel.run()
-    with pytest.raises(ValueError, match=r"1\.0 s is past: it is 2\.0 s"):
-        kernel.call_at(SECOND, print)
-
-
 def test_close_cleans_up_every_walker_once():
     kernel, seen = Kernel(), []
 
@@ -138,34 +110,6 @@ def test_an_exception_stops_the_run_with_the_walkers_name_and_the_virtual_time()
     assert e.value.error is e.value.__cause__
     assert (e.value.walker, e.value.at) == ("worker-7", 1_250_000_000)
     assert isinstance(e.value, RunError)
-    kernel.close()
-
-
-def test_a_deadlock_before_a_limit_ends_when_the_last_walker_began_to_wait():
-    kernel = Kernel()
-
-    async def waiting():
-        await kernel.sleep(1.5)
-        await kernel.wait()
-
-    kernel.spawn(waiting(), "worker-0")
-    with pytest.raises(DeadlockError, match=r"^nothing can happen after 1\.500000 s"):
-        kernel.run(until=2**63 - 1)
-    assert kernel.now == 1_500_000_000
-    kernel.close()
-
-
-def test_an_interrupted_sleep_does_not_hide_a_deadlock_under_a_time_limit():
-    kernel = Kernel()
-
-    async def impatient():
-        with pytest.raises(TimedOut), kernel.timeout(1):
-            await kernel.sleep(100)
-
-    kernel.spawn(impatient())
-    kernel.spawn(wait(kernel), "waiter")
-    with pytest.raises(DeadlockError, match="waiter"):
-        kernel.run(until=10 * SECOND)
     kernel.close()
 
 

@@ -57,27 +57,6 @@ def test_a_timeout_strikes_a_walker_whatever_it_waits_for(what):
     kernel.close()
 
 
-def test_a_timeout_runs_the_cleanup_of_its_block_and_except_exception_does_not_catch_it():
-    kernel, seen = Kernel(), []
-
-    async def careful():
-        try:
-            await kernel.sleep(10)
-        except Exception:
-            seen.append("caught")
-        finally:
-            await kernel.sleep(1)
-            seen.append(kernel.now)
-
-    async def walk():
-        with pytest.raises(TimedOut), kernel.timeout(1):
-            await careful()
-
-    kernel.spawn(walk())
-    kernel.run()
-    assert seen == [2 * SECOND]
-
-
 def test_the_handler_of_an_inner_timeout_does_not_catch_the_outer_one():
     kernel, seen = Kernel(), []
 
