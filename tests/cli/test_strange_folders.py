@@ -31,7 +31,7 @@ CONFIG = {
     "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0]},
     "workers": 2,
     "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
-    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e6, "log": True},
+    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e6},
     "sync": {"kind": "asp"},
     "optimizer": {"kind": "sgd", "lr": 0.1},
     "evaluate": {"every_updates": 5},
@@ -348,12 +348,9 @@ def all_are(number):
     [
         (files.TRACE, "held_ns", text_in_place, "held_ns has string in place of integers"),
         (files.TRACE, "shard", null, ""),
-        (files.TRACE, "shard", all_are(2**63 - 1), "names a server that the run does not have"),
         (files.TRACE, "start_ns", null, "an iteration in it has no start"),
         (files.TRACE, "start_ns", all_are(2**62), "an iteration in it ends before it begins"),
         (files.TRACE, "worker", all_are(-1), "names a worker or an iteration"),
-        (files.MESSAGES, "requested_ns", null, "a message in it lacks a time"),
-        (files.MESSAGES, "sender", None, "sender"),
         (files.METRICS, "accuracy", text_in_place, None),
     ],
 )
@@ -363,9 +360,7 @@ def test_odd_values_in_tables_are_shown_or_named_in_a_line(
     monkeypatch.setattr(frame, "_packed_plotly", lambda: "")
     table = pq.read_table(run / name, partitioning=None)
     place = table.schema.get_field_index(column)
-    changed = table.remove_column(place)
-    if odd is not None:
-        changed = changed.add_column(place, column, odd(table[column]))
+    changed = table.set_column(place, column, odd(table[column]))
     files.write_table(run / name, changed)
     assert require_harmless(run, capsys, commands=[REPORT_OF]) == [0]
     if words is not None:

@@ -93,34 +93,6 @@ def test_a_gain_that_cannot_be_simulated_is_said_to_be_unknown(tmp_path):
     assert "quorum" in note
 
 
-@pytest.mark.parametrize(
-    ("name", "slow", "even"),
-    [
-        (
-            "server 1",
-            {"push_time": {"kind": "constant", "mean_s": 0.004, "factors": [1, 3]}},
-            {"push_time": {"kind": "constant", "mean_s": 0.004}},
-        ),
-        (
-            "link of server 1",
-            {"network": {"latency_s": 0.001, "nodes": {"server-1": {"latency_s": 0.02}}}},
-            {"network": {"latency_s": 0.001}},
-        ),
-    ],
-)
-def test_the_repair_of_a_server_is_simulated(tmp_path, name, slow, even):
-    network = {**slow.get("network", even.get("network", {})), "log": True}
-    run(tmp_path / "slow", compute=EVEN, servers=2, **{**slow, "network": network})
-    found = outpace.explain(tmp_path / "slow")
-    (cause,), (gain,) = found.causes, found.gains
-    assert cause.name == name
-    assert gain.change == f"{name} as fast as the others"
-    assert gain.run_s == pytest.approx(run(None, compute=EVEN, servers=2, **even), rel=0.01)
-    if name == "server 1":  # each of 4 pushes waits for those before it; pulls take no time
-        assert cause.lost_s <= 40 * 4 * 0.008
-        assert cause.lost_s == pytest.approx(gain.saved_s, rel=0.05)
-
-
 def test_the_gain_of_a_run_with_cut_offs_is_said_to_be_unknown(tmp_path):
     """Run times that were cut off are lower bounds."""
     sync = {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 10}

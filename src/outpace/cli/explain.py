@@ -1,4 +1,4 @@
-"""outpace explain: which worker, server or link slows a run, and what its repair would gain."""
+"""outpace explain: which worker or link slows a run, and what its repair would gain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(
         bool, typer.Option("--json", help="Print the content of explain.json, and nothing else.")
     ] = False,
 ) -> None:
-    """Say which worker, server or link slows a run, and how many seconds that costs.
+    """Say which worker or link slows a run, and how many seconds that costs.
 
     It writes explain.json into RUN.
     RUN is real or simulated. The run is simulated again with its recorded run times to say what a

@@ -1,7 +1,7 @@
 """Explains a run: what slows it, and the time that it would take without that.
 
 For the gain of a repair the run is simulated with the run times that it recorded: as they were, and
-without what a slow worker, server or link added to them. Both have the same noise, so only the
+without what a slow worker or link added to them. Both have the same noise, so only the
 repair differs. Nothing is trained; messages have the sizes of the run. The network and the servers
 of a real run are those that a calibration finds in it; those of a simulated one are known. The run
 itself is longer than its simulation, for instance by evaluations; the saved share of its training
@@ -49,7 +49,6 @@ _KEYS: Final = (
     "pull",
     "skip",
     "conditions",
-    "barrier",  # of an earlier version: refused if it is global, and not left out
     "slicing",
     "seed",
     *_SERVICE,
@@ -60,7 +59,7 @@ _KEYS_OF_OVERLAP: Final = ("overlap", "forward_share", "non_finite")
 def explain(
     folder: str | Path, changes: Mapping[str, Any] | None = None, *, gains: bool = True
 ) -> Explanation:
-    """Return which worker, server or link slows a run, how much, and what its repair would gain.
+    """Return which worker or link slows a run, how much, and what its repair would gain.
 
         outpace.explain("runs/train", {"sync": {"kind": "asp"}})
 
@@ -213,7 +212,7 @@ def _gains(replay: _Replay, found: Examined, base: float) -> tuple[list[Gain], l
         for change, cause, delay in repairs
     ]
     first = next((cause for cause in workers if cause.pattern == "steady"), None)
-    if first is None or first.worker is None or replay.tables.workers <= 2:
+    if first is None or replay.tables.workers <= 2:
         return gains, []
     try:
         fewer = _without_worker(replay, first.worker)

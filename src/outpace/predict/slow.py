@@ -68,7 +68,7 @@ class SlowPeriod:
     """Consecutive rows in which a unit was slow, compared with the others.
 
     Args:
-        unit: Number of the worker, server or link.
+        unit: Number of the worker or link.
         first: First slow row.
         last: Last slow row; None: the period lasts until the end.
         named: Row after which the test named the unit.

@@ -1,18 +1,17 @@
-"""Compares the workers, servers and links of a recorded run, and charges their cost."""
+"""Compares the workers and links of a recorded run, and charges their cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from outpace.predict.slow import fast_units, pattern_of, slow_units
+from outpace.predict.slow import SlowPeriod, fast_units, pattern_of, slow_units
 from outpace.report.explaining.charging import Floats, at_the_end, held_because_of, shared
 from outpace.report.explaining.explanation import Cause, Explanation, Faster, Kind, Period
-from outpace.report.explaining.servers import LEAST_FACTOR, Found, slow_servers
 from outpace.report.explaining.tables import (
     Requests,
     Tables,
@@ -21,8 +20,27 @@ from outpace.report.explaining.tables import (
     requests_of,
 )
 
-_LEAST_SHARE: Final = 0.005  # of the run, that a server or link must cost
+_LEAST_FACTOR: Final = 1.5  # of a link below which it is not named, and of a server
+_IGNORED: Final = 0.02  # of an iteration; what a server needs longer must be more
+_LEAST_SHARE: Final = 0.005  # of the run, that a link must cost
 _LEAST_S: Final = 0.1  # of a real run
+
+
+class Found(NamedTuple):
+    """A worker, or its link, that is slower than the others.
+
+    Args:
+        worker, server: As of a `Cause`.
+        delay: Seconds that it delayed each worker, shape (T, N).
+        lost_s: Seconds by which the run was longer because of it.
+    """
+
+    kind: Kind
+    worker: int
+    server: int | None
+    periods: Sequence[SlowPeriod]
+    delay: Floats
+    lost_s: float = 0.0
 
 
 def explained(folder: str | Path, most: int | None = None) -> Explanation:
@@ -56,16 +74,13 @@ def examined(folder: Path, most: int | None = None) -> Examined:
     tables = read_tables(folder, most)
     requests, notes = _requests(tables)
     compared: list[Kind] = ["worker"] if tables.workers > 1 else []
-    servers: list[Found] = []
+    busy = _slow_servers(requests, tables.iteration_s)
     if requests is not None:
         compared += ["link"] if tables.workers > 1 else []
-        compared += ["server"] if requests.handling is not None else []
-        last = None if tables.rounds is not None else tables.shard
-        servers = slow_servers(tables.computed, requests, tables.iteration_s, last)
     least_s = max(_LEAST_SHARE * tables.time_s, _LEAST_S * tables.is_real)
     found = [
         each
-        for each in (*_workers(tables, requests, servers), *servers)
+        for each in _workers(tables, requests, set(busy))
         if each.kind == "worker" or each.lost_s >= least_s
     ]
     found.sort(key=lambda each: -each.lost_s)
@@ -83,7 +98,7 @@ def examined(folder: Path, most: int | None = None) -> Examined:
         float(tables.held.sum() / tables.workers),
         causes,
         tuple(compared),
-        tuple(notes),
+        (*notes, *busy.values()),
         faster=None if faster is None else Faster(*faster),
     )
     return Examined(explanation, tables, [each.delay for each in found])
@@ -101,22 +116,38 @@ def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
     if tables.recorded > len(tables.started):
         notes.append(f"only the first {len(tables.started):,} iterations were compared")
     if tables.too_short:
-        notes.append(f"{tables.too_short}. Servers and links are not compared")
+        notes.append(f"{tables.too_short}. Links are not compared")
     elif not tables.servers:
         notes.append("without servers, links are not compared: an all-reduce uses all at once")
         if tables.rounds is None:
             notes.append("workers continue while they average: a slow one costs its own time")
     else:
         requests = requests_of(tables)
-        if requests is None or requests.handling is None:
-            notes.append(
-                "servers are not compared: the run has no times of their requests; a simulation "
-                "records them with network.log=true"
-            )
+        if requests is None:
+            notes.append("links are not compared: the run has no times of its messages")
     return requests, notes
 
 
-def _workers(tables: Tables, requests: Requests | None, servers: Sequence[Found]) -> list[Found]:
+def _slow_servers(requests: Requests | None, iteration_s: float) -> dict[int, str]:
+    """Return the servers that handle requests slowly, each with a sentence about it.
+
+    Their requests wait for each other, in the same order again and again, so the links to them
+    cannot be judged.
+    """
+    if requests is None or requests.handling_s is None or len(requests.handling_s) < 2:
+        return {}
+    found = {}
+    for server, mine in enumerate(requests.handling_s):
+        others = float(np.median(np.delete(requests.handling_s, server)))
+        if mine > _LEAST_FACTOR * others and mine - others > _IGNORED * iteration_s:
+            found[server] = (
+                f"server {server} handles requests {mine / others:.3g} times as slowly as the "
+                "others, which delays all workers; its links are not compared"
+            )
+    return found
+
+
+def _workers(tables: Tables, requests: Requests | None, busy: set[int]) -> list[Found]:
     """Return the workers that compute slowly, and those with a slow link, with their cost."""
     slow = slow_units(tables.own)
     found = [
@@ -126,8 +157,6 @@ def _workers(tables: Tables, requests: Requests | None, servers: Sequence[Found]
     way = np.zeros_like(tables.own)
     if requests is not None:
         way = np.fmax.reduce(requests.under_way, axis=0)
-        # Requests to a slow server wait for each other, in the same order again and again.
-        busy = {each.server for each in servers if each.kind == "server"}
         found += _links(requests.under_way, [m for m in range(tables.servers) if m not in busy])
     whole = sum((each.delay for each in found), np.zeros_like(tables.own))
     if not whole.any():
@@ -147,7 +176,7 @@ def _links(under_way: Floats, servers: Sequence[int]) -> list[Found]:
     A link is compared with those of the other workers to the same server, since messages of a
     worker to its servers may wait for each other.
     """
-    each = {server: slow_units(under_way[server], LEAST_FACTOR) for server in servers}
+    each = {server: slow_units(under_way[server], _LEAST_FACTOR) for server in servers}
     found = []
     for worker in sorted({unit for slow in each.values() for unit in slow.units}):
         excess = {m: _column(slow.excess, worker) for m, slow in each.items() if slow.of(worker)}
@@ -192,8 +221,7 @@ def _charged(tables: Tables, excess: Floats, way: Floats) -> tuple[Floats, np.nd
 
 def _cause(tables: Tables, found: Found) -> Cause:
     shown, lengths = [], []
-    column = slice(None) if found.worker is None else found.worker
-    begins, ends = tables.started[:, column], tables.ended[:, column]
+    begins, ends = tables.started[:, found.worker], tables.ended[:, found.worker]
     for period in found.periods:
         last = len(begins) - 1 if period.last is None else period.last
         # Iterations whose times a killed process took along have those before and after instead.

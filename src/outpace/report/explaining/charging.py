@@ -117,27 +117,3 @@ def at_the_end(ended: Floats, delayed: Floats) -> float:
         delayed: Seconds by which each was delayed, shape (N,).
     """
     return float(ended.max() - (ended - delayed).max())
-
-
-def answered(sent: Floats, handling: Floats, answering: Floats, under_way: Floats) -> Floats:
-    """Return when each server's last answer of an iteration was there, shape (T, M), in s.
-
-    A server handles the requests one after another in the order of arrival, and then answers them
-    all: if it needs longer, each request waits for those before.
-
-    Args:
-        sent: When each worker sent its requests, shape (T, N).
-        handling, answering: What the server needs for each request, shape (M, T, N); NaN: 0.
-        under_way: Of a request and its answer, together, shape (T, M).
-    """
-    order = np.argsort(sent, axis=1)
-    sent = np.take_along_axis(sent, order, axis=1)
-    found = np.full(under_way.shape, np.nan)
-    for server, half in enumerate(under_way.T / 2):
-        work = np.nan_to_num(np.take_along_axis(handling[server], order, axis=1))
-        free = np.full(len(sent), -np.inf)
-        for place in range(sent.shape[1]):
-            begun = np.fmax(free, sent[:, place] + half)
-            free = np.where(np.isnan(begun), free, begun + work[:, place])
-        found[:, server] = free + np.nan_to_num(answering[server]).sum(axis=1) + half
-    return np.where(np.isfinite(found), found, np.nan)

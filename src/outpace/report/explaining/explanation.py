@@ -1,4 +1,4 @@
-"""The slow workers, servers and links of a run, as data."""
+"""The slow workers and links of a run, as data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from outpace.predict.slow import Pattern
 
-Kind: TypeAlias = Literal["worker", "server", "link"]
+Kind: TypeAlias = Literal["worker", "link"]
 VERSION: Final = 1  # of the plain data
 
 
@@ -20,7 +20,7 @@ class Period:
         last: Last iteration; None: slow until the end of the run.
         start_s: Begin of the first iteration, in s since the start of the run.
         end_s: End of the last one.
-        factor: Run time as a multiple of the others'; of a server or link its own time.
+        factor: Its time as a multiple of the others'.
     """
 
     first: int
@@ -32,13 +32,11 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A worker, server or link that is slower than the others.
+    """A worker, or its link, that is slower than the others.
 
     Args:
-        worker: Number of the worker, or of the worker at an end of the link; None for a server, and
-            for the link of a server to all workers.
-        server: Number of the server; None for a worker, and for the link of a worker to all
-            servers.
+        worker: Number of the worker.
+        server: At the other end of the link; None for a worker, and for its link to all servers.
         pattern: `steady`: one period until the end; `once`: one that ended; `bursts`: several.
         factor: Of the periods, weighted by their iterations.
         lost_s: Seconds by which the run was longer because of it.
@@ -47,7 +45,7 @@ class Cause:
     """
 
     kind: Kind
-    worker: int | None
+    worker: int
     server: int | None
     pattern: Pattern
     factor: float
@@ -59,10 +57,8 @@ class Cause:
     @property
     def name(self) -> str:
         """Such as `worker 3`, or `link of worker 3 to server 0`."""
-        if self.kind != "link":
-            return f"{self.kind} {self.worker if self.kind == 'worker' else self.server}"
-        if self.worker is None:
-            return f"link of server {self.server}"
+        if self.kind == "worker":
+            return f"worker {self.worker}"
         to = "" if self.server is None else f" to server {self.server}"
         return f"link of worker {self.worker}{to}"
 
@@ -99,7 +95,7 @@ class Faster:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The slow workers, servers and links of a run, and their costs.
+    """The slow workers and links of a run, and their costs.
 
     Args:
         run: Folder of the run.
@@ -109,7 +105,7 @@ class Explanation:
         iterations: Iterations in which workers were compared.
         waiting_s: Seconds that a worker waited for others, mean of the workers.
         causes: The most expensive first.
-        compared: Of `worker`, `server` and `link`, those that were compared with each other.
+        compared: Of `worker` and `link`, those that were compared with each other.
         notes: Sentences about what was not compared, and why.
         gains: Empty unless asked for.
         faster: The fast workers, if most are slow: then the slow ones are no causes, since they

@@ -9,18 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from outpace.errors import ConfigError
 from outpace.predict.recorded import too_short
 from outpace.record.folder import (
     CONFIG,
-    MESSAGES,
     SUMMARY,
     TIMING,
     TRACE,
     read_config,
     read_summary,
-    read_table,
     trait,
 )
 from outpace.record.reading import Columns, Unreadable, read_event, reading
@@ -30,11 +29,10 @@ from outpace.report.explaining.charging import Floats, Holds, Ints
 from outpace.report.read.runs import kind_of, workers_in
 
 LEAST: Final = 8  # iterations
-_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard")
+_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns")
 _ITERATION: Final = ("worker", "iteration", *_TIMES)
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
-_TICK_S: Final = 5e-10  # times are whole nanoseconds
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
 
 
@@ -46,7 +44,6 @@ class Tables:
         own: Run times without waiting. Without servers also what a worker does after the last
             result of the iteration before, such as the step of its optimizer, or before a
             collective of its script: the others wait for all of it.
-        shard: Server that answered last; -1 where there is none.
         recorded: Iterations of the run.
         rounds: First iterations of the rounds, at the end of which workers wait for each other,
             shape (R,); None: they do not.
@@ -64,7 +61,6 @@ class Tables:
     ended: Floats
     held: Floats
     own: Floats
-    shard: Ints
     recorded: int
     rounds: Ints | None
 
@@ -74,7 +70,7 @@ class Tables:
 
     @property
     def too_short(self) -> str:
-        """Why servers and links of a real run cannot be judged; empty if they can."""
+        """Why links of a real run cannot be judged; empty if they can."""
         return too_short(self.time_s, self.iteration_s) if self.is_real else ""
 
     @property
@@ -155,7 +151,7 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
             f"{folder}: it has {count} iterations, and {LEAST} are needed to tell slow workers "
             "from others; record a longer run"
         )
-    started, computed, ended, held, shard = (found[name][:most] for name in _TIMES)
+    started, computed, ended, held = (found[name][:most] for name in _TIMES)
     is_real = "wall_time_s" in summary
     time_s = summary.get("wall_time_s" if is_real else "virtual_time_s")
     if not isinstance(time_s, int | float) or time_s <= 0:
@@ -181,7 +177,6 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
         ended,
         np.nan_to_num(held),
         own,
-        np.rint(np.nan_to_num(shard * 1e9, nan=-1)).astype(np.int64),
         count,
         rounds,
     )
@@ -192,8 +187,6 @@ def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
     worker, iteration = rows["worker"], rows["iteration"]
     if len(worker) and (worker.min() < 0 or worker.max() >= workers or iteration.min() < 0):
         raise ValueError("it names a worker or an iteration that the run does not have")
-    if rows["shard"].max(initial=0) >= 2**31:
-        raise ValueError("it names a server that the run does not have")
     shape = int(iteration.max(initial=-1)) + 1, workers
     if shape[0] > 16 * (len(worker) + 1024):
         raise ValueError("an iteration in it has a number that is too large")
@@ -244,48 +237,35 @@ def _between_joinings(
     return own, np.concatenate([[0], ends[:-1] + 1])
 
 
-# -- requests to servers ----------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Durations of requests to servers, in s, by server, iteration and worker, shapes (M, T, N).
-
-    NaN: it is unknown.
+    """Durations of requests to servers, in s.
 
     Args:
-        under_way: The request and its answer on the network, without the time at the server. In a
-            real run also what a request lies in the socket of a server that is busy or stopped.
-        handling: To handle the request, without waiting, with the update if it has caused one.
-            None: the run did not record what servers did.
-        answering: To make the answer and give it to the socket; 0: there was none.
+        under_way: The request and its answer on the network, without the time at the server, by
+            server, iteration and worker, shape (M, T, N); NaN: unknown. In a real run also what a
+            request lies in the socket of a server that is busy or stopped.
+        handling_s: That each server needs for a request, mean of all, shape (M,). None: the run did
+            not record it.
     """
 
     under_way: Floats
-    handling: Floats | None
-    answering: Floats
+    handling_s: Floats | None = None
 
 
 def requests_of(tables: Tables) -> Requests | None:
     """Return what requests needed; None: the run did not record it.
 
-    Real runs have it in timing.parquet, simulated ones with `network: {log: true}` in
-    messages.parquet; without, their trace says when pushes arrived, and an answer is taken to be
-    under way as long as its push.
+    Real runs have it in timing.parquet; of simulated ones the trace says when pushes arrived, and
+    an answer is taken to be under way as long as its push.
     """
-    if tables.is_real:
-        return _timed(tables) if (tables.folder / TIMING).exists() else None
-    if (tables.folder / MESSAGES).exists():
-        return _logged(tables)
-    there = tables.by_server("push", "start_ns") - tables.computed
-    return Requests(2 * np.where(there > 0, there, np.nan), None, np.zeros(there.shape))
-
-
-def _timed(tables: Tables) -> Requests:
-    """Return the times of a real run; of a push and a pull of an iteration the longer one."""
+    if not tables.is_real:
+        there = tables.by_server("push", "start_ns") - tables.computed
+        return Requests(2 * np.where(there > 0, there, np.nan))
+    if not (tables.folder / TIMING).exists():
+        return None
     timing = read_timing(tables.folder)
-    what = np.array(timing["what"].to_pylist())
-    timing = timing.filter(pa.array((what == "push") | (what == "pull")))
+    timing = timing.filter(pc.field("what").isin(["push", "pull"]))
     at = [
         timing[name].fill_null(-1).to_numpy().astype(np.int64)
         for name in ("server", "iteration", "worker")
@@ -299,67 +279,8 @@ def _timed(tables: Tables) -> Requests:
         return np.asarray(times[1] - times[0])
 
     under_way = between("sent", "arrived") - between("received", "answered")
-    answering = tables.placed(at, between("answer_begun", "answered"))
-    handling = tables.placed(at, between("begun", "done"))
-    return Requests(tables.placed(at, under_way), handling, np.nan_to_num(answering))
-
-
-def _logged(tables: Tables) -> Requests:
-    """Return the times of a simulated run from its log of messages and its trace.
-
-    A server works on what it got from when it came or the work before was done, whichever is later.
-    """
-    path = tables.folder / MESSAGES
-    with reading(path):
-        table = read_table(path)
-        kind, sender, receiver = (
-            np.array(table[name].cast(pa.string()).fill_null("").to_pylist(), str)
-            for name in ("kind", "sender", "receiver")
-        )
-        asked, started, arrived = (
-            table[f"{name}_ns"].cast(pa.int64()).fill_null(-1).to_numpy() * 1e-9
-            for name in ("requested", "started", "delivered")
-        )
-        if min(times.min(initial=0) for times in (asked, started, arrived)) < 0:
-            raise ValueError("a message in it lacks a time")
-        is_reply = kind == "reply"
-        worker = _number(np.where(is_reply, receiver, sender), "worker-")
-        server = _number(np.where(is_reply, sender, receiver), "server-")
-    # A push leaves at the end of its computation, and an answer is there before its iteration ends.
-    iteration = np.full(len(kind), -1)
-    for one in range(tables.workers):
-        mine = worker == one
-        ends = np.fmax.accumulate(np.nan_to_num(tables.ended[:, one], nan=-np.inf))
-        done = np.fmax.accumulate(np.nan_to_num(tables.computed[:, one], nan=-np.inf))
-        sent = np.searchsorted(done, asked[mine] + _TICK_S, side="right") - 1
-        got = np.searchsorted(ends, arrived[mine] - _TICK_S, side="left")
-        iteration[mine] = np.where(is_reply[mine], got, sent)
-
-    def placed(what: str, values: Floats) -> Floats:
-        return tables.placed((server, iteration, worker), np.where(kind == what, values, np.nan))
-
-    released = tables.by_server("pull", "end_ns")
-    came = np.stack([placed("push", arrived), placed("pull", arrived), released])
-    handled, judged = (tables.by_server(event, "start_ns") for event in ("push", "pull"))
-    done = np.stack([handled, judged, placed("reply", asked)])
-    needed = np.zeros(done.shape)
-    for one in range(tables.servers):
-        came_one, done_one = came[:, one].ravel(), done[:, one].ravel()
-        order = np.lexsort((came_one, done_one))  # NaN last
-        before = np.empty_like(done_one)
-        before[order] = np.concatenate([[-np.inf], done_one[order][:-1]])
-        needed[:, one] = (done_one - np.maximum(came_one, before)).reshape(needed[:, one].shape)
-    pushes, pulls, answering = np.maximum(needed, 0.0)
-    there, back = placed("push", arrived - started), placed("reply", arrived - started)
-    handling = pushes + np.nan_to_num(pulls)
-    return Requests(there + np.nan_to_num(back), handling, np.nan_to_num(answering))
-
-
-def _number(names: np.ndarray[Any, Any], prefix: str) -> Ints:
-    """Return the numbers of nodes; -1 for those of another kind."""
-    unique, of = np.unique(names, return_inverse=True)
-    numbers = [int(name.removeprefix(prefix)) if name.startswith(prefix) else -1 for name in unique]
-    return np.asarray(np.array(numbers, np.int64)[of.ravel()])
+    handling = tables.placed(at, between("begun", "done") + between("answer_begun", "answered"))
+    return Requests(tables.placed(at, under_way), np.nanmean(handling, axis=(1, 2)))
 
 
 def pulls_held(tables: Tables) -> Holds:

@@ -47,7 +47,7 @@ def sentences(found: Explanation) -> list[str]:
     group = steady if 2 * len(steady) >= found.workers > 2 else []
     said = []
     if group:
-        numbers = sorted(cause.worker for cause in group if cause.worker is not None)
+        numbers = sorted(cause.worker for cause in group)
         factor = float(np.median([cause.factor for cause in group]))
         said.append(f"{_group(found, numbers, factor)}, and cost {_cost(found, group)}")
         said[0] += _repaired(found, ALL_WORKERS)
@@ -63,7 +63,7 @@ def sentences(found: Explanation) -> list[str]:
     if more := causes[_MOST:]:
         said.append(f"{plural(len(more), 'more cause')} cost {_cost(found, more)} together.")
     if not said:
-        kinds = " or ".join(found.compared) or "worker, server or link"
+        kinds = " or ".join(found.compared) or "worker or link"
         iterations = plural(found.iterations, "iteration")
         said.append(f"In {iterations} no {kinds} was slower than the others.")
     return said
