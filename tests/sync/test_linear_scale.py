@@ -5,6 +5,8 @@ All values are worked out by hand for one parameter that starts at 1.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.optim import Adam, Optimizer, Sgd
 from outpace.optim.torch_optimizers import TorchOptimizer
-from outpace.sync import Bsp, PartialPush, Policy, Scale
+from outpace.sync import Asp, Bsp, PartialPush, Policy, Scale
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -45,6 +47,20 @@ def test_weight_decay_counts_once_for_every_gradient():
     decayed = Sgd(lr=0.1, weight_decay=0.5)
     assert after(decayed, Bsp(scale=Scale.LINEAR), [0.0, 0.0]) == pytest.approx(0.9)
     assert after(decayed, Bsp(scale=Scale.SUM), [0.0, 0.0]) == pytest.approx(0.95)
+
+
+def test_a_stale_gradient_is_divided_by_its_staleness():
+    # The server has taken 0, 1, 2, 3, 4 steps; the gradients of 12 were computed at version 0, so
+    # their staleness is 0 to 4 and the steps are 12, 12 / 1, 12 / 2, 12 / 3, 12 / 4 at lr 1.
+    block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
+    shard = Shard(0, block, 1, Asp(scale=Scale.STALENESS), Account())
+    found = [0.0]
+    for iteration in range(5):
+        value = torch.tensor([12.0], dtype=torch.float64)
+        shard.receive(Push(0, iteration, 0, value), iteration)
+        found.append(shard.read().item())
+    steps = [before - after for before, after in pairwise(found)]
+    assert steps == [12.0, 12.0, 6.0, 4.0, 3.0]
 
 
 def test_the_number_of_gradients_is_that_of_the_iteration():
