@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.optim import Adam, Optimizer, Sgd
 from outpace.optim.torch_optimizers import TorchOptimizer
@@ -80,19 +79,6 @@ def test_a_users_optimizer_has_its_own_rate_again_after_the_step():
     linear = Bsp(scale=Scale.LINEAR)
     assert after(script, linear, [3.0, 3.0]) == pytest.approx(0.8, abs=1e-7)
     assert after(script, linear, [3.0, 3.0], [3.0, 3.0]) == pytest.approx(0.6, abs=1e-7)
-
-
-def test_an_optimizer_without_a_learning_rate_is_refused():
-    class Fixed(torch.optim.Optimizer):
-        def __init__(self, groups):
-            super().__init__(groups, {})
-
-        def step(self, closure=None):
-            """Leave the parameters as they are."""
-
-    script = TorchOptimizer("Fixed", [[(0, 0, 1)]], [{}], factory=Fixed)
-    with pytest.raises(ConfigError, match="Fixed has no setting lr, the learning rate"):
-        after(script, Bsp(scale=Scale.LINEAR), [1.0, 1.0])
 
 
 def test_a_run_uses_it():
