@@ -16,7 +16,6 @@ from benchmarks.papers.over_seeds import Spread, all_of
 
 from outpace.experiment.comparison import variants_from
 from outpace.record.folder import TRACE
-from outpace.tasks.models import layer_sizes
 
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
 QUICK = ("repeats=1", "steps=32")
@@ -122,11 +121,11 @@ Rows = Mapping[str, Sequence[Row]]  # by model
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Run all, and judge."""
     ring = Ring(**data["network"])
-    largest, fewest = data["models"][0], min(data["workers"])
-    k = ring.seconds(fewest, _bytes(largest)) / data["step_s"]
+    largest, fewest = next(iter(data["models"])), min(data["workers"])
+    k = ring.seconds(fewest, _bytes(data, largest)) / data["step_s"]
     rows = {
         model: [
-            _row(data, model, workers, ring, ring.seconds(fewest, _bytes(model)) / k, out)
+            _row(data, model, workers, ring, ring.seconds(fewest, _bytes(data, model)) / k, out)
             for workers in data["workers"]
         ]
         for model in data["models"]
@@ -134,7 +133,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     alone = []
     for ratio in data["ratios"]:
         workers, wanted_s = ratio["workers"], ratio["k"] * data["step_s"]
-        dear = ring.costing(wanted_s, workers, _bytes(largest))
+        dear = ring.costing(wanted_s, workers, _bytes(data, largest))
         place = out / f"k = {ratio['k']:g}"
         alone.append(_row(data, largest, workers, dear, data["step_s"], place))
     together = _together_rows(data, out / "together")
@@ -146,13 +145,13 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     ]
 
 
-def _bytes(model: str) -> int:
-    return 4 * sum(layer_sizes(model))
+def _bytes(data: Mapping[str, Any], model: str) -> int:
+    return 4 * int(data["models"][model])
 
 
 def _together_rows(data: Mapping[str, Any], out: Path) -> list[Row]:
     """Run the first model with workers that start every step together."""
-    model, step_s = data["models"][0], data["step_s"]
+    model, step_s = next(iter(data["models"])), data["step_s"]
     with_spread = {**data, "spread": data["together"]["spread"]}
     ring = Ring(**data["together"]["network"])
     return [
@@ -174,7 +173,7 @@ def _row(
     """Run each strategy with each seed, in out/MODEL-WORKERS/seed-SEED."""
     experiment = {
         "seed": data["seed"],
-        "task": {"kind": "timing", "layers": model},
+        "task": {"kind": "timing", "parameters": data["models"][model]},
         "workers": workers,
         "compute": {"kind": "lognormal", "mean_s": step_s, "cv": data["spread"]},
         "network": ring.network(),
@@ -196,7 +195,7 @@ def _row(
         efficiency, waiting, windows = zip(*measured, strict=True)
         window = None if None in windows else Spread(windows)
         found[name] = Found(Spread(efficiency), Spread(waiting), window)
-    return Row(workers, ring.seconds(workers, _bytes(model)) / step_s, data["every"], found)
+    return Row(workers, ring.seconds(workers, _bytes(data, model)) / step_s, data["every"], found)
 
 
 def _measured(run: Curve, step_s: float, steps: int) -> tuple[float, float, float | None]:

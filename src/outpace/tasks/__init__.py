@@ -1,9 +1,8 @@
 """Models, data, losses and their evaluation."""
 
 from outpace.support.place import ELSEWHERE
-from outpace.tasks.data.cifar import Cifar10
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
-from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
+from outpace.tasks.data.fashion import FashionMnistCnn
 from outpace.tasks.given import GivenTask, MakeTask
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
 from outpace.tasks.kinds import PythonTask, Script, TaskKind
@@ -15,11 +14,9 @@ from outpace.tasks.timing import Timing
 __all__ = [
     "ELSEWHERE",
     "CharGpt",
-    "Cifar10",
     "DigitsCnn",
     "DigitsMlp",
     "Evaluation",
-    "FashionMnist",
     "FashionMnistCnn",
     "GivenTask",
     "HasData",

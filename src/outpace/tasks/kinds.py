@@ -13,9 +13,8 @@ from outpace.support.paths import FILE, TARGET
 from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
 from outpace.support.user_code import load_target, require_target
-from outpace.tasks.data.cifar import Cifar10
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp
-from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
+from outpace.tasks.data.fashion import FashionMnistCnn
 from outpace.tasks.given import GivenTask, of_user
 from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import Quadratic
@@ -101,8 +100,6 @@ TaskKind: TypeAlias = Annotated[
     DigitsMlp
     | DigitsCnn
     | FashionMnistCnn
-    | FashionMnist
-    | Cifar10
     | CharGpt
     | Quadratic
     | Timing

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from outpace.blocks.block import Block, Phantom
 from outpace.support.checks import Count, check_ranges, require
-from outpace.tasks.models import layer_sizes, require_model
 from outpace.tasks.task import Evaluation, Workload
 
 MOST_PARAMETERS: Final = 10**15
@@ -23,26 +22,21 @@ class Timing:
 
     Attributes:
         parameters: number of parameters, by default 1,000,000.
-        layers: instead of `parameters`: the number in each tensor, or the name of a model.
+        layers: instead of `parameters`: the number in each tensor.
     """
 
     kind: Literal["timing"] = "timing"
     parameters: Annotated[int, Field(ge=1, le=MOST_PARAMETERS)] | None = None
-    layers: str | Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    layers: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self)
         alone = self.parameters is None or self.layers is None
         require(alone, "parameters", "left out where layers are given", self.parameters)
-        if isinstance(self.layers, str):
-            require_model(self.layers, "layers")
-        else:
-            total = sum(self.layers or ())
-            require(total <= MOST_PARAMETERS, "layers", "at most 1e15 parameters in all", total)
+        total = sum(self.layers or ())
+        require(total <= MOST_PARAMETERS, "layers", "at most 1e15 parameters in all", total)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        if isinstance(self.layers, str):
-            return TimingWorkload(layer_sizes(self.layers))
         return TimingWorkload(self.layers or [self.parameters or 1_000_000])
 
 

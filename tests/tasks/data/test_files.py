@@ -1,12 +1,9 @@
-"""Data sets: found, checked, downloaded; or it is said what to do."""
+"""Data sets: found and checked; or it is said what to do."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import http.server
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,11 +18,7 @@ CHECKSUMS = {name: hashlib.sha256(data).hexdigest() for name, data in CONTENT.it
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    """Nothing of this machine's."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("NO_PROXY", "*")
+def no_data_of_this_machine(monkeypatch):
     monkeypatch.delenv("OUTPACE_DATA", raising=False)
 
 
@@ -36,24 +29,8 @@ def put(folder: Path, *names: str, **changed: bytes) -> Path:
     return folder
 
 
-@pytest.fixture
-def served(tmp_path):
-    """A server of the files, and what was asked of it."""
-    asked = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            asked.append(self.path)
-
-    handler = functools.partial(Handler, directory=str(tmp_path / "server"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-        server.shutdown()
-
-
 def nowhere() -> DataSet:
-    return DataSet("mine", CHECKSUMS, "http://127.0.0.1:9")  # nobody listens there
+    return DataSet("mine", CHECKSUMS, "http://127.0.0.1:9")
 
 
 def test_a_named_folder_is_the_only_one(tmp_path, monkeypatch):
@@ -65,44 +42,15 @@ def test_a_named_folder_is_the_only_one(tmp_path, monkeypatch):
         nowhere().find(str(tmp_path / "empty"))
 
 
-def test_outpace_data_comes_before_the_network(tmp_path, monkeypatch, served):
-    url, asked = served
-    put(tmp_path / "mine")
-    monkeypatch.setenv("OUTPACE_DATA", str(tmp_path))
-    found = DataSet("mine", CHECKSUMS, url).find()
-    assert found == {name: tmp_path / "mine" / name for name in CONTENT}
-    assert asked == []
-
-
-def test_what_is_missing_is_downloaded_once(tmp_path, monkeypatch, served):
-    url, asked = served
-    put(tmp_path / "server")
+def test_outpace_data_has_a_folder_for_each_data_set(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="into mine/ of a folder that OUTPACE_DATA names"):
+        nowhere().find()
     put(tmp_path / "mine", "a.bin")
     monkeypatch.setenv("OUTPACE_DATA", str(tmp_path))
-    data = DataSet("mine", CHECKSUMS, url)
-    for _ in range(2):
-        found = data.find()
-        assert found["a.bin"] == tmp_path / "mine" / "a.bin"
-        assert found["b.bin"].read_bytes() == CONTENT["b.bin"]
-        assert tmp_path / "cache" in found["b.bin"].parents
-    assert asked == ["/b.bin"]
-
-
-def test_a_download_that_is_not_the_file_leaves_none(tmp_path, served):
-    url, _ = served
-    put(tmp_path / "server", b=b"something else")
-    with pytest.raises(ConfigError, match=r"cannot download .*/b.bin \(ValueError\)"):
-        DataSet("mine", CHECKSUMS, url).find()
-    assert not list((tmp_path / "cache").rglob("b.bin*"))
-
-
-def test_without_a_network_it_is_said_which_files_go_where(tmp_path):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"mine: missing: b.bin. Put them into .*/mine"):
         nowhere().find()
-    text = str(caught.value)
-    assert "cannot download http://127.0.0.1:9/a.bin (ConnectionError)" in text
-    assert f"Put a.bin, b.bin into {tmp_path / 'cache' / 'outpace' / 'mine'}" in text
-    assert "mine/ of a folder that OUTPACE_DATA names" in text
+    put(tmp_path / "mine")
+    assert nowhere().find() == {name: tmp_path / "mine" / name for name in CONTENT}
 
 
 @pytest.mark.parametrize("content", [b"", b"another"])

@@ -15,7 +15,6 @@ from torch import nn
 from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
 from outpace.tasks.data.pixels import Pixels
-from outpace.tasks.models import make_model, require_model
 from outpace.tasks.supervised import supervised
 from outpace.tasks.task import Pair, Task, Workload
 
@@ -37,7 +36,7 @@ class FashionMnistCnn:
     """A convolutional network on Fashion-MNIST; `folder` holds its four files.
 
     Attributes:
-        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
+        folder: folder of the data set's files; None: that of fashion-mnist below OUTPACE_DATA.
     """
 
     kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
@@ -50,33 +49,6 @@ class FashionMnistCnn:
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
-
-
-@dataclass(frozen=True, slots=True)
-class FashionMnist:
-    """A named model on Fashion-MNIST; `folder` holds its four files.
-
-    Attributes:
-        model: name of a model: resnet-20, resnet-56, resnet-110 (He et al. 2016, section 4.2, with
-            option A), resnet-50, resnet-101 (table 1 there), wide-resnet-16-4, wide-resnet-28-10.
-            Models made for ImageNet begin with one 3×3 convolution, and accept images from 28×28.
-        folder: folder of the data set's files; None: searched below OUTPACE_DATA, else downloaded.
-    """
-
-    model: str
-    folder: str | None = field(default=None, metadata=FILE)
-    kind: Literal["fashion-mnist"] = "fashion-mnist"
-
-    def __post_init__(self) -> None:
-        require_model(self.model)
-
-    def load(self) -> None:
-        """See `HasData`."""
-        _pairs(self.folder)
-
-    def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if a file is missing or damaged."""
-        return supervised(lambda: fashion_mnist(self.model, self.folder), workers, batch_size, seed)
 
 
 def fashion_mnist_cnn(folder: str | None = None) -> Task:
@@ -98,15 +70,6 @@ def fashion_mnist_cnn(folder: str | None = None) -> Task:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
-    return _task(model, folder)
-
-
-def fashion_mnist(model: str, folder: str | None = None) -> Task:
-    """Return one of `models.MODELS` with the pictures; errors as for `fashion_mnist_cnn`."""
-    return _task(nn.Sequential(Pixels(_MEAN, _DEVIATION), make_model(model, 10, 1)), folder)
-
-
-def _task(model: nn.Module, folder: str | None) -> Task:
     train, test = _pairs(folder)
     return Task(model, nn.functional.cross_entropy, train, test)
 
