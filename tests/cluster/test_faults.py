@@ -40,20 +40,10 @@ def test_times_between_failures_have_the_mean_and_deviation_of_their_law(law, de
         ({"workers": {"mtbf_s": 0}}, "faults.workers.mtbf_s must be above 0"),
         ({"workers": {}}, "faults.workers.mtbf_s is missing"),
         ({"workers": {"mtbf_s": 1, "distribution": "weibull"}}, "needs a shape"),
-        ({"workers": {"mtbf_s": 1, "kind": "pause"}}, "needs for_s"),
-        ({"servers": {"mtbf_s": 1, "kind": "slow", "for_s": 1, "factor": 2}}, "is for workers"),
-        ({"schedule": [{"kind": "crash", "at_s": 1}]}, "needs exactly one of worker and server"),
+        ({"schedule": [{"at_s": 1}]}, "needs exactly one of worker and server"),
         (
-            {"schedule": [{"kind": "crash", "at_s": 1, "worker": 2}]},
+            {"schedule": [{"at_s": 1, "worker": 2}]},
             r"faults.schedule\[0\].worker must be from 0 to 1, not 2",
-        ),
-        (
-            {"schedule": [{"kind": "crsh", "at_s": 1, "worker": 0}]},
-            r"faults.schedule\[0\].kind must be 'crash', 'pause'",
-        ),
-        (
-            {"schedule": [{"kind": "crash", "at_s": 1, "worker": 0, "for_s": 2}]},
-            "for_s is not for a crash",
         ),
         ({"recovery": {"worker_s": -1}}, "faults.recovery.worker_s must be at least 0"),
         ({"recovery": {"worker": 1}}, "Did you mean 'worker_s'"),
@@ -67,9 +57,9 @@ def test_an_error_says_what_is_wrong_with_a_failure(faults, message):
 def test_what_is_wrong_in_each_entry_of_a_schedule_is_said_at_once():
     schedule = [
         {"at": 1, "worker": 9},
-        {"at_s": -1, "worker": 0, "kind": "slow"},
-        {"at_s": 1, "worker": "one", "kind": "pause"},
-        {"at_s": 1, "kind": "crash", "for_s": 2},
+        {"at_s": -1, "worker": 0},
+        {"at_s": 1, "worker": "one"},
+        {"at_s": 1},
     ]
     assert _problems(schedule) == {
         "[0].at: unknown key. Did you mean 'at_s'?",
@@ -91,7 +81,7 @@ def _problems(schedule: list[dict[str, object]]) -> set[str]:
 
 
 def test_a_strategy_without_servers_has_none_that_fail():
-    faults = {"servers": {"mtbf_s": 1}, "schedule": [{"kind": "crash", "at_s": 1, "server": 0}]}
+    faults = {"servers": {"mtbf_s": 1}, "schedule": [{"at_s": 1, "server": 0}]}
     with pytest.raises(ConfigError) as found:
         experiment_from({**BASE, "sync": {"kind": "ssgd"}, "faults": faults}, "the test")
     assert "faults.servers: the strategy has no servers" in str(found.value)

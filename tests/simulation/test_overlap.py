@@ -76,8 +76,8 @@ def test_the_parts_of_a_script_leave_during_its_computation(tmp_path, monkeypatc
 @pytest.mark.parametrize("strategy", ["bsp", "asp", "ssp", "half of the servers"])
 def test_no_gradient_counts_twice_if_workers_die_between_two_parts(strategy):
     # A part leaves about 0.03 s before the next one.
-    faults = [{"kind": "crash", "at_s": 0.35 + 0.31 * n, "worker": n % 3} for n in range(6)]
-    server = {"kind": "crash", "at_s": 2.1, "server": 1}
+    faults = [{"at_s": 0.35 + 0.31 * n, "worker": n % 3} for n in range(6)]
+    server = {"at_s": 2.1, "server": 1}
     given = experiment(strategy, {"schedule": [*faults, server]}, seed=2, **OVERLAP)
     found = Ran(given)
     assert set(found.counts.flatten().tolist()) <= {0.0, 1.0}

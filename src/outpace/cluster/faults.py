@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,66 +22,50 @@ from outpace.support.checks import Bandwidth, NotNegative, Positive, check_range
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
-FaultKind: TypeAlias = Literal["crash", "pause", "slow"]
-SlowFactor: TypeAlias = Annotated[float, Field(ge=1, le=1e6)]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure at a given time.
+    """A process that is killed at a given time.
 
     Attributes:
-        kind: crash: the process is killed. pause: it stands still for `for_s` seconds. slow: a
-            worker computes `factor` times as long for `for_s` seconds.
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
-        for_s: seconds for which it lasts.
-        factor: of the run times of a worker that is slow.
 
     Raises:
-        ValueError: if the values contradict each other.
+        ValueError: unless exactly one node is given.
     """
 
     at_s: NotNegative
-    kind: FaultKind = "crash"
     worker: int | None = None
     server: int | None = None
-    for_s: Positive | None = None
-    factor: SlowFactor | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if (self.worker is None) == (self.server is None):
             raise ValueError("needs exactly one of worker and server")
-        _check(self.kind, self.for_s, self.factor, of_worker=self.server is None)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomFaults:
-    """Failures of each worker, or of each server, at random times.
+    """Processes of workers, or of servers, that are killed at random times.
 
     Attributes:
         mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many.
         distribution: of the times between two failures of one node.
         shape: of the Weibull distribution; 1 is the exponential one.
-        kind, for_s, factor: as in `Fault`.
 
     Raises:
-        ValueError: if the values contradict each other.
+        ValueError: unless a shape is given with the Weibull distribution, and only there.
     """
 
     mtbf_s: Positive
     distribution: Literal["exponential", "weibull"] = "exponential"
     shape: Annotated[float, Field(ge=0.1, le=100)] | None = None
-    kind: FaultKind = "crash"
-    for_s: Positive | None = None
-    factor: SlowFactor | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if (self.distribution == "weibull") != (self.shape is not None):
             raise ValueError("needs a shape with distribution: weibull, and only there")
-        _check(self.kind, self.for_s, self.factor, of_worker=True)
 
     def times(self, seed: int, purpose: str, node: int) -> Iterator[Time]:
         """Yield the times of the failures of one node (ns), which do not end.
@@ -108,7 +92,6 @@ class Recovery:
     The defaults are what real runs take.
 
     Attributes:
-        lease_s: of silence, after which a process that still exists counts as lost.
         detected_s: from the death of a process until the others know.
         worker_s: to start another process for a worker.
         servers_s: to start all processes again after the loss of a server.
@@ -117,7 +100,6 @@ class Recovery:
             run, which writes during the training.
     """
 
-    lease_s: NotNegative = 10.0
     detected_s: NotNegative = 0.25
     worker_s: NotNegative = 3.0
     servers_s: NotNegative = 5.0
@@ -147,19 +129,3 @@ class Faults:
     servers: RandomFaults | None = None
     schedule: tuple[Fault, ...] = ()
     recovery: Recovery = Recovery()
-
-    def __post_init__(self) -> None:
-        if self.servers is not None and self.servers.kind == "slow":
-            raise ValueError("servers.kind: slow is for workers; servers have push_time and others")
-
-
-def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: bool) -> None:
-    """Raise ValueError unless these values of a failure go together."""
-    if kind != "crash" and for_s is None:
-        raise ValueError(f"needs for_s with kind: {kind}, the seconds that it lasts")
-    if kind == "crash" and for_s is not None:
-        raise ValueError("for_s is not for a crash: faults.recovery says how long repairs take")
-    if (kind == "slow") != (factor is not None):
-        raise ValueError("needs a factor with kind: slow, and only there")
-    if kind == "slow" and not of_worker:
-        raise ValueError("kind: slow is for workers; servers have push_time and others")

@@ -8,6 +8,7 @@ from typing import Final
 from outpace.report.parts import Cell, Row, Section, Table
 from outpace.report.read.runs import Run
 from outpace.report.words import listed, percent
+from outpace.support.words import plural
 
 _USEFUL: Final = "useful"
 _WAITING: Final = "waiting for others"
@@ -17,10 +18,8 @@ _PARTS: Final = {
     "detection": "until a loss was known",
     "restart": "until the successor began",
     "repeated": "work that was done again",
-    "standing": "workers stood still",
-    _WAITING: "for a process that was away, or slow",
+    _WAITING: "for a process that was away",
 }
-_KINDS: Final = ("crash", "pause", "slow")
 _LEAD: Final = (
     "Useful time is goodput: gradients per second that are in the result, over those of the same "
     "run without failures and checkpoints. The other parts are shares of the workers' time; "
@@ -43,7 +42,7 @@ def what_failures_cost(runs: Sequence[Run]) -> Section | None:
         if (parts := parts_of(run))
     ]
     titles = [Cell(part.capitalize(), hint=meaning) for part, meaning in _PARTS.items()]
-    head: Row = ["Run", "What happened", "Restarts", "Updates lost", *titles]
+    head: Row = ["Run", "Lost", "Restarts", "Updates lost", *titles]
     table = Table("faults-table", head, rows)
     return Section("faults", "What failures cost", [table], _LEAD) if rows else None
 
@@ -66,5 +65,5 @@ def parts_of(run: Run) -> dict[str, float]:
 
 
 def _happened(run: Run) -> str:
-    counts = {kind: run.number("faults", "happened", kind) for kind in _KINDS}
-    return listed([f"{count:.3g} × {kind}" for kind, count in counts.items() if count]) or "nothing"
+    counts = {role: run.number("faults", f"{role}_losses") for role in ("worker", "server")}
+    return listed([plural(int(n), role) for role, n in counts.items() if n]) or "nothing"

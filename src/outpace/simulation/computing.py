@@ -71,8 +71,7 @@ class Computation(ABC):
 
     def _duration(self, iteration: int) -> Time:
         """Return how long the iteration takes that begins to compute now."""
-        duration_s = self._run_time(self.worker, iteration, self._kernel.now)
-        return nanoseconds(self._process.stretched(duration_s))
+        return nanoseconds(self._run_time(self.worker, iteration, self._kernel.now))
 
     @abstractmethod
     async def gradient(self) -> Sequence[Block | None]:

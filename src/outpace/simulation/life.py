@@ -43,10 +43,6 @@ class Process:
         """Return how its program sends messages, where `send` does so at once."""
         return send
 
-    def stretched(self, duration_s: float) -> float:
-        """Return how long the computation takes that begins now, in seconds."""
-        return duration_s
-
     async def begin(self, iteration: int) -> None:
         """Begin to compute an iteration, once it does not stand still."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -15,7 +15,6 @@ from tests.support.fluentps import behind_barrier, ssptable
 from torch import Tensor
 
 import outpace
-from outpace.cluster.faults import FaultKind
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.trace import Trace, trace_table
@@ -23,7 +22,6 @@ from outpace.simulation.composition import simulation_of
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import Evaluation
 
-LEASE_S = 0.5
 STRATEGIES: dict[str, dict[str, Any]] = {
     "bsp": {"sync": {"kind": "bsp"}},
     "bsp, on arrival": {"sync": {"kind": "bsp", "apply": "on-arrival"}},
@@ -117,7 +115,7 @@ def experiment(
             summed = {"arguments": {**sync["arguments"], **summed}}
         data["sync"] = {**sync, **summed}
     if faults is not None:
-        recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
+        recovery = {"detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
         data["faults"] = {"recovery": recovery, **faults}
     return experiment_from(data, "the test")
 
@@ -158,18 +156,11 @@ class Ran:
 
 
 def random_faults(seed: int, workers: int, servers: int, until_s: float) -> list[dict[str, Any]]:
-    """Return up to 8 failures of all kinds, as a configuration has them."""
+    """Return up to 8 failures, as a configuration has them."""
     draw = random.Random(seed)
     found = []
     for _ in range(draw.choice((1, 2, 4, 8))):
-        kind = draw.choice((*("crash",) * 3, *get_args(FaultKind)[1:]))
-        key = draw.choice(("worker", "worker", "server")) if kind != "slow" else "worker"
-        key = key if servers else "worker"
-        fault: dict[str, Any] = {"kind": kind, "at_s": round(draw.uniform(0, until_s), 3)}
-        fault[key] = draw.randrange(workers if key == "worker" else servers)
-        if kind != "crash":
-            fault["for_s"] = draw.choice((0.02, 0.1, 0.4, 0.8))
-        if kind == "slow":
-            fault["factor"] = 5.0
-        found.append(fault)
+        key = draw.choice(("worker", "worker", "server")) if servers else "worker"
+        number = draw.randrange(workers if key == "worker" else servers)
+        found.append({"at_s": round(draw.uniform(0, until_s), 3), key: number})
     return found

@@ -7,7 +7,7 @@ from tests.simulation.faults.ledger import PEERS, Ran, experiment, random_faults
 
 from outpace.errors import RunError
 
-CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
+CRASH = {"at_s": 1.03, "worker": 1}
 MOMENTUM = {"optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9}}
 
 
@@ -83,7 +83,7 @@ def test_messages_of_before_do_not_reach_workers_that_begin_again(contention):
 @pytest.mark.parametrize("strategy", ["ssgd", "gossip", "hpsgd"])
 def test_those_that_are_left_begin_again_after_a_loss_in_an_average(strategy, contention):
     network = {"latency_s": 0.04, "bandwidth_bytes_per_s": 1e5, "contention": contention}
-    fault = {"kind": "crash", "at_s": 0.35, "worker": 1}
+    fault = {"at_s": 0.35, "worker": 1}
     changes = {"network": network, "on_worker_loss": "continue"}
     found = ran(strategy, fault, **changes)
     assert found.costs["worker_losses"] == 1

@@ -6,7 +6,6 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from tests.simulation.faults.ledger import (
-    LEASE_S,
     STRATEGIES,
     Ran,
     experiment,
@@ -16,8 +15,8 @@ from tests.simulation.faults.search import broken_promise
 from outpace.errors import RunError
 from outpace.record.trace import TraceRows
 
-CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
-SERVER = {"kind": "crash", "at_s": 1.03, "server": 1}
+CRASH = {"at_s": 1.03, "worker": 1}
+SERVER = {"at_s": 1.03, "server": 1}
 
 
 def ran(strategy: str, *faults: dict, **changes) -> Ran:
@@ -40,7 +39,7 @@ def test_no_gradient_counts_twice_and_the_run_goes_on_whatever_fails(strategy, s
     ],
 )
 def test_nothing_of_a_dead_process_arrives_whatever_carries_it(strategy, changes):
-    faults = [{"kind": "crash", "at_s": 0.35 + 0.31 * n, "worker": n % 3} for n in range(6)]
+    faults = [{"at_s": 0.35 + 0.31 * n, "worker": n % 3} for n in range(6)]
     found = ran(strategy, *faults, {**SERVER, "at_s": 2.6}, seed=2, **changes)
     assert set(found.counts.flatten().tolist()) <= {0.0, 1.0}
     assert found.recovery.restarts >= 6
@@ -115,38 +114,6 @@ def test_a_run_whose_servers_die_before_every_checkpoint_ends():
         ran("bsp", *faults, checkpoint={"every_s": 100.0})
 
 
-def test_a_pause_shorter_than_the_lease_costs_its_time_alone():
-    pause = {"kind": "pause", "at_s": 1.03, "worker": 1, "for_s": 0.4}
-    plain, found = Ran(experiment("bsp", None)), ran("bsp", pause)
-    assert found.recovery.restarts == 0
-    assert found.counts.eq(1).all()
-    # The others wait for it, so the run is longer by what it did not wait itself.
-    assert plain.time_s + 0.2 < found.time_s <= plain.time_s + 0.4 + 1e-9
-
-
-def test_silence_beyond_the_lease_is_a_loss():
-    silence = {"kind": "pause", "at_s": 1.03, "worker": 1, "for_s": LEASE_S + 0.3}
-    found = ran("bsp", silence)
-    assert found.recovery.restarts == 1
-    (row,) = rows(found, "restart")
-    assert row["end_ns"] == pytest.approx((1.03 + LEASE_S + 0.1) * 1e9)
-
-
-def test_silences_that_overlap_are_a_loss_once_they_last_longer_than_the_lease():
-    each = {"kind": "pause", "worker": 1, "for_s": 0.4}
-    found = ran("bsp", *({**each, "at_s": at_s} for at_s in (1.03, 1.33, 2.5)))
-    assert found.recovery.restarts == 1
-    (row,) = rows(found, "restart")
-    assert row["start_ns"] == 1_030_000_000
-
-
-def test_a_slow_worker_computes_longer():
-    slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 1000.0, "factor": 3.0}
-    plain, found = Ran(experiment("asp", None)), ran("asp", slow)
-    assert took(found, 1) == pytest.approx(3 * took(plain, 1), rel=1e-6)
-    assert took(found, 0) == pytest.approx(took(plain, 0), rel=1e-6)
-
-
 def test_the_records_go_back_with_the_run():
     found = ran("bsp", SERVER, evaluate={"every_updates": 1})
     pushes = [(row["worker"], row["shard"], row["iteration"]) for row in rows(found, "push")]
@@ -174,14 +141,6 @@ def test_random_failures_are_those_of_the_seed_and_the_same_for_every_strategy()
 
 def rows(found: Ran, event: str) -> list[dict]:
     return found.trace.filter(pc.equal(found.trace["event"], event)).to_pylist()
-
-
-def took(found: Ran, worker: int) -> float:
-    return sum(
-        row["computed_ns"] - row["start_ns"]
-        for row in rows(found, "iteration")
-        if row["worker"] == worker and row["iteration"] > 0  # the first one has begun before
-    )
 
 
 def test_a_policy_that_changes_while_all_processes_are_away_counts_when_they_are_back():

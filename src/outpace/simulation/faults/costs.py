@@ -1,13 +1,12 @@
-"""The cost of a run's failures: how often each kind happened, what took time, and the goodput."""
+"""The cost of a run's failures: the losses, what took time, and the goodput."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
-from outpace.cluster.faults import FaultKind
 from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
 from outpace.record.trace import Trace
@@ -17,29 +16,24 @@ from outpace.tasks import Timing, Workload
 if TYPE_CHECKING:
     from outpace.simulation.virtual import VirtualRun
 
-CAUSES: Final = ("detection", "restart", "repeated", "standing", "checkpoints")
-_KEPT: Final = ("counts", "lost", "worker_losses", "server_losses")
+CAUSES: Final = ("detection", "restart", "repeated", "checkpoints")
+_KEPT: Final = ("lost", "worker_losses", "server_losses")
 
 
 @dataclass(slots=True)
 class Costs:
-    """Counts of failures, and lost time by its cause, in ns summed over workers.
+    """Counts of losses, and lost time by its cause, in ns summed over workers.
 
     detection: until the death of a process was known. restart: until its successor began.
-    repeated: for work that had been done and was done again. standing: workers that stood still.
-    checkpoints: servers stood still to take them; once for each worker, because all wait for it.
+    repeated: for work that had been done and was done again. checkpoints: servers stood still to
+    take them; once for each worker, because all wait for it.
     """
 
     workers: int
-    counts: dict[str, int] = field(default_factory=dict)
     lost: dict[str, Time] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     worker_losses: int = 0
     server_losses: int = 0
     goodput: float | None = None
-
-    def happened(self, kind: FaultKind) -> None:
-        """Count a failure that hit a process."""
-        self.counts[kind] = self.counts.get(kind, 0) + 1
 
     def add(self, cause: str, duration: Time, workers: int = 1) -> None:
         """Add time (ns) that so many workers lost."""
@@ -59,7 +53,6 @@ class Costs:
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about the costs; seconds are means per worker."""
         return {
-            "happened": {kind: self.counts.get(kind, 0) for kind in get_args(FaultKind)},
             "worker_losses": self.worker_losses,
             "server_losses": self.server_losses,
             "lost_s": {cause: seconds(time) / self.workers for cause, time in self.lost.items()},

@@ -27,7 +27,7 @@ from outpace.record.trace import Trace
 from outpace.simulation.checkpoints import count_until
 from outpace.simulation.faults.costs import Costs, undisturbed_rate
 from outpace.simulation.faults.held_rows import CheckpointInMemory, HeldRows
-from outpace.simulation.faults.injection import Strike, inject
+from outpace.simulation.faults.injection import inject
 from outpace.simulation.faults.processes import MortalProcess, Obeyed
 from outpace.simulation.life import Life, Process
 from outpace.simulation.servers import Servers
@@ -144,63 +144,29 @@ class Failures(Life):
 
     # -- failures ------------------------------------------------------------------
 
-    def _strike(self, strike: Strike) -> None:
-        """Let a failure happen now, unless the process is not there."""
+    def _strike(self, name: str) -> None:
+        """Kill a process now, unless it is not there."""
         if self.is_down or self._over.done:
             return
-        process = self._processes[strike.node]
+        process = self._processes[name]
         if not process.alive or process.has_finished:
             return
-        self._costs.happened(strike.kind)
-        now, duration = self.kernel.now, strike.duration
-        match strike.kind:
-            case "crash":
-                self._end(process)
-                self._call_after(nanoseconds(self._repairs.detected_s), self._lose, process)
-            case "pause":
-                stood, before = process.stood, process.until
-                process.stand_still(duration)
-                if strike.node in self._numbers:
-                    self._costs.add("standing", process.stood - stood)
-                self._lose_if_silent(process, before)
-            case "slow":
-                process.slow_down(strike.factor, now + duration)
+        self._end(process)
+        known = self.kernel.now + nanoseconds(self._repairs.detected_s)
+        self.kernel.call_at(known, self._lose, process)
 
-    def _lose_if_silent(self, process: MortalProcess, before: Time) -> None:
-        """Count a process as lost if it is silent for the lease.
-
-        Args:
-            before: until when it would have been silent anyway.
-        """
-        now = self.kernel.now
-        if before < now:
-            process.silent_since = now
-        lease, began = nanoseconds(self._repairs.lease_s), process.silent_since
-
-        def look(_: object) -> None:
-            if process.alive and process.until > began + lease:
-                self._end(process, began)
-                self._lose(process, f"was silent for {self._repairs.lease_s:g} s")
-
-        if process.until > began + lease:
-            self._call_after(max(0, began + lease - now), look)
-
-    def _end(self, process: MortalProcess, failed: Time | None = None) -> None:
-        """End a process. failed: when it failed; None: now."""
+    def _end(self, process: MortalProcess) -> None:
         process.end()
         if self._has_servers:
             self._run.network.cut(process.name)
-        self._failed_at[process.name] = self.kernel.now if failed is None else failed
+        self._failed_at[process.name] = self.kernel.now
 
-    def _call_after(self, delay: Time, function: Callable[[Any], None], what: Any = None) -> None:
-        self.kernel.call_at(self.kernel.now + delay, function, what)
-
-    def _lose(self, process: MortalProcess, how: str = "was killed by SIGKILL") -> None:
+    def _lose(self, process: MortalProcess) -> None:
         """The coordinator knows that a process is lost."""
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
         name, failed = process.name, self._failed_at[process.name]
-        loss = Loss(name, how, since=failed)
+        loss = Loss(name, "was killed by SIGKILL", since=failed)
         if self._has_servers and name in self._numbers:  # else all begin again
             self._costs.worker_losses += 1
             self._costs.add("detection", self.kernel.now - failed)

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from outpace.cluster.faults import Fault, FaultKind, Faults, RandomFaults
+from outpace.cluster.faults import Fault, Faults
 from outpace.kernel import Kernel
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import server_name, worker_name
-
-
-class Strike(NamedTuple):
-    """A failure that happens now. duration: ns; 0 for a crash. factor: of run times."""
-
-    kind: FaultKind
-    node: str
-    duration: Time
-    factor: float
 
 
 def inject(
@@ -26,40 +16,36 @@ def inject(
     seed: int,
     workers: int,
     servers: int,
-    strike: Callable[[Strike], None],
+    strike: Callable[[str], None],
 ) -> None:
-    """Call `strike` for each failure from now on.
+    """Call `strike` with the name of each process that fails from now on, when it does.
 
-    The random ones of a node are a function of the seed: another strategy meets the same ones.
+    The random failures of a node are a function of the seed: another strategy meets the same ones.
     Those before now are past, where a run continues from a checkpoint.
     """
     after = kernel.now
 
-    def wait(times: Iterator[Time], what: Strike) -> None:
+    def wait(times: Iterator[Time], name: str) -> None:
         due = next(time for time in times if time >= after)
-        kernel.call_at(max(due, kernel.now), strike_one_of, (times, what))
+        kernel.call_at(max(due, kernel.now), strike_one_of, (times, name))
 
-    def strike_one_of(series: tuple[Iterator[Time], Strike]) -> None:
+    def strike_one_of(series: tuple[Iterator[Time], str]) -> None:
         strike(series[1])
         wait(*series)
 
     for fault in faults.schedule:
         if (at := nanoseconds(fault.at_s)) >= after:
-            kernel.call_at(at, strike, _strike(fault, _node_of(fault)))
+            kernel.call_at(at, strike, _name_of(fault))
     for law, role, nodes in (
         (faults.workers, "workers", map(worker_name, range(workers))),
         (faults.servers, "servers", map(server_name, range(servers))),
     ):
         for node, name in enumerate(nodes if law is not None else ()):
             assert law is not None
-            wait(law.times(seed, f"failures of {role}", node), _strike(law, name))
+            wait(law.times(seed, f"failures of {role}", node), name)
 
 
-def _strike(fault: Fault | RandomFaults, node: str) -> Strike:
-    return Strike(fault.kind, node, nanoseconds(fault.for_s or 0.0), fault.factor or 1.0)
-
-
-def _node_of(fault: Fault) -> str:
+def _name_of(fault: Fault) -> str:
     if fault.worker is not None:
         return worker_name(fault.worker)
     assert fault.server is not None

@@ -1,4 +1,4 @@
-"""The processes of a simulated run, which can end, stand still, and compute more slowly."""
+"""The processes of a simulated run, which can end, and stand still while they write."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ class MortalProcess(Process):
         self.alive = True
         self.has_finished = False  # its program has come to its end
         self.until: Time = 0  # it stands still until then
-        self.silent_since: Time = 0  # the last time that it began to be silent
         self.computing: tuple[int, Time] | None = None  # its last iteration, and when it began it
-        self._slow_until: Time = 0
-        self._factor = 1.0
         self._obeyed: Callable[[], None] | None = None  # of the order that its program processes
 
     def end(self) -> None:
@@ -49,15 +46,11 @@ class MortalProcess(Process):
             self._kernel.end(self.walker)
 
     def stand_still(self, duration: Time) -> None:
-        """Stop it for so long (ns). Pauses that overlap do not add up."""
+        """Stop it for so long (ns), to write a part of a checkpoint."""
         begin, end = max(self._kernel.now, self.until), self._kernel.now + duration
         if end > begin:
             self.stood += end - begin
             self.until = end
-
-    def slow_down(self, factor: float, until: Time) -> None:
-        """Compute so many times as long in iterations that begin before that time (ns)."""
-        self._factor, self._slow_until = factor, until
 
     def receiving(
         self, receive: Callable[P, Coroutine[Any, Any, T]]
@@ -89,9 +82,6 @@ class MortalProcess(Process):
                 sent(to, *messages)
 
         return sent
-
-    def stretched(self, duration_s: float) -> float:
-        return duration_s * (self._factor if self._kernel.now < self._slow_until else 1.0)
 
     async def begin(self, iteration: int) -> None:
         await self.awake()
