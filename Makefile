@@ -54,7 +54,6 @@ soak: $(READY)
 	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/
 	OUTPACE_MEMORY_ROUNDS=100000 $(BIN)/python -m pytest tests/real/net/test_memory_stress.py
 	OUTPACE_MEMORY_JOINS=10000 $(BIN)/python -m pytest tests/real/net/test_memory.py -k came_and_went
-	OUTPACE_RAY_NODES=1 $(BIN)/python -m pytest tests/real/process/test_ray.py -k come_and_go
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 	$(BIN)/python -m tests.kills --failures 100 --copies 100 --families bsp,ssp,asp,cutoff,ssgd,hpsgd
 

@@ -94,9 +94,7 @@ def _elastic(
         return None
     bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
     each = {group.kind: group.bundle for group in groups}
-    # A checkpoint has nothing of a script that was given up: it could not be resumed from it.
-    gives_up = not experiment.has_script
-    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s, gives_up=gives_up), look)
+    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s), look)
 
 
 def no_ray(key: str, error: ImportError) -> ConfigError:

@@ -297,7 +297,7 @@ class RealRun:
             why = "all processes to begin again with other numbers"
         else:
             why = f"all processes to begin again: {order.why}"
-        point = self._go_back(present, why, order.elsewhere)
+        point = self._go_back(present, why)
         names, scripts = {loss.name for loss in order.lost}, point.checkpoint.index.anew
         self.events.add(
             "group-restart" if names else "scaling",
@@ -319,11 +319,8 @@ class RealRun:
                 self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")
         self._attempt = self._new_attempt()
 
-    def _end_attempt(self, present: Experiment, elsewhere: Collection[str] = ()) -> None:
-        """End all processes. Keep the places on a cluster of those that begin again.
-
-        elsewhere: names of roles that begin again at other places.
-        """
+    def _end_attempt(self, present: Experiment) -> None:
+        """End all processes. Keep the places on a cluster of those that begin again."""
         attempt = self._attempt
         if attempt.coordinator.started:
             self._acted_until = attempt.coordinator.kernel.now
@@ -333,22 +330,19 @@ class RealRun:
         attempt.close()
         roles = {*map(worker_name, range(present.workers))}
         roles |= {*map(server_name, range(present.servers_in_run))}
-        attempt.launcher.keep_only(roles - {*elsewhere})
+        attempt.launcher.keep_only(roles)
 
-    def _go_back(
-        self, present: Experiment, why: str, elsewhere: Collection[str] = ()
-    ) -> ResumePoint:
+    def _go_back(self, present: Experiment, why: str) -> ResumePoint:
         """End all processes; return the last checkpoint, to begin again with these numbers.
 
         Args:
             why: what the run waits for, for its status.
-            elsewhere: see `_end_attempt`.
         """
         coordinator, keeper, before = self.coordinator, self._keeper, self._resume
         if coordinator.started:
             self._origin = coordinator.clock.origin
         self._status.restarting(coordinator, why)
-        self._end_attempt(present, elsewhere)
+        self._end_attempt(present)
         self._timing.forget()
         if coordinator.started or before is None:
             assert keeper is not None

@@ -12,7 +12,7 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, policy, checkpoint, checkpoint-failed,
-                lost, restarted, began, not-restarted, without, scaling, scaled, answer, elastic,
+                lost, restarted, began, without, scaling, scaled, answer, elastic,
                 group-restart, begin-anew, failed, finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
@@ -58,7 +58,6 @@ _MESSAGES: Final = {
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
     "began": "{role} has begun again at {time_s:.3f} s of the run",
-    "not-restarted": "{role} is not started again: there was no room for its process",
     "without": "the run continues without {role}",
     "scaling": "{cause}; all processes begin again from checkpoint {number}",
     "scaled": "the run continues with {workers:worker} and {servers:server}, after {took_s:.2f} s",
@@ -116,8 +115,6 @@ class Recovery(msgspec.Struct, kw_only=True):
             case "restarted":
                 self.restarts += 1
                 self.updates_lost += fields["updates_lost"]
-            case "not-restarted":
-                self.restarts -= 1
             case "without" if worker is not None:
                 self.without.append(worker)
                 self.updates_lost += fields["updates_lost"]

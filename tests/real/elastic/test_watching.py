@@ -19,7 +19,7 @@ from outpace.real.elastic.view import ClusterView, Node, RunView
 from outpace.real.elastic.watching import Elastic, Failure, NodeWatcher
 from outpace.record.event_log import EventLog
 from outpace.record.folder import LOG
-from outpace.sync.membership.events import AskedToScale
+from outpace.sync.membership.events import AskedToScale, TooFewPlaces
 
 ONE = {"CPU": 1.0}
 ROOM = ClusterView([Node("a", "a", ONE)], {"worker-0": "a", "worker-1": "a", "server-0": "a"})
@@ -38,22 +38,23 @@ class Watched:
         refused: str = "",
         view: RunView = RUN,
         cluster: ClusterView | None = ROOM,
-        gives_up: bool = True,
     ) -> None:
         self.looking = SimpleNamespace(latest=cluster, failure=None, again=lambda: None)
         monkeypatch.setattr(watching, "Looking", lambda look: self.looking)
         self.kernel, self.started, self.refused = Kernel(), True, refused
-        self.servers = view.servers
+        self.servers, self.workers = view.servers, view.workers
         self.view: Callable[[], RunView | None] = lambda: view
         self.lines: list[str] = []
         self.scaling = self.survival = self
-        self.state = SimpleNamespace(resume=None)
+        self.state = SimpleNamespace(
+            resume=None, table=SimpleNamespace(has_begun=True, returning=[])
+        )
         self.clock = self.kernel
         self._events = EventLog(folder / LOG)
         self._events.open()
         self.log = self._events
         self._file = folder / LOG
-        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0, gives_up)
+        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0)
         self.watcher = NodeWatcher(Elastic(rules, Future), self.lines.append, self._events)
         self.watcher.attach(self)  # type: ignore[arg-type]
 
@@ -76,9 +77,8 @@ class Watched:
         self.asker = asked.asker
         return "worker-2 will join"
 
-    def goes_without(self, name: str) -> None:
-        if name in self.refused:
-            raise ConfigError(self.refused)
+    def tell(self, event: TooFewPlaces) -> None:
+        self.told = event
 
 
 MORE = "there is room: 1 worker more"
@@ -102,28 +102,16 @@ def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
     assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
 
 
-@pytest.mark.parametrize(
-    ("refused", "lines"),
-    [
-        ("", ["elastic: there is no room for worker-1, worker-2: the others continue"]),
-        (
-            "worker-2 is not coming back",
-            [
-                "elastic: the run does not continue without worker-2: worker-2 is not coming back",
-                "elastic: there is no room for worker-1: the others continue",
-            ],
-        ),
-    ],
-)
-def test_only_workers_that_are_given_up_are_said_to_be(monkeypatch, tmp_path, refused, lines):
-    names = ["worker-0", "worker-1", "worker-2"]
-    view = RunView(names, ["server-0"], returning=names[1:], is_busy=True)
+def test_a_run_whose_lost_worker_has_no_place_begins_again_without_it(monkeypatch, tmp_path):
     cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
-    run = Watched(monkeypatch, tmp_path, refused=refused, view=view, cluster=cluster)
-    run.wait(5.5)
-    assert run.lines == lines
-    (event,) = run.events
-    assert event["fields"]["without"] == (names[1:2] if refused else names[1:])
+    run = Watched(monkeypatch, tmp_path, cluster=cluster)
+    run.wait(5.5)  # its loss is not known yet
+    run.state.table.returning = ["worker-1"]
+    run.wait(1)
+    assert (run.told.workers, run.told.servers) == (1, None)
+    why = "there is no room for worker-1: the run begins again with 1 worker"
+    assert run.lines[-1] == f"elastic: {why}"
+    assert run.events[-1]["fields"]["without"] == ["worker-1"]
 
 
 @pytest.mark.parametrize("is_training", [True, False])

@@ -8,19 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 from tests.support.cluster import add, nodes, processes_of, until
 from tests.support.paths import SCRIPTS
 
 import outpace as library
-from outpace import ConfigError
-from outpace.experiment.scaling import scaled
 from outpace.record import folder as files
 from outpace.record.folder import LOG
 
@@ -51,17 +47,6 @@ def events(folder: Path, event: str) -> list[dict[str, Any]]:
     """The lines of the log about such events."""
     lines = map(json.loads, (folder / LOG).read_text().splitlines())
     return [line for line in lines if line["event"] == event]
-
-
-def drain(cluster: Any, name: str) -> None:
-    """Tell Ray that a node will be removed in a minute."""
-    import ray
-    from ray.core.generated import autoscaler_pb2
-
-    (node,) = (each["NodeID"] for each in ray.nodes() if each["NodeName"] == name)
-    reason, until_ms = autoscaler_pb2.DRAIN_NODE_REASON_PREEMPTION, int(time.time() * 1000) + 60_000
-    client = ray._raylet.GcsClient(address=cluster.address)
-    assert client.drain_node(node, reason, "the test", until_ms)[0]
 
 
 def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
@@ -254,61 +239,7 @@ def elastic_config(cluster: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
-# A known fault: after the node was killed, worker-0 did not join within 120 s. That was seen once,
-# in a run of the whole suite. 41 such kills afterwards, at loads of 5 to 44, did not show it again,
-# so its cause is not known. The error now says whether the actor was late. `make soak` runs it.
-@pytest.mark.skipif("OUTPACE_RAY_NODES" not in os.environ, reason="a known fault, see above")
-def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_a_worker(cluster, tmp_path):
-    """A node joins and is killed; another one joins, is drained, and gets its room back."""
-    import ray
-
-    folder, runs, answers, places = tmp_path / "run", [], [], []
-
-    def until_there_are(workers: int, servers: int) -> None:
-        """Wait until the run has begun again with these numbers."""
-
-        def there_are() -> bool:
-            found = [line["fields"] for line in events(folder, "scaled")]
-            return bool(found) and (found[-1]["workers"], found[-1]["servers"]) == (
-                workers,
-                servers,
-            )
-
-        until(there_are, 120.0)
-
-    def change() -> None:
-        with pytest.raises(ConfigError) as error:
-            scaled(folder, workers=3, limit_s=100.0)  # each node has one CPU left
-        answers.append(str(error.value))
-        four = add(cluster, "four", 4)
-        try:
-            until_there_are(3, 2)
-            places.append(dict(runs[-1].nodes()))
-        finally:
-            cluster.remove_node(four, allow_graceful=False)
-        until_there_are(2, 1)
-        five = add(cluster, "five", 4)
-        try:
-            until_there_are(3, 2)
-            drain(cluster, "five")
-            until_there_are(2, 1)
-            # Ray removes a node that is drained when nothing of it is used.
-            until(lambda: "five" not in {n["NodeName"] for n in ray.nodes() if n["Alive"]})
-        finally:
-            cluster.remove_node(five, allow_graceful=False)
-
-    config = elastic_config(cluster)
-    summary = library.run(config, folder, control=until_seen(change), watch=runs.append).summary
-    (no_room,) = answers
-    assert "the run stays as it was: the cluster has no room for worker-2" in no_room
-    said = [line["message"] for line in events(folder, "elastic")]
-    assert any("will be removed: " in line for line in said), said
-    assert places[0]["worker-2"] == places[0]["server-1"] == "four"
-    assert summary["status"] == "complete"
-    assert summary["updates_lost"] == 0
-
-
-def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(cluster, tmp_path):
+def test_workers_of_a_script_join_on_a_new_node_and_the_run_continues_without_it(cluster, tmp_path):
     folder, runs, places = tmp_path / "run", [], []
 
     def change() -> None:
@@ -316,10 +247,9 @@ def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(
         try:
             until(lambda: len(events(folder, "scaled")) == 1)
             places.append(dict(runs[-1].nodes()))
-            drain(cluster, "six")
-            until(lambda: len(events(folder, "scaled")) == 2)
         finally:
             cluster.remove_node(six, allow_graceful=False)
+        until(lambda: len(events(folder, "scaled")) == 2)
 
     config = elastic_config(
         cluster,
@@ -327,18 +257,14 @@ def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(
         compute={"kind": "constant", "mean_s": 0.2},  # its epochs take minutes
     )
     del config["launcher"]["elastic"]["servers"], config["stop"], config["batch_size"]
-    summary = library.run(config, folder, control=until_seen(change), watch=runs.append).summary
+    library.run(config, folder, control=until_seen(change), watch=runs.append)
     assert [line["message"] for line in events(folder, "elastic")] == [
-        "node six joined: 1 worker more",
-        "node six will be removed: 1 worker fewer",
+        "there is room: 1 worker more",
+        "there is no room for worker-2: the run begins again with 2 workers",
     ]
     assert places[0]["worker-2"] == "six"
     up, down = (line["fields"] for line in events(folder, "scaled"))
     assert (up["workers"], down["workers"]) == (3, 2)
-    assert (summary["restarts"], summary["updates_lost"]) == (0, 0)
-    # With three workers a sample counts a third.
-    entries = -load_file(folder / "model.safetensors")["entries"]
-    assert bool((entries.mul(3).sub(1).abs() < 1e-5).any())
 
 
 # Last: the cluster has a node fewer afterwards.

@@ -33,7 +33,6 @@ from outpace.sync.membership.events import (
     Kill,
     Loss,
     NoPlaces,
-    NoRoom,
     OnLoss,
     PlacesFound,
     ProcessEnded,
@@ -69,7 +68,6 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(WorkerBegan, st.integers(0, 1)),
     st.builds(WorkerTrained, st.integers(0, 1)),
     st.builds(Finished, st.sampled_from(["worker-0", "worker-1", "server-0"])),
-    st.builds(NoRoom, st.integers(0, 1)),
     st.builds(DeadlinePassed),
     st.builds(AskedToScale, st.none() | st.integers(1, 3), st.none() | st.integers(1, 3)),
     st.builds(PlacesFound),
@@ -140,7 +138,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.ended = False
         self.away: set[int] = set()  # workers that have left
         self.finished: set[int] = set()
-        self.given_up: set[int] = set()  # lost workers for which there is no room
 
     def generation(self, worker: int) -> int:
         return self.run.table.workers[worker].generation
@@ -159,7 +156,7 @@ class AnyOrder(RuleBasedStateMachine):
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                assert not self.restarts or order.worker in self.finished | self.given_up
+                assert not self.restarts or order.worker in self.finished
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
             else:
@@ -207,15 +204,6 @@ class AnyOrder(RuleBasedStateMachine):
             self.finished.add(worker)
             self.alive = {process for process in self.alive if process[0] != worker}
 
-    @precondition(lambda self: not self.ended)
-    @rule(worker=numbers)
-    def go_without(self, worker: int) -> None:
-        """There is no room for the next process of a lost worker; one worker stays."""
-        coming = worker < self.workers and self.run.table.workers[worker].is_coming_back
-        if coming and len(self.away | self.given_up | {worker}) < self.workers:
-            self.given_up.add(worker)
-            self.does(NoRoom(worker))
-
     @rule(data=st.data())
     def end_an_old_process(self, data: Any) -> None:
         old = sorted(p for p in self.alive if self.generation(p[0]) != p[1])
@@ -258,7 +246,7 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.generation(worker):
                 self.alive.discard((worker, generation))
                 self.does(ProcessEnded(worker))
-        out = self.finished | self.away | self.given_up
+        out = self.finished | self.away
         for worker in set(range(self.workers)) - out:
             assert (worker, self.generation(worker)) in self.alive
 

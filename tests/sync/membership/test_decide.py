@@ -26,7 +26,6 @@ from outpace.sync.membership.events import (
     Kill,
     Loss,
     NoPlaces,
-    NoRoom,
     Order,
     PlacesFound,
     ProcessEnded,
@@ -277,9 +276,7 @@ def test_a_worker_that_is_killed_every_second_comes_back():
         (Confirmed("server-9", 0, 1, 3, 3), "server-9 confirms generation 1 of worker-0"),
         (Confirmed("server-0", 7, 1, 3, 3), "confirms worker 7, which does not exist"),
         (WorkerBegan(1), "worker-1 is active: began cannot be"),
-        (NoRoom(1), "the run cannot continue without worker-1 now"),
         (PlacesFound(), "the run does not wait for places"),
-        (TooFewPlaces("no room", 1), "the run has places for all its processes"),
     ],
 )
 def test_an_event_that_cannot_happen_is_refused_and_changes_nothing(event, why):
@@ -295,20 +292,15 @@ def test_an_event_that_cannot_happen_is_refused_and_changes_nothing(event, why):
     assert run.does(Confirmed("server-1", 0, 1, 3, 3)) == [Start(0, 1, 4, 0)]
 
 
-@pytest.mark.parametrize("is_starting", [True, False])
-def test_the_run_continues_without_a_lost_worker_for_which_there_is_no_room(is_starting):
-    run = Run()
+def test_without_room_for_a_lost_worker_all_begin_again_with_the_others():
+    run = Run(checkpoint=3)
+    with pytest.raises(ProtocolError, match="the run has places for all its processes"):
+        run.does(TooFewPlaces("no room", 1))
     run.lose(1)
-    run.confirm(1, 1, *[(7, 5), (6, 5)][: 1 + is_starting])
-    assert run.does(NoRoom(1)) == replaced(1, 2, stays=False)
-    assert run.table.absent == ["worker-1"]
-    assert run.table.next_deadline is None
-    assert run.does(Confirmed("server-1", 1, 1, 6, 5)) == []  # of the generation before
-    # Iteration 7, which server-1 lacks, is counted once: when its start was ordered, or now.
-    assert run.confirm(1, 2, (7, 9), (6, 6)) == [Removed(1, lost=0 if is_starting else 1)]
-    run.lose(0)
-    with pytest.raises(ProtocolError, match="the run cannot continue without worker-0 now"):
-        run.does(NoRoom(0))
+    why = "there is no room for worker-1"
+    assert run.does(TooFewPlaces(why, 1)) == [BeginAgain(why, 1, 2, 3)]
+    run.does(AllBegin(1, 2, checkpoint=3))
+    assert run.does(TrainingBegan()) == [Scaled("", before=(2, 2), asked_at=0)]
 
 
 # -- what follows a loss -------------------------------------------------------------------
@@ -444,10 +436,10 @@ def test_new_roles_get_places_and_all_begin_again_from_a_checkpoint_that_is_take
     assert run.does(CheckpointComplete(3)) == [BeginAgain(why, 3, 2, 3)]
     run.does(AllBegin(3, 2, checkpoint=3))
     assert run.does(TrainingBegan()) == [Scaled("me", before=(2, 2), asked_at=7)]
-    assert run.does(AskedToScale(servers=1, without=["server-0"])) == [Save()]
+    assert run.does(AskedToScale(servers=1)) == [Save()]
     (order,) = run.does(CheckpointComplete(4))
     assert isinstance(order, BeginAgain)
-    assert (order.workers, order.servers, order.elsewhere) == (3, 1, ["server-0"])
+    assert (order.workers, order.servers) == (3, 1)
 
 
 def test_a_worker_that_has_left_joins_again_if_the_run_is_asked_for_the_number_that_it_had():

@@ -114,7 +114,6 @@ class Coordinator:
         return RunView(
             workers=[name for name in self.workers if name not in table.absent],
             servers=self.servers,
-            returning=table.returning,
             is_busy=table.change is not None or run.is_ending or not table.is_settled,
         )
 

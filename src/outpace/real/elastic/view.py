@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,9 +48,7 @@ class RunView:
     """The processes of a run.
 
     Attributes:
-        workers: names of the workers that take part, or that are lost and come back. Ascending by
-            number.
-        returning: names of the workers, among `workers`, that are lost and come back.
+        workers: names of the workers that take part, or that are lost and come back.
         servers: names of the servers.
         is_busy: True if the run would refuse another change, because one is under way, a process
             comes back, or the run is about to end.
@@ -58,5 +56,4 @@ class RunView:
 
     workers: Sequence[str]
     servers: Sequence[str]
-    returning: Collection[str] = ()
     is_busy: bool = False

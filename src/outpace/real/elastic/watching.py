@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import (
-    GoWithout,
     Memory,
-    Order,
     Rules,
     Scale,
     Waiting,
     decide,
     fewer,
-    no_room,
     seen,
 )
-from outpace.real.elastic.view import ClusterView
+from outpace.real.elastic.view import ClusterView, RunView
 from outpace.real.net.sparse_log import Log
 from outpace.record.event_log import EventLog
 from outpace.support.units import seconds
@@ -114,18 +111,18 @@ class NodeWatcher:
         self._rules, self._log, self._events = elastic.rules, log, events
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look)
-        self._memory, self._waiting = Memory(), Waiting()
+        self._memory = Memory()
+        self._waiting = self._told = Waiting()
         self._asked: Scale | None = None  # the last order that the run has accepted
         self._has_told_failure = False
-        self._needed = self._told_needed = Waiting()  # needed processes without a place
 
     def attach(self, coordinator: Coordinator) -> None:
         """Watch for this attempt, until its kernel is closed. Forget what was refused before.
 
         If all begin again, the cluster may not have room for all processes any more.
         """
-        self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
-        self._needed = self._told_needed = Waiting()
+        self._memory = Memory()
+        self._waiting = self._told = Waiting()
         self._coordinator = coordinator
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
 
@@ -155,39 +152,37 @@ class NodeWatcher:
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
-        if run is None and coordinator.state.resume is not None:
-            self._wait(coordinator, cluster, now_s)
-        needed = coordinator.servers if run is None else run.servers
-        if run is not None and not self._rules.gives_up:
-            needed = [*needed, *run.returning]
-        self._tell_needed(cluster, needed, now_s)
-        if run is None:
-            return
-        self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
-        if order is not None:
-            self._do(coordinator, order)
+        self._require_places(coordinator, cluster, run, now_s)
+        if run is not None:
+            self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
+            if order is not None:
+                self._scale(coordinator, order)
 
-    def _tell_needed(self, cluster: ClusterView, needed: Sequence[str], now_s: float) -> None:
-        """Say once if there is no room for processes without which the run cannot continue."""
-        waiting = self._needed = seen(self._needed, cluster, needed, now_s)
-        is_same = now_s - waiting.since_s >= self._rules.settle_s
-        if not waiting.unplaced or not is_same or waiting == self._told_needed:
-            return
-        self._told_needed = waiting
-        self._log(
-            f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the run "
-            "cannot continue: add a node, or free resources. The run ends if there is no room "
-            "in time"
-        )
+    def _require_places(
+        self, coordinator: Coordinator, cluster: ClusterView, run: RunView | None, now_s: float
+    ) -> None:
+        """Have the run begin again with fewer processes if the cluster has no room for all.
 
-    def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
-        """Begin with fewer processes if the cluster has no room for all."""
-        workers, servers = coordinator.workers, coordinator.servers
-        self._waiting = seen(self._waiting, cluster, [*servers, *workers], now_s)
-        found = fewer(self._rules, self._waiting, cluster, workers, servers, now_s)
+        Say once if it cannot continue with fewer.
+        """
+        names = coordinator if run is None else run
+        waiting = seen(self._waiting, cluster, [*names.servers, *names.workers], now_s)
+        self._waiting = waiting
+        if not waiting.unplaced or now_s - waiting.since_s < self._rules.settle_s:
+            return
+        table, found = coordinator.state.table, None
+        if table.returning if table.has_begun else coordinator.state.resume is not None:
+            found = fewer(self._rules, waiting, cluster, names.workers, names.servers)
         if found is not None:
-            self._say(found.why, self._waiting.unplaced, found.workers, found.servers)
+            self._say(found.why, waiting.unplaced, found.workers, found.servers)
             coordinator.survival.tell(replace(found, at=time.monotonic_ns()))
+        elif waiting != self._told:
+            self._told = waiting
+            self._log(
+                f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the "
+                "run cannot continue: add a node, or free resources. The run ends if there is no "
+                "room in time"
+            )
 
     def _say(
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
@@ -197,44 +192,22 @@ class NodeWatcher:
         self._events.add("elastic", why=why, without=list(without), **asked)
         self._log(f"elastic: {why}")
 
-    def _do(self, coordinator: Coordinator, order: Order) -> None:
-        if isinstance(order, Scale):
-            self._scale(coordinator, order)
-        else:
-            self._go_without(coordinator, order)
-
     def _scale(self, coordinator: Coordinator, order: Scale) -> None:
         self._asked = order
         try:
-            coordinator.scaling.scale(
-                AskedToScale(order.workers, order.servers, _ASKER, order.without)
-            )
+            coordinator.scaling.scale(AskedToScale(order.workers, order.servers, _ASKER))
         except ConfigError as error:
             self.answer(_ASKER, str(error), is_done=False)
             self._log(f"elastic: {_not_done(order, str(error))}")
         else:
-            self._say(order.why, order.without, order.workers, order.servers)
+            self._say(order.why, (), order.workers, order.servers)
 
     def answer(self, asker: str, text: str, *, is_done: bool) -> None:
         """Take the answer to a request; no effect if another one has asked."""
         if asker == _ASKER and self._asked is not None and not is_done:
             now_s = seconds(self._coordinator.clock.now)
-            self._memory = self._memory.has_failed(self._asked, now_s)
+            self._memory = replace(self._memory, since_s=now_s, failed_s=now_s)
             self._events.add("elastic", "warning", why=_not_done(self._asked, text))
-
-    def _go_without(self, coordinator: Coordinator, order: GoWithout) -> None:
-        given_up = []
-        for name in order.workers:
-            try:
-                coordinator.survival.goes_without(name)
-            except ConfigError as error:
-                self._log(f"elastic: the run does not continue without {name}: {error}")
-            else:
-                given_up.append(name)
-        if given_up == list(order.workers):
-            self._say(order.why, given_up, None)
-        elif given_up:
-            self._say(no_room(given_up), given_up, None)
 
 
 def _not_done(order: Scale, why: str) -> str:

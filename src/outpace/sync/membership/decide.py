@@ -23,7 +23,6 @@ from outpace.sync.membership.events import (
     Kill,
     Loss,
     NoPlaces,
-    NoRoom,
     Order,
     PlacesFound,
     ProcessEnded,
@@ -97,8 +96,6 @@ def decide(table: Table, event: Event, now: Time) -> Decision:
             return table.having(replace(table.workers[worker], has_trained=True)), []
         case Finished(name):
             return _finished(table, table.role(name)), []
-        case NoRoom(worker):
-            return _without(table, table.workers[worker])
         case DeadlinePassed():
             return _deadline_passed(table, now)
         case AskedToScale():
@@ -142,15 +139,13 @@ def _checkpoint_complete(table: Table) -> Decision:
     if change is None or change.waits_for != "checkpoint":
         return table, []
     tried = replace(table, change=replace(change, waits_for="training"))
-    return tried, [_begin_again(table, change.workers, change.servers, change.without)]
+    return tried, [_begin_again(table, change.workers, change.servers)]
 
 
-def _begin_again(
-    table: Table, workers: int, servers: int, elsewhere: Collection[str] = ()
-) -> BeginAgain:
+def _begin_again(table: Table, workers: int, servers: int) -> BeginAgain:
     numbers = in_words(workers, servers)
     why = f"the run begins again with {numbers}, from checkpoint {table.checkpoint}"
-    return BeginAgain(why, workers, servers, table.checkpoint, elsewhere=elsewhere)
+    return BeginAgain(why, workers, servers, table.checkpoint)
 
 
 # -- losses --------------------------------------------------------------------------------
@@ -293,15 +288,6 @@ def _all_again(table: Table, why: str, lost: Sequence[Loss], names: Collection[s
 # -- replaced workers ------------------------------------------------------------------------
 
 
-def _without(table: Table, worker: Role) -> Decision:
-    """Continue without a lost worker for whose next process there is no room."""
-    others = (other for other in table.workers if other.number != worker.number)
-    if not worker.is_coming_back or all(other.has_left for other in others):
-        raise ProtocolError(f"the run cannot continue without {worker.name} now")
-    left = replace(worker.then("left"), deadline=None)
-    return _fence_off(table, left, table.server_names, stays=False)
-
-
 def _fence_off(table: Table, worker: Role, names: Sequence[str], *, stays: bool) -> Decision:
     """Give a worker a new generation, and have these hear only that."""
     generation = table.generation + 1
@@ -432,14 +418,14 @@ def _asked_to_scale(table: Table, event: AskedToScale) -> Decision:
         raise ProtocolError("the run cannot have other numbers of processes now")
     before = len(table.workers), len(table.servers)
     workers, servers = event.workers or before[0], event.servers or before[1]
-    if (workers, servers) == before and not table.absent and not event.without:
+    if (workers, servers) == before and not table.absent:
         return table, []
     new = [
         *map(server_name, range(before[1], servers)),
         *map(worker_name, range(before[0], workers)),
     ]
     waits_for: Literal["places", "checkpoint"] = "places" if new else "checkpoint"
-    change = Change(workers, servers, before, event.asker, event.without, event.at, waits_for)
+    change = Change(workers, servers, before, event.asker, event.at, waits_for)
     return replace(table, change=change), [Reserve(new) if new else Save()]
 
 
@@ -450,16 +436,18 @@ def _change_that_waits_for(table: Table, what: Literal["places"]) -> Change:
 
 
 def _too_few_places(table: Table, event: TooFewPlaces) -> Decision:
-    if table.has_begun:
-        raise ProtocolError("the run has places for all its processes: it trains")
+    if table.has_begun and not (table.returning and table.checkpoint):
+        raise ProtocolError("the run has places for all its processes, or no checkpoint")
     before = len(table.workers), len(table.servers)
     workers, servers = event.workers or before[0], event.servers or before[1]
-    if table.change is None:
-        change = Change(workers, servers, before, "", (), event.at, "training", can_return=False)
+    orders: list[Order] = [BeginAgain(event.why, workers, servers, table.checkpoint)]
+    if table.change is None or table.has_begun:
+        if table.change is not None:
+            orders.append(Unchanged(table.change.asker, event.why))
+        change = Change(workers, servers, before, "", event.at, "training", can_return=False)
     else:
         change = replace(table.change, workers=workers, servers=servers)
-    order = BeginAgain(event.why, workers, servers, table.checkpoint)
-    return replace(table, change=change), [order]
+    return replace(table, change=change), orders
 
 
 def _is_tried(table: Table) -> bool:

@@ -163,13 +163,6 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class NoRoom:
-    """There is no room for the next process of a lost worker: the run continues without it."""
-
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeadlinePassed:
     """Time has passed, perhaps a deadline of the table."""
 
@@ -181,15 +174,13 @@ class DeadlinePassed:
 class AskedToScale:
     """The run is asked to have other numbers of processes.
 
-    workers, servers: None: as they are. asker: gets the answer. without: names of roles whose
-    places on a cluster are given back: they get others. at: a value of time.monotonic_ns(), as the
-    time of the run may begin anew before it has these numbers.
+    workers, servers: None: as they are. asker: gets the answer. at: a value of
+    time.monotonic_ns(), as the time of the run may begin anew before it has these numbers.
     """
 
     workers: int | None = None
     servers: int | None = None
     asker: str = ""
-    without: Collection[str] = ()
     at: int = 0
 
 
@@ -207,7 +198,7 @@ class NoPlaces:
 
 @dataclass(frozen=True, slots=True)
 class TooFewPlaces:
-    """All begin again, and the cluster has places for so many processes only.
+    """The cluster has places for so many processes only, when all begin again or some are lost.
 
     workers, servers: None: for all. why: in words. at: see `AskedToScale`.
     """
@@ -229,7 +220,6 @@ Event: TypeAlias = (
     | WorkerBegan
     | WorkerTrained
     | Finished
-    | NoRoom
     | DeadlinePassed
     | AskedToScale
     | PlacesFound
@@ -290,7 +280,7 @@ class BeginAgain:
     why: in words. workers, servers: how many begin. checkpoint: from which all begin; 0: they begin
     as they did, because the training had not begun. lost: the losses after which the others cannot
     continue; none: other numbers were asked for. without: names of processes that do not begin
-    again. elsewhere: names of those that begin at other places of the cluster.
+    again.
     """
 
     why: str
@@ -299,7 +289,6 @@ class BeginAgain:
     checkpoint: int = 0
     lost: Sequence[Loss] = ()
     without: Sequence[str] = ()
-    elsewhere: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

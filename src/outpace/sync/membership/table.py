@@ -22,8 +22,8 @@ alive. Once the old process has ended, too, a new one is started with the first 
 server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and the
 worker has left the run.
 
-If a lost worker finds no room for another process, the run may continue without it after all
-(`NoRoom`): the servers, which wait for it, are told that it has left.
+If a cluster has no room for the next processes of lost workers, all begin again with those that
+have room (`TooFewPlaces`).
 
 A worker that has finished has told the servers so. If its process is killed nevertheless, its last
 message may not have reached all of them, so the servers are told as if it had left.
@@ -52,7 +52,7 @@ The states of a worker
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, Literal, TypeAlias
@@ -171,7 +171,7 @@ class Change:
 
     Attributes:
         before: the numbers of workers and servers until then.
-        asker, without, at: see `AskedToScale`.
+        asker, at: see `AskedToScale`.
         waits_for: places for the new roles, the next checkpoint, or the processes' training.
         can_return: False if there is no room for the numbers of before.
     """
@@ -180,7 +180,6 @@ class Change:
     servers: int
     before: tuple[int, int]
     asker: str
-    without: Collection[str]
     at: int
     waits_for: Literal["places", "checkpoint", "training"]
     can_return: bool = True

@@ -17,7 +17,7 @@ from outpace.engine.losses import not_restarted
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
-from outpace.errors import ConfigError, ProtocolError, RunError
+from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Alarm
 from outpace.real.coordinator.run_state import ANSWER_S, RunState, with_room
 from outpace.real.coordinator.saving.checkpoints import Checkpoints
@@ -45,7 +45,6 @@ from outpace.sync.membership.events import (
     Kill,
     Loss,
     NoPlaces,
-    NoRoom,
     Order,
     PlacesFound,
     ProcessEnded,
@@ -156,24 +155,6 @@ class Survival:
                 why = "" if loss.has_exited else not_restarted(run.experiment)
                 run.log(f"{loss}; the others continue without it{why}")
             self._continue_without(loss.name)
-        self.carry_out(orders)
-
-    def goes_without(self, name: str) -> None:
-        """Continue without a lost worker for whose next process there is no room.
-
-        Raises:
-            ConfigError: it is not coming back, or no other worker is left.
-        """
-        run, worker = self._run, self._run.numbers[name]
-        was_restarted = run.table.workers[worker].is_starting
-        try:
-            orders = run.members.take(NoRoom(worker), self._kernel.now)
-        except ProtocolError as error:
-            raise ConfigError(str(error)) from None
-        if was_restarted:
-            self._events.add("not-restarted", role=name)
-        self._continue_without(name)
-        self._launcher.release(name)
         self.carry_out(orders)
 
     def killed_at_its_end(self, name: str) -> None:
