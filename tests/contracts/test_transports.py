@@ -71,7 +71,7 @@ class Process:
         self.got: list[tuple[str, WireMessage, Block | None]] = []
         self.lost: list[str] = []
         self.joins_blocks = True  # else they are kept as they came
-        session = Session(RUN, generation, LEASE_S, cluster.keys.get(name))
+        session = Session(RUN, generation, LEASE_S, cluster.keys[name])
         self.transport = open_transport(name, session, cluster.clock, self.log.append)
 
     def take(self, peer: str, message: WireMessage) -> None:
@@ -95,13 +95,12 @@ class Cluster:
     def __init__(
         self,
         transport: tuple[Callable[..., Transport], str],
-        insecure: bool,
         block_bytes: int = 0,
     ) -> None:
         self._open, self.address = transport
         self.block_bytes = block_bytes
         names = ("server-0", *PEERS, STRANGER)
-        self.keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
+        self.keys: dict[str, Keys] = {name: new_keys() for name in names}
         self.clock = RealClock()
         self._processes: list[Process] = []
         self.server = self.process("server-0")
@@ -112,7 +111,7 @@ class Cluster:
         return self._processes[-1]
 
     def listen(self, process: Process, address: str = "", **options: Any) -> Listener:
-        peers = {name: self.keys[name].public if self.keys else "" for name in PEERS}
+        peers = {name: self.keys[name].public for name in PEERS}
         listener = process.transport.listen(
             address or self.address,
             peers,
@@ -128,7 +127,7 @@ class Cluster:
         caller = process.transport.call(
             "server-0",
             endpoint or self.listener.endpoint,
-            self.keys["server-0"].public if self.keys else "",
+            self.keys["server-0"].public,
             Handlers(any_block, process.take, process.lost.append),
         )
         if self.block_bytes:
@@ -163,11 +162,11 @@ def transport(request: pytest.FixtureRequest) -> tuple[Callable[..., Transport],
     return request.param
 
 
-@pytest.fixture(params=[False, True], ids=["keys", "insecure"])
-def cluster(transport, request: pytest.FixtureRequest, monkeypatch) -> Iterator[Cluster]:
+@pytest.fixture
+def cluster(transport, monkeypatch) -> Iterator[Cluster]:
     monkeypatch.setattr(slots, "LEAST_BYTES", 1)
     block_bytes = MOST_SHARED if transport[0] is over_memory else 0
-    with contextlib.closing(Cluster(transport, request.param, block_bytes)) as cluster:
+    with contextlib.closing(Cluster(transport, block_bytes)) as cluster:
         yield cluster
 
 
@@ -256,7 +255,7 @@ def test_a_refused_peer_is_told_why_and_never_heard_again(cluster):
 
 
 def test_a_block_that_is_not_expected_is_refused_and_others_go_on(transport):
-    with contextlib.closing(Cluster(transport, insecure=False)) as cluster:
+    with contextlib.closing(Cluster(transport)) as cluster:
         strict = cluster.process("server-0")
         endpoint = cluster.listen(strict, expect=lambda _, __: ("float32", 3)).endpoint
         caller = cluster.call(cluster.process("worker-0"), endpoint)
@@ -327,7 +326,7 @@ def test_a_name_that_is_not_of_this_run_is_not_heard(cluster):
 
 
 def test_a_process_without_the_key_of_the_run_is_not_let_in(transport):
-    with contextlib.closing(Cluster(transport, insecure=False)) as cluster:
+    with contextlib.closing(Cluster(transport)) as cluster:
         cluster.keys["worker-0"] = new_keys()
         stranger = cluster.call(cluster.process("worker-0"))
 

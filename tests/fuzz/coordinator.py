@@ -271,7 +271,6 @@ class FuzzedCoordinator:
                     members=Membership(rules_about_losses(experiment, 120.0), [SCHEDULER]),
                     launcher=NoProcesses,
                     lease_s=10.0,
-                    insecure=True,
                     on_output=lambda *_: None,
                     events=EventLog(),
                     trace=trace,
@@ -289,7 +288,7 @@ class FuzzedCoordinator:
         self._names = [*parts.run.workers, *parts.run.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name))
-        parts.reports.make_plan(experiment, {})
+        parts.reports.make_plan(experiment, dict.fromkeys(parts.run.servers, ""))
         assert parts.checkpoints is not None
         parts.checkpoints.save_start()
         parts.run.members.take(TrainingBegan(), 0)

@@ -122,7 +122,6 @@ def whole(
     *,
     workers: int = 1,
     servers: int = 1,
-    keys: bool = False,
     memory: bool = False,
     sync: str = "bsp",
     pause_s: float = 0.0,
@@ -150,7 +149,6 @@ def whole(
             members=Membership(rules, [SCHEDULER]),
             launcher=LocalLauncher,
             lease_s=LEASE_S,
-            insecure=not keys,
             on_output=print_line,
             events=EventLog(),
             trace=trace,
@@ -161,7 +159,7 @@ def whole(
     )
     group, links = coordinator.launcher, coordinator.links
     assert isinstance(group, LocalLauncher)
-    public = {name: link.session.keys.public for name, link in links.items() if link.session.keys}
+    public = {name: link.session.keys.public for name, link in links.items()}
     results = []
     try:
         for name in coordinator.servers + coordinator.workers:

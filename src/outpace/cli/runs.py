@@ -38,9 +38,6 @@ _Config: TypeAlias = Annotated[
     Path | None,
     typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script."),
 ]
-_Insecure: TypeAlias = Annotated[
-    bool, typer.Option("--insecure", help="Without encryption; on the loopback interface only.")
-]
 _Resume: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -105,7 +102,6 @@ def run(
     resume: _Resume = None,
     launcher: Launcher = None,
     address: Address = None,
-    insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -128,7 +124,7 @@ def run(
 
         experiment = source._replace(data=without_include(source.data, output.log)).experiment()
     with _folder(resume, out, config or "") as folder:
-        _run(experiment, folder, output, insecure=insecure, resume=resume, **changes)
+        _run(experiment, folder, output, resume=resume, **changes)
 
 
 @app.command()
@@ -148,7 +144,6 @@ def serve(
     ] = "127.0.0.1",
     out: Out = None,
     resume: _Resume = None,
-    insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -171,7 +166,7 @@ def serve(
         raise ConfigError("outpace serve: --workers is missing: the number of workers that join")
     else:
         experiment = experiment_from(with_overrides(script_data(ELSEWHERE, ()), given), "serve")
-    options = {"insecure": insecure, "resume": resume, "outside": Outside(host, connect)}
+    options = {"resume": resume, "outside": Outside(host, connect)}
     with _folder(resume, out, "serve") as folder:
         _run(experiment, folder, output, **options, **changes)
 

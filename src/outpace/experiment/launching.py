@@ -15,7 +15,6 @@ from outpace.config.reading import plain, to_plain
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.watching import Elastic, Look
-from outpace.real.net.addresses import is_loopback
 from outpace.real.process.ray.placing import Group, groups_of
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
@@ -31,7 +30,6 @@ def launch_of(
     out: Path | None,
     log: Callable[[str], None],
     *,
-    insecure: bool,
     resumes: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield how the processes of this run are started, as options of `RealRun`.
@@ -62,11 +60,6 @@ def launch_of(
     workers = [worker_name(worker) for worker in range(experiment.workers)]
     groups = groups_of(settings, servers, workers)
     with RayCluster(settings, groups, log) as cluster:
-        if insecure and not is_loopback(cluster.address):
-            raise ConfigError(
-                f"--insecure is not possible on this cluster, whose nodes reach this machine at "
-                f"{cluster.address}: leave it out, and the connections are encrypted"
-            )
         if out is not None and _COPY_OF_JOB in str(out.absolute()):
             log(
                 f"the run is written to {out.absolute()}, into Ray's copy of the working folder of "

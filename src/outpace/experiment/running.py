@@ -106,7 +106,6 @@ def run(
     out: str | Path | None = None,
     *,
     resume: str | Path | None = None,
-    insecure: bool = False,
     lease_s: float = LEASE_S,
     log: Callable[[str], None] = lambda _: None,
     watch: Callable[[RealRun], None] | None = None,
@@ -126,7 +125,6 @@ def run(
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
         out, resume: as for `simulate`.
-        insecure: connect without encryption; processes show the number of the run instead of a key.
         lease_s: seconds of silence of a process after which the run ends.
         log: called with a line for each key that is ignored, and for other notices.
         watch: called once all processes are started.
@@ -145,7 +143,6 @@ def run(
         launcher = None
     start = partial(
         _run,
-        insecure=insecure,
         lease_s=lease_s,
         log=log,
         watch=watch,
@@ -207,11 +204,10 @@ def _run(
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
         if options["launcher"] is None:
-            insecure = options["insecure"]
             if command == "serve" and not isinstance(experiment.launcher, Local):
                 raise ConfigError("outpace serve starts its servers itself: leave launcher out")
             options |= held.enter_context(
-                launch_of(experiment, out, tell, insecure=insecure, resumes=resumed is not None)
+                launch_of(experiment, out, tell, resumes=resumed is not None)
             )
         assert records.timing is not None
         engine = RealRun(

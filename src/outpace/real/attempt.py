@@ -80,7 +80,7 @@ class Attempt:
         """Start the processes, or have them started."""
         setting, outside, links = self._setting, self._outside, self.coordinator.links
         saved = None if setting.resume is None else setting.resume.path.absolute()
-        worker_keys = {n: pair for n in self.workers if (pair := links[n].session.keys)}
+        worker_keys = {name: links[name].session.keys for name in self.workers}
         public = {name: pair.public for name, pair in worker_keys.items()}
         for index, name in enumerate(self.coordinator.servers):
             arguments = links[name], index, self._plan, public, ADDRESS, saved

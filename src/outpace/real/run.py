@@ -86,7 +86,6 @@ class RealRun:
         trace: Trace,
         log: Log,
         *,
-        insecure: bool = False,
         lease_s: float = LEASE_S,
         outside: Outside | None = None,
         watch: Callable[[RealRun], None] | None = None,
@@ -102,7 +101,7 @@ class RealRun:
         elastic: Elastic | None = None,
     ) -> None:
         if outside is not None:
-            outside.require_reachable(insecure=insecure)
+            outside.require_reachable()
             if outside.remove_left_over():
                 log(f"--connect {outside.connect}: was of a run that was killed; it is replaced")
         elsewhere = 0 if outside is None else experiment.workers
@@ -149,7 +148,6 @@ class RealRun:
             evaluate=self._quality.begin,
             log=log,
             lease_s=lease_s,
-            insecure=insecure,
             on_output=self._output,
             events=self.events,
             on_start=self._has_begun,

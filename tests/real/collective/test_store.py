@@ -162,8 +162,9 @@ def test_a_request_that_is_not_acceptable_changes_nothing(operation, keys, amoun
 
 
 def test_a_store_that_cannot_be_called_says_so_and_leaves_nothing_open():
-    session = Session(1, 0, 5.0, None)
-    connection = StoreConnection(CoordinatorLink("worker-0", "", "", session, "nowhere"))
+    session = Session(1, 0, 5.0, new_keys())
+    key = session.keys.public
+    connection = StoreConnection(CoordinatorLink("worker-0", "", key, session, "nowhere"))
     store = GroupStore(connection, 5.0)
     with pytest.raises(RuntimeError, match="cannot connect to the store of the groups at"):
         store.get("key")

@@ -50,7 +50,6 @@ from outpace.sync.messages import Pull, Push, Rejoin, Reply, WireMessage
 
 RUN, GENERATION = 4567, FIRST
 WORKERS = ["worker-0", "worker-1", "worker-2"]
-both_modes = pytest.mark.parametrize("insecure", [False, True], ids=["keys", "insecure"])
 
 
 class WatchedClock(RealClock):
@@ -73,13 +72,12 @@ class Post:
         name: str,
         members: list[str],
         *,
-        insecure: bool = False,
         clock: RealClock | None = None,
     ) -> None:
         self.name, self.log = name, list[str]()
         self.got: list[tuple[str, WireMessage]] = []
         self.lost: list[str] = []
-        self.keys = {} if insecure else {who: new_keys() for who in [name, *members]}
+        self.keys = {who: new_keys() for who in [name, *members]}
         self.clock = clock or RealClock()
         self.transport = ZeroMQTransport(name, self.session(name), self.clock, self.log.append)
         self.listener = self.transport.listen(
@@ -91,10 +89,10 @@ class Post:
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
 
     def session(self, who: str) -> Session:
-        return Session(RUN, GENERATION, 10.0, self.keys.get(who))
+        return Session(RUN, GENERATION, 10.0, self.keys[who])
 
     def public(self, who: str) -> str:
-        return self.keys[who].public if self.keys else ""
+        return self.keys[who].public
 
     def _take(self, name: str, message: WireMessage) -> None:
         self.got.append((name, message))
@@ -157,7 +155,7 @@ class Honest:
 
 
 class Stranger:
-    """A raw socket under any name, with any keys, or with the number of an insecure run."""
+    """A raw socket under any name, with any keys."""
 
     def __init__(
         self,
@@ -165,7 +163,6 @@ class Stranger:
         name: bytes,
         keys: Keys | None = None,
         key: str = "",
-        run: int | None = None,
     ) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.context.linger = 0
@@ -175,9 +172,6 @@ class Stranger:
             self.socket.curve_serverkey = key.encode()
             self.socket.curve_publickey = keys.public.encode()
             self.socket.curve_secretkey = keys.secret.encode()
-        elif run is not None:
-            self.socket.plain_username = b"any"
-            self.socket.plain_password = str(run).encode()
         self.socket.connect(endpoint)
         self.outgoing = Outgoing(RUN, GENERATION)
 
@@ -201,21 +195,18 @@ class Stranger:
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., Stranger]]:
     with contextlib.ExitStack() as stack:
-        yield lambda *what, **run: stack.enter_context(contextlib.closing(Stranger(*what, **run)))
+        yield lambda *what: stack.enter_context(contextlib.closing(Stranger(*what)))
 
 
 @pytest.fixture
-def post(request: pytest.FixtureRequest) -> Iterator[Post]:
-    insecure = "insecure" in request.fixturenames and request.getfixturevalue("insecure")
-    with contextlib.closing(Post("server-0", WORKERS, insecure=insecure)) as post:
+def post() -> Iterator[Post]:
+    with contextlib.closing(Post("server-0", WORKERS)) as post:
         yield post
 
 
 def member(post: Post, stranger: Callable[..., Stranger], owner: str, name: str) -> Stranger:
     """A client that has the owner's keys and calls itself by this name."""
-    return stranger(
-        post.listener.endpoint, name.encode(), post.keys.get(owner), post.public(post.name), RUN
-    )
+    return stranger(post.listener.endpoint, name.encode(), post.keys[owner], post.public(post.name))
 
 
 # -- who may come in ------------------------------------------------------------------
@@ -256,16 +247,6 @@ def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
     assert post.got == [("worker-1", Ready())]
 
 
-def test_without_the_number_of_an_insecure_run_nobody_comes_in(stranger):
-    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
-        stranger(post.listener.endpoint, b"worker-1", run=RUN + 1).send(Ready())
-        post.until_logged("refused a connection from 127.0.0.1: not of this run")
-        stranger(post.listener.endpoint, b"worker-1").send(Ready())
-        post.until_logged("refused a connection that does not use the protocol of this run")
-        post.require_heard("worker-1")
-        assert post.got == [("worker-1", Ready())]
-
-
 def test_a_process_that_is_killed_as_it_takes_a_place_is_said_to_have_ended(post, stranger):
     said = "a process that was starting in place of worker-1 ended before it had joined"
     post.listener.replace("worker-1", GENERATION + 1)
@@ -279,8 +260,7 @@ def test_a_process_that_is_killed_as_it_takes_a_place_is_said_to_have_ended(post
     post.until_logged("refused a connection that does not use the protocol of this run")
 
 
-@both_modes
-def test_no_message_of_a_stranger_is_collected(post, insecure):
+def test_no_message_of_a_stranger_is_collected(post):
     """ZeroMQ would keep all frames of a message, without bound, until the last of them comes."""
     ready = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
     frame = b"\x03" + (1 << 20).to_bytes(8, "big") + bytes(1 << 20)  # more frames follow
@@ -302,8 +282,7 @@ def left(held: list[socket.socket]) -> int:
     return len(held)
 
 
-@both_modes
-def test_strangers_hold_no_more_than_a_few_connections(post, insecure):
+def test_strangers_hold_no_more_than_a_few_connections(post):
     honest = post.require_heard("worker-0")
     with contextlib.ExitStack() as opened:
         held = [opened.enter_context(tcp(post.listener.endpoint)) for _ in range(90)]
@@ -313,8 +292,7 @@ def test_strangers_hold_no_more_than_a_few_connections(post, insecure):
     assert post.lost == []
 
 
-@both_modes
-def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post, insecure):
+def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post):
     """Its first message would be lost with the connection, and all further ones refused."""
     silent = [post.call(name) for name in WORKERS]
     post.until(lambda: all(each.caller.up for each in silent))
@@ -355,15 +333,6 @@ def test_a_peer_that_left_without_a_message_does_not_lift_the_limit(post):
         post.until(lambda: left(held) <= 32 + len(WORKERS), limit_s=8)
 
 
-def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
-    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
-        stranger(post.listener.endpoint, b"worker-1", new_keys(), new_keys().public).send(Ready())
-        post.until_logged("refused a connection that does not use the protocol of this run")
-        post.require_heard("worker-1")
-        assert post.got == [("worker-1", Ready())]
-
-
-@both_modes
 @pytest.mark.parametrize(
     "data",
     [
@@ -376,7 +345,7 @@ def test_who_speaks_with_keys_where_there_are_none_does_not_come_in(stranger):
     ],
     ids=["nothing", "a byte", "http", "ones", "noise", "a greeting, then noise"],
 )
-def test_plain_tcp_is_refused(post, data, insecure):
+def test_plain_tcp_is_refused(post, data):
     with tcp(post.listener.endpoint) as connection:
         connection.sendall(data)
     post.until_logged("connection")
@@ -391,7 +360,7 @@ def tcp(endpoint: str) -> socket.socket:
 def test_the_end_of_an_earlier_connection_is_not_taken_for_that_of_a_peer():
     """Both had the same file descriptor, and the news of the end came late."""
     clock = WatchedClock()
-    with contextlib.closing(Post("server-0", WORKERS, insecure=True, clock=clock)) as post:
+    with contextlib.closing(Post("server-0", WORKERS, clock=clock)) as post:
         let_in, _, receive = clock.handlers
         for _ in range(70):
             tcp(post.listener.endpoint).close()
@@ -493,8 +462,7 @@ def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why):
     assert post.got == [("worker-1", Ready()), ("worker-0", Ready())]
 
 
-@both_modes
-def test_a_member_whose_message_comes_twice_is_heard_on(post, stranger, insecure):
+def test_a_member_whose_message_comes_twice_is_heard_on(post, stranger):
     who = member(post, stranger, "worker-1", "worker-1/twice")
     for serial in (0, 0, 1, 0, 2, 1):
         who.socket.send_multipart([framed(Notice(f"{serial}"), serial=serial)])
@@ -504,8 +472,7 @@ def test_a_member_whose_message_comes_twice_is_heard_on(post, stranger, insecure
     assert post.lost == []
 
 
-@both_modes
-def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, stranger, insecure):
+def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, stranger):
     who = member(post, stranger, "worker-1", "worker-1/large")
     who.socket.send(bytes(HEADER_BYTES + 1000))
     post.until_logged("a connection ended that had brought no message of this run")
@@ -517,9 +484,10 @@ def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, str
     "name", [b"worker-9", b"\xff\xfe", b"worker-1\xff", b"worker-1\n\x1b[31m", b"x" * 255, b"/"]
 )
 def test_a_name_that_nobody_has_is_refused_in_one_printable_line(stranger, name):
-    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
-        stranger(post.listener.endpoint, name, run=RUN).send(Ready())
-        post.until_logged("refused a message of", "no process of this run has that name")
+    with contextlib.closing(Post("server-0", WORKERS)) as post:
+        keys, server = post.keys["worker-1"], post.public("server-0")
+        stranger(post.listener.endpoint, name, keys, server).send(Ready())
+        post.until_logged("refused a message of", "its key belongs to worker-1")
         assert all(line.isprintable() and len(line) < 500 for line in post.log)
         post.require_heard()
 
@@ -537,10 +505,9 @@ def test_many_names_fill_neither_log_nor_memory(stranger):
     tracemalloc.stop()
     lines.note("a member did this", always=True)
     assert log[-1] == "a member did this"
-    with contextlib.closing(Post("server-0", WORKERS, insecure=True)) as post:
+    with contextlib.closing(Post("server-0", WORKERS)) as post:
         for number in range(20):
-            who = stranger(post.listener.endpoint, b"worker-%d" % (100 + number), run=RUN)
-            who.send(Ready())
+            member(post, stranger, "worker-0", f"worker-{100 + number}").send(Ready())
         post.until_logged("worker-119")
         assert post.listener.peers == []
         assert post.got == []
@@ -549,9 +516,8 @@ def test_many_names_fill_neither_log_nor_memory(stranger):
 # -- what members say ---------------------------------------------------------------------
 
 
-@both_modes
 @pytest.mark.parametrize("gap", [False, True], ids=["noise", "gap"])
-def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(post, stranger, gap, insecure):
+def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(post, stranger, gap):
     honest = post.require_heard("worker-0")
     who = member(post, stranger, "worker-1", "worker-1/odd")
     who.send(Ready())
@@ -589,11 +555,11 @@ START = torch.arange(6, dtype=torch.float32)
 class Cluster:
     """A server that runs, with two honest workers; all in this process."""
 
-    def __init__(self, *, insecure: bool = False) -> None:
-        self.post = post = Post(COORDINATOR, ["server-0", *WORKERS], insecure=insecure)
+    def __init__(self) -> None:
+        self.post = post = Post(COORDINATOR, ["server-0", *WORKERS])
         key = post.public(COORDINATOR)
         link = CoordinatorLink("server-0", post.listener.endpoint, key, post.session("server-0"))
-        keys = {who: post.public(who) for who in WORKERS} if post.keys else {}
+        keys = {who: post.public(who) for who in WORKERS}
         self.server = Server(link, 0, experiment_from(EXPERIMENT, "the test"), keys)
         self.key = post.public("server-0")
         post.step = self._step
@@ -682,9 +648,8 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
         who = stranger(
             cluster.server.listener.endpoint,
             b"worker-2",
-            cluster.post.keys.get("worker-2"),
+            cluster.post.keys["worker-2"],
             cluster.key,
-            RUN,
         )
         who.send(Fetch("initial"))
         cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
@@ -699,9 +664,8 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
         assert cluster.server.shard.clock == 0  # nothing of worker 2 counts as progress
 
 
-@both_modes
-def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(stranger, insecure):
-    with contextlib.closing(Cluster(insecure=insecure)) as cluster:
+def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(stranger):
+    with contextlib.closing(Cluster()) as cluster:
         cluster.require_training(0)
         post, old = cluster.post, cluster.honest[1]
         post.listener.send("server-0", ReplaceWorker(1, 1, stays=True))
@@ -712,9 +676,8 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         new = stranger(
             cluster.server.listener.endpoint,
             b"worker-1",
-            post.keys.get("worker-1"),
+            post.keys["worker-1"],
             cluster.key,
-            RUN,
         )
         new.outgoing = Outgoing(RUN, 1)
         new.send(Rejoin(1, 1))
@@ -734,9 +697,8 @@ def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(st
         who = stranger(
             cluster.server.listener.endpoint,
             b"worker-2",
-            cluster.post.keys.get("worker-2"),
+            cluster.post.keys["worker-2"],
             cluster.key,
-            RUN,
         )
         version, clock, live, block, waiting = cluster.state
         who.send(Push(2, 0, version, torch.full((6,), value)))

@@ -56,7 +56,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    cluster = Cluster((over_memory, LOOPBACK), insecure=False)
+    cluster = Cluster((over_memory, LOOPBACK))
     yield cluster
     cluster.close()
 

@@ -21,7 +21,7 @@ from tests.support.blocks_on_the_wire import any_block
 from outpace.blocks.block import Block, parts
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import Push, WireMessage
 
@@ -43,9 +43,9 @@ def is_mapped(block: Block) -> bool:
 class End:
     """One process: keeps a few of the blocks that it has received, and looks at them again."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, name: str, seed: int, keys: Keys) -> None:
         self.clock = RealClock()
-        session = Session(5, FIRST, 20.0, None, shares_memory=True)
+        session = Session(5, FIRST, 20.0, keys, shares_memory=True)
         self.transport = ZeroMQTransport(name, session, self.clock, print)
         self.handlers = Handlers(any_block, self.take, lambda _: None)
         self.received = self.in_memory = 0
@@ -79,10 +79,10 @@ def message(number: int, place: torch.Tensor | None = None) -> Push:
     return Push(0, number, 0, block)
 
 
-def work(endpoint: str, rounds: int, said: Connection) -> None:
+def work(endpoint: str, key: str, keys: Keys, rounds: int, said: Connection) -> None:
     torch.set_num_threads(1)  # more would spin
-    end = End("worker-0", 1)
-    caller = end.transport.call("server-0", endpoint, "", end.handlers)
+    end = End("worker-0", 1, keys)
+    caller = end.transport.call("server-0", endpoint, key, end.handlers)
     caller.share_memory(4 * ELEMENTS)
     for number in range(rounds):
         place = caller.memory(ELEMENTS, torch.float32) if number % 2 else None
@@ -96,12 +96,13 @@ def work(endpoint: str, rounds: int, said: Connection) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no such memory")
 def test_no_block_changes_while_it_is_read():
-    end = End("server-0", 2)
-    listener = end.transport.listen(LOOPBACK, {"worker-0": ""}, end.handlers)
+    own, other = new_keys(), new_keys()
+    end = End("server-0", 2, own)
+    listener = end.transport.listen(LOOPBACK, {"worker-0": other.public}, end.handlers)
     listener.share_memory(4 * ELEMENTS)
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("forkserver").Process(
-        target=work, args=(listener.endpoint, ROUNDS, theirs)
+        target=work, args=(listener.endpoint, own.public, other, ROUNDS, theirs)
     )
     process.start()
     for number in range(ROUNDS):

@@ -9,7 +9,7 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import JoinRun, ProcessDone, StopRun
 from outpace.real.net.report_messages import ProcessFailed
-from outpace.real.net.transport import Handlers, Session
+from outpace.real.net.transport import Handlers, Session, new_keys
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.task import run_task
@@ -33,12 +33,13 @@ def test_a_worker_that_is_stopped_before_the_run_begins_ends_without_an_error():
         if isinstance(message, JoinRun):
             listener.send(name, StopRun("the user wants it", early=True))
 
-    session, clock = Session(1, 0, 10.0, None), RealClock()
-    transport = ZeroMQTransport(COORDINATOR, session, clock, said.append)
+    mine, theirs, clock = new_keys(), new_keys(), RealClock()
+    transport = ZeroMQTransport(COORDINATOR, Session(1, 0, 10.0, mine), clock, said.append)
     listener = transport.listen(
-        LOOPBACK, {"worker-0": ""}, Handlers(lambda *_: None, take, lambda _: None)
+        LOOPBACK, {"worker-0": theirs.public}, Handlers(lambda *_: None, take, lambda _: None)
     )
-    link = CoordinatorLink("worker-0", listener.endpoint, "", session)
+    session = Session(1, 0, 10.0, theirs)
+    link = CoordinatorLink("worker-0", listener.endpoint, mine.public, session)
     worker = Thread(target=run_task, args=(link, 0, experiment), daemon=True)
     worker.start()
     while ProcessDone() not in said:

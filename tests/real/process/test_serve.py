@@ -180,8 +180,10 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
 def connect_file(path: Path, workers: int, keys: dict[str, Keys] | None = None) -> IO[bytes]:
     """Write the file for so many workers of a run that does not exist; it stays open."""
     experiment = experiment_from({**CONFIG, "workers": workers}, "the test")
-    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
-    return write_rendezvous(path, link, keys or {}, experiment)
+    session = Session(1, 0, 10.0, new_keys())
+    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", session.keys.public, session)
+    keys = keys or {f"worker-{number}": new_keys() for number in range(workers)}
+    return write_rendezvous(path, link, keys, experiment)
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -271,9 +273,9 @@ def test_the_file_of_a_run_that_was_killed_is_replaced_and_of_one_that_goes_on_i
     assert not chosen.remove_left_over()
     with connect_file(chosen.connect, 1):
         with pytest.raises(ConfigError, match="another run may be using it"):
-            chosen.require_reachable(insecure=False)
+            chosen.require_reachable()
         assert not chosen.remove_left_over()
-    chosen.require_reachable(insecure=False)
+    chosen.require_reachable()
     assert chosen.remove_left_over()
     assert not chosen.connect.exists()
 
@@ -288,12 +290,9 @@ def test_a_connect_file_in_a_folder_that_is_not_there_is_refused_before_servers_
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("host", "why"), [("0.0.0.0", "cannot connect to"), ("10.1.2.3", "loopback")]
-)
-def test_insecure_stays_on_the_loopback_interface(tmp_path, host, why):
-    with pytest.raises(ConfigError, match=why):
-        run(CONFIG, outside=outside(tmp_path, host=host), insecure=True)
+def test_an_address_to_which_no_worker_can_connect_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot connect to"):
+        run(CONFIG, outside=outside(tmp_path, host="0.0.0.0"))
 
 
 def test_an_address_that_is_not_this_machines_is_refused_and_leaves_nothing(tmp_path):

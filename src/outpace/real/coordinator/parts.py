@@ -56,12 +56,11 @@ class Parts:
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         first_gradients = SameGradients(workers, setting.log_warning)
         names = [COORDINATOR, *servers, *workers]
-        pairs = {} if setting.insecure else {name: new_keys() for name in names}
+        pairs = {name: new_keys() for name in names}
         keys = {name: pair.public for name, pair in pairs.items()}
         number, is_shared = secrets.randbits(62), experiment.shared_memory
         sessions = {
-            name: Session(number, FIRST, setting.lease_s, pairs.get(name), is_shared)
-            for name in names
+            name: Session(number, FIRST, setting.lease_s, pairs[name], is_shared) for name in names
         }
         self.transport: Transport = ZeroMQTransport(
             COORDINATOR, sessions[COORDINATOR], self.clock, setting.log
@@ -69,7 +68,7 @@ class Parts:
         try:
             self.listener = self.transport.listen(
                 address,
-                {name: keys.get(name, "") for name in (*servers, *workers)},
+                {name: keys[name] for name in (*servers, *workers)},
                 Handlers(
                     expect=lambda name, message: self.reports.expected(name, message),
                     on_message=lambda *received: self.reports.take(*received),
@@ -80,7 +79,7 @@ class Parts:
             if experiment.peers is not None or experiment.has_script:
                 self._store = HostedStore(self.transport, address, workers, keys)
             store = "" if self._store is None else self._store.endpoint
-            key = keys.get(COORDINATOR, "")
+            key = keys[COORDINATOR]
             self.links = {
                 name: CoordinatorLink(name, self.listener.endpoint, key, session, store)
                 for name, session in sessions.items()

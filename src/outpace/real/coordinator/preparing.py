@@ -24,7 +24,7 @@ class Preparation:
 
     Args:
         kept: what scripts continue with.
-        keys: public keys of the processes; empty in an insecure run.
+        keys: public keys of the processes.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class Reports:
         """Return where the servers are and what all workers train, once all processes have joined.
 
         Args:
-            keys: public keys of the processes; empty in an insecure run.
+            keys: public keys of the processes.
             begin: the first iteration of each worker; empty: 0.
 
         Raises:
@@ -137,7 +137,7 @@ class Reports:
         slices = experiment.slices(first.layers)
         self._run.plan = Plan(
             endpoints=[joined[name].endpoint for name in servers],
-            keys=[keys[name] for name in servers] if keys else [],
+            keys=[keys[name] for name in servers],
             layers=first.layers,
             bounds=[0, *(part.stop for part in slices)],
             dtype=first.dtype,

@@ -58,7 +58,6 @@ class Setting:
         on_log: called with the number of a worker and the values that its script has logged.
         on_answer: called when a request for other numbers of processes is answered, with the asker,
             the answer in words, and whether it is done.
-        insecure: True if messages are neither encrypted nor authenticated.
         join_s: seconds for the processes to come through each phase before the training.
         address: of this machine, at which the processes reach it.
         rule: decides when an iteration is cut off; None if none is.
@@ -80,7 +79,6 @@ class Setting:
     on_start: Callable[[], object] = lambda: None
     on_log: Callable[[int, ScriptLog], object] = lambda *_: None
     on_answer: Callable[[str, str, bool], object] = lambda *_: None
-    insecure: bool = False
     join_s: float = JOIN_S
     address: str = LOOPBACK
     rule: Rule | None = None

@@ -131,7 +131,7 @@ class Plan(WireMessage, tag="plan"):
     """
 
     endpoints: list[Text]  # of the servers
-    keys: list[Text]  # their public keys; empty if insecure
+    keys: list[Text]  # their public keys
     layers: list[Count]  # elements of each parameter
     bounds: list[Count]  # between the servers' slices of the flat parameters, from 0 to the end
     dtype: Name

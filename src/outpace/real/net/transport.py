@@ -5,7 +5,7 @@ call them. Every transport keeps these promises (tests/contracts/test_transports
 
 - Callbacks are called in the thread of the clock, while it waits for the next event.
 - The messages of a connection arrive whole and in the order in which they were sent, and once.
-- A peer is heard under its own name only: with keys, only the owner of that name's key.
+- A peer is heard under its own name only, and is the owner of that name's key.
 - A message that cannot be decoded, or whose block is not the expected one, is refused: the peer is
   told so and never heard again, and the other peers are not disturbed.
 - A peer whose place another process has taken is told so and not heard any more.
@@ -53,15 +53,14 @@ class Session:
 
     generation: FIRST, or higher in a process that has taken the place of another one of the same
     name. lease_s: seconds of silence after which a
-    connection counts as lost. keys: None in an insecure run, whose messages are not encrypted, and
-    whose processes show the number `run` instead. shares_memory: True if large blocks go through
+    connection counts as lost. shares_memory: True if large blocks go through
     memory that processes of one machine share.
     """
 
     run: int
     generation: int
     lease_s: float
-    keys: Keys | None
+    keys: Keys
     shares_memory: bool = False
 
 
@@ -170,7 +169,7 @@ class Transport(Protocol):
 
         Args:
             address: an address of this machine. The transport chooses the port.
-            peers: public key of each peer that may call; empty strings in an insecure run.
+            peers: public key of each peer that may call.
 
         Raises:
             ConfigError: it is not an address of this machine, or all its ports are taken.
@@ -182,7 +181,7 @@ class Transport(Protocol):
         Args:
             peer: name of the process that listens.
             endpoint: of its listener.
-            key: its public key; empty in an insecure run.
+            key: its public key.
         """
 
     def close(self) -> None:

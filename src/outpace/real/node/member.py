@@ -52,7 +52,7 @@ class CoordinatorLink:
     """The name of a process of a run, and how it reaches the coordinator.
 
     Attributes:
-        key: the coordinator's public key; empty if insecure.
+        key: the coordinator's public key.
         store: endpoint of the store of the run, through which workers form groups; empty if it has
             none.
     """

@@ -78,7 +78,7 @@ class Server(Member):
         self._times = ServiceTimes(self.timing, index)
         self.listener = self.transport.listen(
             address,
-            {name: keys.get(name, "") for name in self._names},
+            {name: keys[name] for name in self._names},
             # Losses are the coordinator's concern: it knows whether the worker was done.
             Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )

@@ -75,8 +75,8 @@ class ServerConnections:
 
     def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
         """Connect to the servers, which have these blocks."""
-        process, keys = self._process, plan.keys or [""] * len(blocks)
-        for server, (endpoint, key) in enumerate(zip(plan.endpoints, keys, strict=True)):
+        process = self._process
+        for server, (endpoint, key) in enumerate(zip(plan.endpoints, plan.keys, strict=True)):
             name, head = server_name(server), head_of(blocks[server])
             part = head.dtype, head.elements
             sent = on_the_wire(part) if self._is_narrow else part  # as it is pushed and answered

@@ -27,7 +27,6 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.scripts.attached import AttachedScript
 from outpace.engine.scripts.ending import RunOver
 from outpace.errors import ConfigError, RunError
-from outpace.real.net.addresses import is_loopback
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import RealAttached, attached
@@ -48,8 +47,8 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
 
     endpoint: str
     key: str
-    session: Session  # without keys
-    workers: dict[str, Keys]  # by name; empty if insecure
+    session: Session  # with empty keys
+    workers: dict[str, Keys]  # by name
     experiment: dict[str, Any]
     files: str = ""  # the folder for files of scripts; empty if the run has no folder
     store: str = ""  # see `CoordinatorLink`
@@ -66,7 +65,7 @@ class Outside:
     host: str
     connect: Path
 
-    def require_reachable(self, *, insecure: bool) -> None:
+    def require_reachable(self) -> None:
         """Raise ConfigError if the address or the connect file cannot be used."""
         if self.connect.exists() and not self._is_left_over:
             raise ConfigError(
@@ -84,11 +83,6 @@ class Outside:
             raise ConfigError(
                 f"--host {self.host}: workers cannot connect to this address; "
                 "give the address of this machine that they can reach"
-            )
-        if insecure and not is_loopback(self.host):
-            raise ConfigError(
-                f"--insecure is not possible with --host {self.host}, only on the loopback "
-                "interface; leave it out, and the connections are encrypted"
             )
 
     def remove_left_over(self) -> bool:
@@ -134,7 +128,7 @@ def write_rendezvous(
     Raises:
         ConfigError: the file cannot be written.
     """
-    session = replace(link.session, keys=None)
+    session = replace(link.session, keys=Keys("", ""))
     where = "" if files is None else str(files)
     described = to_plain(plan)
     content = Rendezvous(link.endpoint, link.key, session, keys, described, where, store=link.store)
@@ -290,7 +284,9 @@ def _placed(
     if experiment.deterministic:  # as in workers that Outpace starts: it affects how sums round
         torch.set_num_threads(1)
     name = worker_name(number)
-    session = replace(found.session, keys=found.workers.get(name))
+    if name not in found.workers:
+        raise ConfigError(f"{source}: there is no key of {name}")
+    session = replace(found.session, keys=found.workers[name])
     link = CoordinatorLink(name, found.endpoint, found.key, session, found.store)
     return found, experiment, link, number
 

@@ -63,7 +63,7 @@ class HostedStore:
 
     Args:
         transport: listens at `address`.
-        keys: public keys of the processes; empty in an insecure run.
+        keys: public keys of the processes.
 
     Raises:
         ConfigError: it cannot listen there.
@@ -75,7 +75,7 @@ class HostedStore:
         self._values = KeyValues()
         self._listener: Listener = transport.listen(
             address,
-            {name: keys.get(name, "") for name in workers},
+            {name: keys[name] for name in workers},
             # The keys of a worker that is gone stay: others may need them.
             Handlers(lambda name, message: None, self._take, lambda name: None),
         )

@@ -14,7 +14,7 @@ from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
-from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
+from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
 
 if TYPE_CHECKING:
@@ -47,20 +47,16 @@ class ZeroMQCaller(MonitoredSocket):
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{transport.name}{NAME_END}{secrets.token_hex(8)}".encode()
         try:
-            self._connect(transport.name, endpoint, key)
+            self._connect(endpoint, key)
         except zmq.ZMQError as error:
             self.close(linger_s=0)  # else the context could not end
             raise WireError(f"cannot connect to {peer} at {endpoint!r}: {error}") from None
 
-    def _connect(self, name: str, endpoint: str, key: str) -> None:
+    def _connect(self, endpoint: str, key: str) -> None:
         keys = self._session.keys
-        if keys is None:
-            self._socket.plain_username = name.encode()
-            self._socket.plain_password = password_of(self._session)
-        else:
-            self._socket.curve_serverkey = key.encode()
-            self._socket.curve_publickey = keys.public.encode()
-            self._socket.curve_secretkey = keys.secret.encode()
+        self._socket.curve_serverkey = key.encode()
+        self._socket.curve_publickey = keys.public.encode()
+        self._socket.curve_secretkey = keys.secret.encode()
         self._socket.connect(endpoint)
 
     @property
@@ -127,7 +123,6 @@ class ZeroMQCaller(MonitoredSocket):
         """A busy peer may miss the time for a handshake: then ZeroMQ tries again."""
         self._failed += 1
         if not unclear:
-            what = "number of the run" if self._session.keys is None else "key"
-            raise WireError(f"{self.peer} did not accept this process's {what}")
+            raise WireError(f"{self.peer} did not accept this process's key")
         if self._failed == _ATTEMPTS:
             raise WireError(f"{self.peer} did not answer {_ATTEMPTS} attempts to connect")

@@ -2,7 +2,7 @@
 
 A peer's routing identity is its name and a random tail. The sender of a first valid message
 under the name of a peer becomes that peer, over that connection alone. Messages of other senders
-are refused one by one and change nothing. With keys (CURVE) the gate refuses connections whose
+are refused one by one and change nothing. The gate refuses connections whose
 key is unknown, and the listener refuses messages whose name is not the name of their key.
 
 The number of connections that have brought no message of the run yet is limited: each of them may
@@ -119,12 +119,9 @@ class ZeroMQListener(MonitoredSocket):
         self._generations: dict[str, int] = {}  # of peers that were replaced
         self._coming: set[str] = set()  # those whose new processes have sent nothing yet
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        if session.keys is None:
-            self._socket.plain_server = True
-        else:
-            self._socket.curve_server = True
-            self._socket.curve_secretkey = session.keys.secret.encode()
-            self._socket.curve_publickey = session.keys.public.encode()
+        self._socket.curve_server = True
+        self._socket.curve_secretkey = session.keys.secret.encode()
+        self._socket.curve_publickey = session.keys.public.encode()
         self._socket.zap_domain = b"outpace"
         self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
         try:
@@ -206,7 +203,7 @@ class ZeroMQListener(MonitoredSocket):
         peer: _Peer | None = None
         is_gone = False
         try:
-            if self._session.keys is not None and (owner := frames[-1].get("User-Id")) != name:
+            if (owner := frames[-1].get("User-Id")) != name:
                 raise WireError(f"its key belongs to {owner}")
             peer = known
             if peer is None:

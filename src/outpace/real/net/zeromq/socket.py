@@ -13,7 +13,7 @@ from zmq.utils.monitor import parse_monitor_message
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.slots import OwnSlots
-from outpace.real.net.transport import Handlers, Session
+from outpace.real.net.transport import Handlers
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
 
@@ -33,11 +33,6 @@ _FAILED_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _FAILED: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _EVENTS: Final = _ACCEPTED | _DISCONNECTED | _SUCCEEDED | _FAILED_UNCLEAR | _FAILED
 _LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
-
-
-def password_of(session: Session) -> bytes:
-    """Return what a process shows to be let into an insecure run: the number of the run."""
-    return str(session.run).encode()
 
 
 class MonitoredSocket(ABC):

@@ -1,13 +1,11 @@
-"""The transport over ZeroMQ: TCP, with CURVE keys unless the run is insecure.
+"""The transport over ZeroMQ: TCP, with CURVE keys.
 
-In an insecure run each process shows the number of the run (PLAIN) before its messages are read.
 ZeroMQ collects all frames of a message before it hands the message over, however many there are, so
 it must not read any from a process that does not belong to the run.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,7 +17,6 @@ from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.listener import ZeroMQListener
-from outpace.real.net.zeromq.socket import password_of
 
 _AT_ONCE: Final = 64  # requests answered before the kernel gets its turn
 _GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
@@ -61,15 +58,11 @@ class ZeroMQTransport:
 
 
 class _Gate:
-    """Admits connections by ZeroMQ's authentication protocol.
-
-    Their public key must be in `admitted`; in an insecure run they must know the run's number.
-    """
+    """Admits connections by ZeroMQ's authentication protocol: their key must be in `admitted`."""
 
     def __init__(self, transport: ZeroMQTransport) -> None:
         self.admitted: dict[str, str] = {}  # public key -> name
-        self._clock, self._log, session = transport.clock, transport.log, transport.session
-        self._password = password_of(session) if session.keys is None else None
+        self._clock, self._log = transport.clock, transport.log
         self._socket = transport.context.socket(zmq.REP)
         self._socket.bind(_GATE)
         self._clock.watch(self._socket, self._decide)
@@ -92,15 +85,11 @@ class _Gate:
         *credentials: bytes,
     ) -> None:
         name = None
-        if self._password is not None:
-            if mechanism == b"PLAIN" and hmac.compare_digest(credentials[-1], self._password):
-                name = ""  # any process of the run
-        elif mechanism == b"CURVE" and len(credentials) == 1:
+        if mechanism == b"CURVE" and len(credentials) == 1:
             name = self.admitted.get(zmq.utils.z85.encode(credentials[0]).decode())
         if name is None:
-            what = "unknown key" if self._password is None else "not of this run"
-            self._log.note(f"refused a connection from {address.decode()}: {what}")
-            answer = [b"400", what.encode(), b"", b""]
+            self._log.note(f"refused a connection from {address.decode()}: unknown key")
+            answer = [b"400", b"unknown key", b"", b""]
         else:
             answer = [b"200", b"OK", name.encode(), b""]
         self._socket.send_multipart([version, request, *answer])
