@@ -36,7 +36,7 @@ def strategies(workers: int) -> dict[str, Plain]:
             "sync": {"kind": "partial-push", "quorum": quorum, "timeout_s": 0.01},
             "pull": {"quorum_percent": 50},
         },
-        "cut-off": {"sync": {"kind": "cutoff", "rule_time": "measured"}},
+        "cut-off": {"sync": {"kind": "cutoff"}},
         "cut-off last-5": {"sync": {"kind": "cutoff", "model": "last-5"}},
         SSGD: {"sync": {"kind": "ssgd"}, "servers": 1},
         "HPSGD": {"sync": {"kind": "hpsgd"}, "servers": 1},

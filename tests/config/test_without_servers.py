@@ -41,10 +41,6 @@ BAD = [
     (sync("{kind: local-sgd, every: 0}"), "sync.every must be at least 1, not 0"),
     (sync("{kind: ssgd, all_reduce: star}"), "sync.all_reduce must be 'ring' or 'tree'"),
     (sync("{kind: hpsgd, commit: late}"), "sync.commit must be 'immediate' or 'delayed'"),
-    (
-        sync("{kind: hpsgd, synchronizer: process}"),
-        "sync.synchronizer must be thread (a process beside the training was no faster",
-    ),
     (sync("{kind: diloco, every: 8, outer_lr: 0}"), "sync.outer_lr must be above 0"),
     (sync("{kind: local-sgd, every: 8, overlap: true}"), "sync.overlap: unknown key."),
     (sync("{kind: ssgd, wire: bf17}"), "sync.wire must be 'full' or 'bf16', not 'bf17'"),

@@ -1,4 +1,4 @@
-"""Gradients in parts and batches that are read ahead: bitwise those of `gradient`."""
+"""Gradients in parts: bitwise those of `gradient`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,10 @@ from outpace.tasks.supervised import SupervisedWorkload
 class Noisy(torch.utils.data.Dataset):
     """Samples that each reading draws anew, with all three generators."""
 
-    def __init__(self) -> None:
-        self.read: list[int] = []
-        self.fails = False
-
     def __len__(self) -> int:
         return 40
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.fails:
-            raise OSError("the disk is gone")
-        self.read.append(index)
         noise = torch.rand(4) + random.random() + np.random.random()
         return index * 0.01 + noise.float(), torch.tensor(float(index))
 
@@ -79,30 +72,3 @@ def test_the_parts_are_bitwise_the_gradient_and_the_last_ones_come_first(parts):
         if parts == 5:  # the last layer and a bias: they are sent before the first layer is done
             assert order.index("part 4") < order.index("first layer")
     assert all(parameter.grad is None for parameter in made.model.parameters())
-
-
-def test_a_batch_that_was_read_ahead_gives_bitwise_the_same_gradient():
-    def gradients(ahead: bool) -> list[torch.Tensor]:
-        made, found = workload(), []
-        for iteration in range(4):
-            if ahead:
-                made.prepare(0, iteration)
-                torch.rand(3), random.random()  # what happens in between does not matter
-            loss, blocks = made.gradient(made.initial_parameters(), 0, iteration)
-            found += [torch.tensor(loss), *blocks]
-        return found
-
-    pairs = zip(gradients(False), gradients(True), strict=True)
-    assert all(torch.equal(one, other) for one, other in pairs)
-
-
-def test_a_batch_is_read_once_and_only_for_its_worker_and_iteration():
-    made = workload()
-    data, start = made.task.train, made.initial_parameters()
-    made.prepare(0, 2)
-    assert len(data.read) == 4
-    made.gradient(start, 0, 2)
-    assert len(data.read) == 4
-    made.prepare(0, 3)
-    made.gradient(start, 0, 4)  # the worker was left behind
-    assert len(data.read) == 12

@@ -97,9 +97,6 @@ class Given:
     ) -> Sequence[Block | None]:
         return await self.gradient(parameters, iteration)
 
-    def prepare(self, iteration: int) -> None:
-        pass
-
 
 def work(
     link: CoordinatorLink,

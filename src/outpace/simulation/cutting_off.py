@@ -1,18 +1,13 @@
-"""The rule that cuts iterations off in virtual time, and the virtual time that it takes.
+"""The rule that cuts iterations off in virtual time.
 
 In a real run a model is fitted in a process of its own, while the rule of the last iterations
 decides, and the scheduler handles no message while it predicts. In virtual time fits and
-predictions are computed at once, and take no time, unless the configuration has
-`rule_time: measured`: then they take as much virtual time as they take processor time on this
-computer. The load of the computer hardly changes processor time, but it is never the same twice,
-so such a run is not repeatable.
+predictions are computed at once, and take no time.
 """
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,13 +15,11 @@ import numpy as np
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
-from outpace.kernel import Kernel
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
-from outpace.predict.recorded import RunTimes, Seconds
+from outpace.predict.recorded import Seconds
 from outpace.predict.rules.wrappers import History
 from outpace.support.notices import warn
-from outpace.support.units import Time, nanoseconds
 
 if TYPE_CHECKING:
     from outpace.simulation.virtual import VirtualRun
@@ -37,13 +30,11 @@ class CutOffs:
 
     Attributes:
         history: of the rule, in a run with checkpoints.
-        clock: of the time that the rule takes; None: it takes none.
     """
 
     def __init__(self, run: VirtualRun) -> None:
         self._run = run
         self._fitting: Fitting | None = None
-        self.clock: RuleClock | None = None
         self.history: History | None = None
 
     @property
@@ -58,19 +49,15 @@ class CutOffs:
             resume: the checkpoint whose observations it takes.
             is_saved: it is kept in checkpoints.
         """
-        run, experiment = self._run, self._run.experiment
+        experiment = self._run.experiment
         settings = experiment.cut_off
         if settings is None:
             return None
         if settings.fitted_in_run:
             self._fitting = FittingAtOnce(settings.model, experiment.seed, settings.ordered)
-        make = partial(cut_off_rule, experiment, settings, say=warn, truth=self._truth)
-        if settings.rule_time == "measured":
-            self.clock = RuleClock()
-            make = partial(make, clock=self.clock)
-            if self._fitting is not None:
-                self._fitting = TimedFitting(self._fitting, run.kernel, self.clock)
-        rule = make(fitting=self._fitting)
+        rule = cut_off_rule(
+            experiment, settings, say=warn, truth=self._truth, fitting=self._fitting
+        )
         if is_saved:
             rule = self.history = with_history(rule, resume)
         return rule
@@ -94,35 +81,3 @@ class CutOffs:
             with suppress(RunError):
                 times[worker] = run.run_time(worker, iteration, now)
         return times
-
-
-class RuleClock:
-    """Seconds of processor time that this thread has spent, fits excepted."""
-
-    def __init__(self) -> None:
-        self.fits_s = 0.0
-
-    def __call__(self) -> float:
-        return time.thread_time() - self.fits_s
-
-
-class TimedFitting(Fitting):
-    """Each fit is done when as much virtual time has passed as it took processor time."""
-
-    def __init__(self, fitting: Fitting, kernel: Kernel, clock: RuleClock) -> None:
-        self.model: Model | None = None
-        self._fitting, self._kernel, self._clock = fitting, kernel, clock
-        self._due: Time = 0
-
-    def start(self, history: RunTimes) -> None:
-        started = self._clock()
-        self._fitting.start(history)
-        took_s = self._clock() - started
-        self._clock.fits_s += took_s
-        self._due = self._kernel.now + nanoseconds(took_s)
-
-    def done(self) -> bool:
-        if self._kernel.now < self._due:
-            return False
-        self.model = self._fitting.model
-        return True

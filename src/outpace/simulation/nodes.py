@@ -51,23 +51,14 @@ class ServerNode(VirtualNode):
 
 
 class CutOffNode(VirtualNode):
-    """The context of the program of a scheduler that has no shard.
+    """The context of the program of a scheduler that has no shard. Decisions take no time."""
 
-    clock: of the time in seconds that decisions take; None: they take none.
-    """
-
-    def __init__(self, run: VirtualRun, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, run: VirtualRun) -> None:
         super().__init__(run, SCHEDULER)
         self.iteration_closed = run.recorder.iteration_closed
-        self._clock = clock
 
     async def decide(self, decision: Callable[[], Wait]) -> Wait:
-        if self._clock is None:
-            return decision()
-        started = self._clock()
-        wait = decision()
-        await self._kernel.sleep(max(0.0, self._clock() - started))
-        return wait
+        return decision()
 
 
 class WorkerNode(VirtualNode):
@@ -119,9 +110,6 @@ class WorkerNode(VirtualNode):
                 gradient = await computation.gradient()
             send(server, gradient[server])
         computation.has_computed()
-
-    def prepare(self, iteration: int) -> None:
-        """See `AbortableContext`. A batch takes no virtual time."""
 
     def initial_parameters(self) -> list[Block]:
         return self._run.parameters()

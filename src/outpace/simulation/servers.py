@@ -194,7 +194,7 @@ class Servers(Exchange[ServerSaving]):
             scheduler = ServerNode(run, SCHEDULER, self._scheduler)
             run.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
         elif rule is not None:
-            decider, first = CutOffNode(run, self.cut_offs.clock), self.shards[0].clock
+            decider, first = CutOffNode(run), self.shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             run.life.spawn(SCHEDULER, ends, daemon=True)
 

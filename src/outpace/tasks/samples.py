@@ -1,17 +1,16 @@
-"""Chooses the samples of a batch, reads them from tensors or a map-style Dataset, also ahead."""
+"""Chooses the samples of a batch, reads them from tensors or a map-style Dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 import torch
 
 from outpace.errors import ConfigError
-from outpace.support import repeatable
 from outpace.support.randomness import generator
-from outpace.tasks.task import Accuracy, Data, Pair, Task, fraction_correct
+from outpace.tasks.task import Accuracy, Data, Task, fraction_correct
 
 _CACHED_INDICES: Final = 4_000_000
 _CACHED_EPOCHS: Final = 64  # by which workers may lie apart; small epochs are shuffled quickly
@@ -102,37 +101,3 @@ def require_samples(data: Data, name: str) -> None:
         )
     if length_of(data) == 0:
         raise ConfigError(f"the task's {name} data is empty")
-
-
-class BatchAhead:
-    """Keeps one batch, and the state of the generators after it was read.
-
-    What the model draws for a batch, such as dropout, comes after what reading it has drawn. So
-    results are bitwise those of a batch that is read when it is needed.
-    """
-
-    def __init__(self) -> None:
-        self._ahead: tuple[tuple[int, int], Pair, repeatable.Generators] | None = None
-
-    def prepare(self, key: tuple[int, int], read: Callable[[], Pair]) -> None:
-        """Read the batch of a worker and iteration; no effect if reading raises.
-
-        The batch is then read again when it is needed, and raises there.
-        """
-        self._ahead = None
-        try:
-            batch = read()
-        except (Exception, SystemExit):
-            return
-        self._ahead = key, batch, repeatable.Generators.now()
-
-    def take(self, key: tuple[int, int]) -> Pair | None:
-        """Return the batch of a worker and iteration, with the generators as after reading it.
-
-        None if it was not read ahead.
-        """
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] != key:
-            return None
-        ahead[2].restore()
-        return ahead[1]

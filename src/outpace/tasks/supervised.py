@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -19,7 +18,6 @@ from outpace.support import repeatable
 from outpace.support.user_code import brief
 from outpace.tasks.in_parts import BackwardInParts, SendPart
 from outpace.tasks.samples import (
-    BatchAhead,
     Sampler,
     accuracy_of,
     batches_of,
@@ -118,7 +116,6 @@ class SupervisedWorkload:
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
         self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
         self._in_parts: BackwardInParts | None = None
-        self._ahead = BatchAhead()
         self.cut([slice(0, self.size)])
 
     @property
@@ -153,7 +150,7 @@ class SupervisedWorkload:
     def forward(self, parameters: Sequence[Block], worker: int, iteration: int) -> torch.Tensor:
         """Return the loss of the worker's batch of this iteration, as the task computes it."""
         self._load(parameters)
-        inputs, targets = self._batch(worker, iteration)
+        inputs, targets = self._read_batch(worker, iteration)
         return self.task.loss(self.model(inputs), targets)
 
     def backward(self, loss: torch.Tensor, send: SendPart) -> None:
@@ -164,14 +161,6 @@ class SupervisedWorkload:
         if self._in_parts is None:
             self._in_parts = BackwardInParts(self._parameters, self._slices)
         self._in_parts.run(loss, send, self.gradient_memory)
-
-    def prepare(self, worker: int, iteration: int) -> None:
-        """Load the batch of this iteration ahead; nothing is raised if that fails."""
-        self._ahead.prepare((worker, iteration), partial(self._read_batch, worker, iteration))
-
-    def _batch(self, worker: int, iteration: int) -> Pair:
-        batch = self._ahead.take((worker, iteration))
-        return self._read_batch(worker, iteration) if batch is None else batch
 
     def _read_batch(self, worker: int, iteration: int) -> Pair:
         self._seed_generators(worker, iteration)

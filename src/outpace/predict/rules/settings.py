@@ -24,7 +24,6 @@ LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
 DecisionName: TypeAlias = Literal[PlanName, "replan", "hedge"]
-RuleTime: TypeAlias = Literal["zero", "measured"]
 
 INDEPENDENT: Final = get_args(IndependentName)
 ROLLING: Final = get_args(RollingName)
@@ -64,8 +63,6 @@ class CutOffSettings:
             `colocate` and `compute`, else one.
         ordered: True: model deep-markov, fitted in the run, models the sorted run times (BDSGD,
             section 4.2); False: each worker's own; None: sorted with more than 512 workers.
-        rule_time: virtual time that fits and predictions take: none, or the processor time that
-            they take on this computer. In a real run they take the time that they need.
 
     Raises:
         ValueError: for values out of range, and for names that cannot be combined.
@@ -80,7 +77,6 @@ class CutOffSettings:
     samples: Annotated[int, Field(ge=2, le=100_000)] = 100
     every: Count = 1
     workers_per_node: Count | None = None
-    rule_time: RuleTime = "zero"
     ordered: bool | None = None
 
     def __post_init__(self) -> None:

@@ -106,11 +106,6 @@ class TaskTrainer:
             workload.backward(loss, send_finite)
         return []
 
-    def prepare(self, iteration: int) -> None:
-        """See `Trainer`."""
-        if isinstance(self._workload, SupervisedWorkload):
-            self._workload.prepare(self._process.worker, iteration)
-
     def _gradient_at(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         process = self._process
         loss, gradient = gradient_of(self._workload, parameters, process.worker, iteration)

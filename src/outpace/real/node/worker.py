@@ -151,10 +151,6 @@ class ServedWorker(WorkerProcess):
     def initial_parameters(self) -> list[Block]:
         return list(self._blocks)
 
-    def prepare(self, iteration: int) -> None:
-        if not self.must_stop(iteration):
-            self.trainer.prepare(iteration)
-
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:

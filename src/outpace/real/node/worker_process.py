@@ -78,9 +78,6 @@ class Trainer(Protocol):
         Return the other parts, by server; in place of those that were sent, anything.
         """
 
-    def prepare(self, iteration: int) -> None:
-        """Load the batch of this iteration, which is probably the next one, if that is possible."""
-
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         """Exchange one block per slice from now on; return the initial blocks."""
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from outpace.blocks.block import value_of
-from outpace.support.checks import Steps, check_ranges, require
+from outpace.support.checks import Steps
 from outpace.sync.peers.context import PeerContext, Reduced, Reduction
 from outpace.sync.peers.iterations import Iteration, iterations
 from outpace.sync.peers.strategy import BufferAveragingStrategy
@@ -64,28 +64,20 @@ class Hpsgd(BufferAveragingStrategy):
             linear with SGD, constant with other optimizers.
         start_together: whether workers begin each iteration together, when the slowest has computed
             its gradient of the last one.
-        synchronizer: what synchronises in a real run: a thread of the worker's process.
 
     Raises:
-        ValueError: if `window` is not positive, or `synchronizer` is `process`.
+        ValueError: if `window` is not positive.
     """
 
     commit: Commit = "immediate"
     window: Steps | None = None
     rate_by_window: RateByWindow | None = None
     start_together: bool = False
-    synchronizer: Literal["thread", "process"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
 
     uses_replica: ClassVar[bool] = True
     has_stale_gradients: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        reason = "a process beside the training was no faster, and could outlive its run"
-        only = f"thread ({reason})"
-        require(self.synchronizer == "thread", "synchronizer", only, self.synchronizer)
 
     def _divisor(self, window: float, *, plain: bool) -> float:
         """Return the divisor of a sum over `window` iterations of each worker.

@@ -134,9 +134,6 @@ class AbortableContext(WorkerContext, Protocol):
         Parts may be complete before the computation has ended, in any order.
         """
 
-    def prepare(self, iteration: int) -> None:
-        """Load the batch of this iteration, which is probably the next one, if that is possible."""
-
 
 WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]
 

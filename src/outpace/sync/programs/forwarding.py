@@ -74,6 +74,3 @@ class ForwardingContext:
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
         await self._me.execute_in_parts(parameters, iteration, send)
-
-    def prepare(self, iteration: int) -> None:
-        self._me.prepare(iteration)

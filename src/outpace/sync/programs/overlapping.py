@@ -3,7 +3,6 @@
 It sends the same messages to each server as `parameter_server_worker`, in the same order. But the
 push to a server, and the pull after it, leave as soon as the server's part of the gradient is
 complete. The server sums it, and may answer, while backward makes the parts of other servers.
-While the worker waits for the last answers, it loads its next batch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ async def overlapping_worker(me: AbortableContext, pull: PartialPull) -> None:
 
         await me.execute_in_parts(puller.parameters, iteration, send)
         computed = me.now
-        me.prepare(iteration + 1)
         await puller.enough()
         me.iteration_finished(iteration, started, computed, me.now, puller.held, puller.last)
         iteration = max(iteration + 1, puller.clock)

@@ -111,9 +111,6 @@ class ScriptTrainer:
         self._begin(parameters, iteration, send)
         return await self._process.from_script.get()
 
-    def prepare(self, iteration: int) -> None:
-        """See `Trainer`; a script reads its data itself."""
-
     def _begin(self, parameters: Sequence[Block], iteration: int, send: SendPart | None) -> None:
         """Let the script compute the gradient of an iteration once this walker waits for it.
 
