@@ -169,14 +169,6 @@ def test_the_fork_server_of_a_study_is_started_before_progress_bars(here, monkey
     assert order == ["server", "bars"]
 
 
-def test_completion_names_the_commands(capsys, monkeypatch):
-    monkeypatch.setenv("_OUTPACE_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "outpace sim")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    assert outpace() == 0
-    assert capsys.readouterr().out.split() == ["simulate"]
-
-
 def test_options_of_a_script_belong_behind_the_dashes(capsys):
     message = refused(capsys, "run", "train.py", "--epochs", "3", "--workers", "2")
     assert message == (
@@ -186,13 +178,3 @@ def test_options_of_a_script_belong_behind_the_dashes(capsys):
     assert "no option --worker; did you mean --workers?" in refused(
         capsys, "run", "train.py", "--worker", "2"
     )
-
-
-def test_a_folder_of_traces_and_a_pattern_without_a_match_are_named(here, capsys):
-    (here / "traces").mkdir()
-    for rank in (0, 1):
-        (here / "traces" / f"rank{rank}.json").write_text("{}")
-    message = refused(capsys, "calibrate", "traces", "-o", "cluster.yaml")
-    assert "outpace calibrate traces/rank*.json -o cluster.yaml" in message
-    message = refused(capsys, "calibrate", "runs/rank*", "-o", "cluster.yaml")
-    assert "no file or folder matches runs/rank*" in message

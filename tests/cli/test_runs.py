@@ -359,17 +359,6 @@ def test_bad_variants_are_refused_before_anything_is_written(here, capsys, varia
     assert not (here / "all").exists()
 
 
-def test_a_report_over_several_runs_and_over_a_comparison(here, capsys):
-    for name, sync in (("one", "bsp"), ("two", "asp")):
-        arguments = (f"sync.kind={sync}", "stop.iterations=3", "--out", f"all/{name}")
-        assert outpace("simulate", "config.yaml", *arguments) == 0
-    assert outpace("report", "all/one", "all/two", "--out", "both.html") == 0
-    assert outpace("report", "all") == 0
-    for page in (here / "both.html", here / "all" / files.REPORT):
-        assert "two" in page.read_text()
-    assert "not the folder of a run" in refused(capsys, "report", ".ssh")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
 def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm, signal_number, code):

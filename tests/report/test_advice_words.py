@@ -2,15 +2,12 @@
 
 import dataclasses
 
-import pytest
-
 from outpace.report.advice.page import _times
 from outpace.report.advice.result import (
     AdviceResult,
     CandidateResult,
     OneRun,
     Promise,
-    advice_from,
 )
 from outpace.report.advice.words import rows, sentences
 from outpace.report.words import SPACE
@@ -85,9 +82,3 @@ def test_a_strategy_that_missed_the_target_is_drawn_as_an_arrow_and_comes_last()
     (view,) = figure.views.values()
     assert [trace["marker"]["symbol"] for trace in view.traces] == ["circle", "triangle-right"]
     assert [row[0] for row in rows(advice)] == ["", "BSP", "ASP"]
-
-
-def test_an_advice_is_read_as_it_was_written():
-    assert advice_from(ADVICE.plain()) == ADVICE
-    with pytest.raises(ValueError, match="candidates"):
-        advice_from({key: value for key, value in ADVICE.plain().items() if key != "candidates"})

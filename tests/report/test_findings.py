@@ -154,10 +154,3 @@ def test_interruptions_are_counted_with_what_they_cost(tmp_path):
         "run was interrupted 4 times, first at 1.00 s (server 0): processes were away for 1.25 s, "
         "0.250 s of the run was repeated, 3 updates lost and 1 worker lost for good."
     ]
-
-
-def test_at_most_five_findings_are_given(tmp_path):
-    folders = three(tmp_path, GOAL)
-    folders += [make_run(tmp_path / f"{n}", scalings=[[n, 1]], status="failed") for n in range(3)]
-    folders.append(make_run(tmp_path / "early", accuracy=[(1, 0.9)], config=GOAL))
-    assert len(said(*folders)) == 5

@@ -39,16 +39,6 @@ def run(tmp_path):
     return folder
 
 
-def lanes(page, name):
-    views = page.figures["figure-timeline"]["views"].values()
-    return [
-        (trace["base"], trace["x"], trace["y"])
-        for view in views
-        for trace in view["data"]
-        if trace.get("name") == name
-    ]
-
-
 def test_scripts_that_keep_nothing_are_said_to_have_begun_anew(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
     sink = trace_table(folder / files.TRACE)
@@ -86,26 +76,3 @@ def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):
         lines = [shape["x0"] for shape in shapes if shape.get("yref") == "paper"]
         against_time = "time" in str(view["layout"]["xaxis"]["title"])
         assert lines == ([1.0, 2.0, 3.0, 4.0] if against_time else [])
-
-
-def test_lanes_show_when_workers_had_no_process(tmp_path):
-    """Worker 0, for which worker 1 waits until 300 ms, is lost from 150 to 250 ms."""
-    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
-    write_waiting_trace(folder)
-    waiting = files.read_table(folder / files.TRACE)
-    sink = trace_table(folder / files.TRACE)
-    trace = Trace(sink)
-    trace.row(RESTART, worker=0, iteration=1, start_ns=150_000_000, end_ns=250_000_000)
-    lost = {"shard": 0, "iteration": 1, "held_ns": 0, "version": 2}
-    trace.row(RESTART, start_ns=320_000_000, end_ns=330_000_000, **lost)
-    trace.flush()
-    sink.close()
-    whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])
-    files.write_table(folder / files.TRACE, whole)
-    write_report([folder], tmp_path / "report.html")
-    found = lanes(Page(tmp_path / "report.html"), "process lost")
-    assert found
-    for base, length, lane in found:
-        rows = list(zip(base, length, lane, strict=True))
-        assert (0.15, 0.1, 0) in rows
-        assert {row for row in rows if row[0] == 0.32} == {(0.32, 0.01, 0), (0.32, 0.01, 1)}

@@ -125,28 +125,6 @@ def test_many_runs_are_chosen_from_a_menu(tmp_path):
     assert sum(tag == "option" for tag, _ in page.tags) == 12
 
 
-def test_a_failed_run_is_a_row_with_its_error(simulated, tmp_path):
-    page = report(tmp_path, simulated["BSP"], simulated["failed"])
-    assert page.cell("failed", "status") == "failed"
-    assert page.cell("BSP", "status") == "complete"
-    error = files.read_summary(simulated["failed"])["error"]
-    assert "finite" in error
-    assert page.text.count(error) == 1  # at the top
-
-
-def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_path):
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    files.write_summary(folder, {"status": "partial", "error": "the run was killed"})
-    alone = report(tmp_path, folder)
-    assert alone.ids >= SECTIONS
-    assert "Not complete: killed (partial)." in alone.text
-    both = report(tmp_path, simulated["BSP"], folder)
-    assert both.cell("killed", "status") == "partial"
-    assert both.cell("killed", "gradients/s") == "–"
-    assert "killed is not complete (partial): the run was killed" in both.text
-
-
 def test_what_users_wrote_cannot_leave_its_place(tmp_path):
     plain = make_run(tmp_path / "plain", accuracy=[(0, 0.1), (5, 0.8)], error=HOSTILE)
     hostile = make_run(
@@ -193,32 +171,9 @@ def test_differing_keys_are_listed_and_only_those(simulated, tmp_path):
     assert page.text.count("worker_cv: 0.0") == 2  # each run's YAML
 
 
-def test_what_is_no_run_is_refused_and_nothing_written(tmp_path):
-    path = tmp_path / "report.html"
-    with pytest.raises(ConfigError, match="is not the folder of a run"):
-        write_report([make_run(tmp_path / "a"), tmp_path / "absent"], path)
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for text in ("{", "[]"):
-        (broken / files.SUMMARY).write_text(text)
-        with pytest.raises(ConfigError, match="broken"):
-            write_report([broken], path)
-    with pytest.raises(ConfigError, match="at least one"):
-        write_report([], path)
-    assert not path.exists()
-
-
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot write the report .*absent"):
         write_report([make_run(tmp_path / "a")], tmp_path / "absent" / "report.html")
-
-
-def test_a_report_replaces_the_one_before(tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text("old")
-    write_report([make_run(tmp_path / "a")], path)
-    assert "Run: a" in Page(path).text
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "report.html"]
 
 
 def test_values_of_several_workers_are_not_joined_by_a_line(tmp_path):

@@ -7,7 +7,6 @@ import json
 from collections import Counter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.support.reports.perfetto import read
@@ -181,16 +180,6 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
     assert {end for *_, end, _ in drawn.arrows()} == {"workers/worker-0"}
 
 
-def test_a_wait_whose_pull_is_missing_is_drawn_at_the_end(waiting, tmp_path):
-    rows = pq.read_table(waiting / files.TRACE)
-    pq.write_table(rows.filter(pc.field("event") != "pull"), waiting / files.TRACE)
-    write_perfetto(waiting, tmp_path / "out.gz")
-    *_, before, wait = read(tmp_path / "out.gz").slices["workers/worker-1"]
-    assert (before.name, wait.name) == ("communicate", "wait for server-0")
-    assert (wait.start, wait.end) == (120 * MS, 310 * MS)
-    assert "released by" not in wait.args
-
-
 def test_checkpoints_and_interruptions_have_a_track(tmp_path):
     run = make_run(tmp_path / "run")
     write_interrupted_trace(run)
@@ -202,23 +191,6 @@ def test_checkpoints_and_interruptions_have_a_track(tmp_path):
     ]
     names = [mark.name for mark in drawn.instants["servers/run"]]
     assert names == ["checkpoint 2", "run resumed", "worker-0 lost"]
-
-
-@pytest.mark.parametrize("name", ["SSP", "failed"])
-@pytest.mark.parametrize("order", [("iteration", "pull", "push"), ("push", "pull", "iteration")])
-def test_rows_of_workers_and_servers_may_come_in_any_order(simulated, tmp_path, name, order):
-    run = make_run(tmp_path / "run")
-    rows = pq.read_table(simulated[name] / files.TRACE)
-    kinds = rows["event"].to_pylist()
-    places = sorted(range(len(kinds)), key=lambda place: order.index(kinds[place]))
-    pq.write_table(rows.take(places), run / files.TRACE)
-    write_perfetto(simulated[name], tmp_path / "a.gz")
-    write_perfetto(run, tmp_path / "b.gz")
-    one, other = read(tmp_path / "a.gz"), read(tmp_path / "b.gz")
-    assert one.arrows() == other.arrows()
-    assert {t: one.spans(t) for t in one.slices} == {t: other.spans(t) for t in other.slices}
-    for track in one.slices:
-        assert [s.args for s in one.slices[track]] == [s.args for s in other.slices[track]]
 
 
 def test_the_command_says_what_it_wrote(waiting, tmp_path):

@@ -39,11 +39,6 @@ def warnings(result: Result) -> list[str]:
     return [line for line in result.stderr.splitlines() if line.startswith(("warning: ", "note: "))]
 
 
-def test_a_whole_folder_gives_no_warning(here):
-    run("a")
-    assert warnings(report("a")) == []
-
-
 @pytest.mark.parametrize("name", [files.TRACE, files.METRICS, files.CONFIG])
 @pytest.mark.parametrize("damage", ["absent", "cut", "a folder"])
 def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
@@ -64,16 +59,6 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
     page = Page(here / files.REPORT)
     assert page.cell("b", "gradients") == "20"
     assert {"figure-progress", "figure-timeline"} <= set(page.figures)  # those of a
-
-
-@pytest.mark.parametrize("column", ["held_ns", "shard"])  # for the sums; for the picture only
-def test_a_trace_without_a_column_is_named_once(here, column):
-    path = run("a") / files.TRACE
-    files.write_table(path, pq.read_table(path).drop_columns([column]))
-    (line,) = warnings(report("a"))
-    assert line.startswith(f"warning: {path}: ")
-    assert column in line
-    assert "figure-timeline" not in Page(here / "a" / files.REPORT).figures
 
 
 def test_a_trace_with_impossible_times_is_not_drawn(here):

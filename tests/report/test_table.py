@@ -86,13 +86,6 @@ def test_totals_are_not_judged_between_runs_that_did_not_do_the_same_work(tmp_pa
     assert page.cell("long", "gradients/s") == "2.00★"
 
 
-def test_a_single_run_has_its_numbers_without_marks(tmp_path):
-    page = table(tmp_path, make_run(tmp_path / "a", accuracy=[(0, 0.1), (4, 0.73)]))
-    assert "Accuracy 73 %" in page.text
-    assert "Virtual time 10.0 s" in page.text
-    assert "★" not in page.text
-
-
 def test_a_run_that_missed_the_target_says_so_before_all_else(tmp_path):
     goal = {"target": {"accuracy": 0.9}}
     alone = make_run(tmp_path / "a", accuracy=[(0, 0.1), (4, 0.73)], config=goal)
@@ -136,15 +129,6 @@ def test_the_strategy_is_said(tmp_path):
     assert page.cell("train-3", "strategy") == "ssp, staleness 3, buffer soft"
 
 
-def test_runs_that_are_named_after_their_strategies_need_no_more_words(tmp_path):
-    page = table(
-        tmp_path,
-        make_run(tmp_path / "ASP"),
-        make_run(tmp_path / "bsp", config={"sync": {"kind": "bsp"}}),
-    )
-    assert "Strategy" not in page.rows[0]
-
-
 def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
     config = {
         "sync": [{"kind": "ssp", "staleness": 3}, {"kind": "asp"}],
@@ -154,25 +138,3 @@ def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
     }
     run = Run("a", {}, config, "", {}, Path("nowhere"))
     assert strategies([run]) == ["ssp + asp, later bsp, with conditions, with pull"]
-
-
-def test_how_long_an_all_reduce_may_wait_tells_no_strategies_apart_but_a_quorum_s_timeout_does():
-    average = {"kind": "local-sgd", "every": 8, "all_reduce": "ring", "timeout_s": 1800.0}
-    quorum = {"kind": "partial-push", "quorum": 3, "timeout_s": 0.5}
-    runs = [Run("a", {}, {"sync": sync}, "", {}, Path("nowhere")) for sync in (average, quorum)]
-    assert strategies(runs) == ["local-sgd, every 8", "partial-push, quorum 3, timeout_s 0.5"]
-
-
-def test_of_a_cut_off_strategy_the_model_is_said_and_what_differs():
-    plain = {"kind": "cutoff", "model": "last-5", "file": None, "share": 0.943, "samples": 100}
-    learned = plain | {"model": "pooled", "file": "/somewhere/pooled.safetensors"}
-    runs = [
-        Run(name, {}, {"sync": sync}, "", {}, Path("nowhere"))
-        for name, sync in (("a", plain), ("b", learned), ("c", learned | {"samples": 20}))
-    ]
-    assert strategies(runs[:1]) == ["cutoff, model last-5"]
-    assert strategies(runs) == [
-        "cutoff, model last-5, samples 100",
-        "cutoff, model pooled, file pooled.safetensors, samples 100",
-        "cutoff, model pooled, file pooled.safetensors, samples 20",
-    ]

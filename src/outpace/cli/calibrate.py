@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -48,7 +47,6 @@ def calibrate(
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     require_own(out)
-    _require_sources(sources)
     page = out.with_suffix(".html")
     require_page(page, "-o")
     traced = _are_traces(sources)
@@ -83,29 +81,3 @@ def _are_traces(sources: Sequence[Path]) -> bool:
             "traces (.json, .json.gz) of one run"
         )
     return bool(traces)
-
-
-def _require_sources(sources: Sequence[Path]) -> None:
-    """Raise ConfigError for a pattern without a match, and for a folder that has traces."""
-    from outpace.record.folder import CONFIG
-
-    for path in sources:
-        if not path.exists() and any(letter in str(path) for letter in "*?["):
-            raise ConfigError(
-                f"no file or folder matches {path}: the shell replaces such a pattern unless it is "
-                "in quotes or matches nothing"
-            )
-        if path.is_dir() and not (path / CONFIG).exists():
-            found = sorted(each for end in _TRACES for each in path.glob(f"*{end}"))
-            if found:
-                pattern = path / _pattern([each.name for each in found])
-                raise ConfigError(
-                    f"{path} is not the folder of a run; for its {len(found)} .json files, as "
-                    f"traces of torch.profiler: outpace calibrate {pattern} -o cluster.yaml"
-                )
-
-
-def _pattern(names: Sequence[str]) -> str:
-    """Return a shell pattern for files that differ in a number, as in `rank*.json`."""
-    patterns = {re.sub(r"\d+", "*", name, count=1) for name in names}
-    return patterns.pop() if len(patterns) == 1 else "*.json*"

@@ -17,7 +17,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR",
-            help="Folders of runs or of a comparison, or one of a sweep or an advice.",
+            help="Folders of runs or of a comparison.",
         ),
     ],
     out: Annotated[
@@ -29,29 +29,14 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Make the report of one run, one report over several, or the page of a sweep or an advice."""
+    """Make the report of one run, or one report over several."""
     from outpace.record.checkpoints.gathering import gather
-    from outpace.record.folder import JOURNAL, REPORT
+    from outpace.record.folder import REPORT
     from outpace.report.page import write_report
     from outpace.report.read.folders import distinct, runs_in
-    from outpace.report.studies import is_study, write_study_page
 
     folders, repeated = distinct(folders)
     say("note", repeated)
-    if len(folders) == 1 and is_study(folders[0]):
-        page = out or folders[0] / REPORT
-        if out is None:
-            require_page(page)
-        write_study_page(folders[0], page)
-        echo(f"report: {page}")
-        return
-    for folder in folders:
-        if (folder / JOURNAL).is_file():
-            if is_study(folder):
-                raise ConfigError(f"{folder} is a sweep: its page is made from this folder alone")
-            raise ConfigError(
-                f"{folder}: its sweep has not ended; continue it by outpace sweep --resume"
-            )
     runs, left_out = runs_in(folders)
     say("warning", left_out)
     runs, repeated = distinct(runs)

@@ -54,7 +54,7 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The keys of a cluster file; `include` names other ones."""
+    """The keys of a cluster file."""
 
     __pydantic_config__: ClassVar = pydantic.ConfigDict(extra="forbid")
 
@@ -82,7 +82,7 @@ def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def read_cluster(path: Path) -> ClusterFile:
-    """Read a cluster file, and the files that it includes.
+    """Read a cluster file.
 
     Raises:
         ConfigError: naming the file, if it cannot be read or is not a cluster file.
@@ -139,7 +139,7 @@ def _names(include: Any, source: str) -> list[str]:
 
 def _cluster(names: list[str], folder: Path, source: str) -> ClusterFile:
     """Return the checked content of cluster files."""
-    content, origin = _content(names, folder, ())
+    content, origin = _content(names, folder)
     last = next(reversed(origin.values()), Path(source))
     checked = read_section(Cluster, content, "", str(last), origin)
     said = checked.calibrated or Calibrated()
@@ -148,28 +148,16 @@ def _cluster(names: list[str], folder: Path, source: str) -> ClusterFile:
     return ClusterFile(last, content, origin, said.workers, said.servers, drawn)
 
 
-def _content(
-    names: list[str], folder: Path, including: tuple[Path, ...]
-) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the content of files and of those that they include, and the file of each key.
-
-    including: the files that led to these, to find circles.
-    """
+def _content(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the content of files, of which later ones win, and the file of each key."""
     content: dict[str, Any] = {}
     origin: dict[str, Path] = {}
     for name in names:
         path = (folder / Path(name).expanduser()).resolve()
-        if path in including:
-            circle = " includes ".join(str(each) for each in (*including, path))
-            raise ConfigError(f"{path}: files include each other: {circle}; remove one include")
-        data = read_yaml(path)
-        others = _names(data.pop(INCLUDE, None), str(path))
-        inner, inner_origin = _content(others, path.parent, (*including, path))
-        own = _with_absolute_paths(data, path.parent)
-        for part, files in ((inner, inner_origin), (own, dict.fromkeys(own, path))):
-            if "compute" in part and isinstance(content.get(CALIBRATED), dict):
-                content[CALIBRATED].pop("compute", None)  # said of the law before
-            content, origin = merged(content, part), {**origin, **files}
+        own = _with_absolute_paths(read_yaml(path), path.parent)
+        if "compute" in own and isinstance(content.get(CALIBRATED), dict):
+            content[CALIBRATED].pop("compute", None)  # said of the law before
+        content, origin = merged(content, own), {**origin, **dict.fromkeys(own, path)}
     return content, origin
 
 

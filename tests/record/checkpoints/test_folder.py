@@ -83,21 +83,6 @@ def test_a_process_killed_at_any_operation_leaves_whole_checkpoints(tmp_path, mo
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["000002"]
 
 
-@pytest.mark.parametrize("name", ["server-1.safetensors", "metrics.parquet", "index.json"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_notice(name, tmp_path):
-    for number in (1, 2):
-        save(Checkpoints(tmp_path), number, states(number))
-    damage(tmp_path / "checkpoints" / "000002" / name)
-    said = []
-    assert Checkpoints(tmp_path).newest(said.append).name == "checkpoints/000001"
-    (text,) = said
-    assert f"000002/{name} is damaged" in text
-    assert "checkpoints/000001 is used instead" in text
-    damage(tmp_path / "checkpoints" / "000001" / name)
-    with pytest.raises(ConfigError, match="no checkpoint can be used"):
-        Checkpoints(tmp_path).newest()
-
-
 def damage(path):
     """Change one digit in a text file, or one bit in the middle of another."""
     data = bytearray(path.read_bytes())

@@ -198,16 +198,6 @@ def test_a_slow_worker_that_is_cut_off_is_steadily_slow(tmp_path):
     assert "workers were cut off" in found.notes[0]
 
 
-def test_a_script_that_ends_by_itself_loses_what_its_slowest_worker_needs_longer(tmp_path):
-    """No `stop` ends it: each worker takes all its steps, as with `stop.iterations`."""
-    run(tmp_path / "run", sync={"kind": "asp"})
-    (limited,) = explained(tmp_path / "run").causes
-    path = tmp_path / "run" / "config.yaml"
-    path.write_text(write_yaml({**read_yaml(path), "stop": {"iterations": None}}))
-    (alone,) = explained(tmp_path / "run").causes
-    assert alone.lost_s == limited.lost_s > 0
-
-
 @pytest.mark.parametrize(("steps", "ends_by_itself"), [(38, True), (20, False)])
 def test_workers_of_such_a_script_may_have_slightly_different_numbers_of_steps(
     tmp_path, steps, ends_by_itself

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.reports.run_folders import MS, Page, make_run
+from tests.support.reports.run_folders import MS, make_run
 from tests.support.reports.timelines import by_name, drawn
 
 from outpace.predict.interface import Wait
@@ -15,7 +15,6 @@ from outpace.record import folder as files
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Trace, trace_table
 from outpace.report.figures.cut_offs import cut_offs
-from outpace.report.page import write_report
 from outpace.report.read.runs import read_runs
 from outpace.report.read.traces import totals_of
 
@@ -56,15 +55,6 @@ def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     assert run.problems == [
         f"{folder / files.TRACE}: an iteration in it lacks a time or ends before it begins"
     ]
-
-
-def test_only_reports_with_cut_offs_have_that_section(simulated, tmp_path):
-    for names, there in ((["BSP", "cut-off"], True), (["BSP", "ASP"], False)):
-        path = tmp_path / "report.html"
-        write_report([simulated[name] for name in names], path)
-        page = Page(path)
-        assert ("cut-offs" in page.ids) is there
-        assert ("figure-cut-offs" in page.figures) is there
 
 
 def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.support.reports.run_folders import MS, make_run, write_waiting_trace
+from tests.support.reports.run_folders import make_run, write_waiting_trace
 from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
 from outpace.report.figures.split import MOST, shown_workers, split_of_workers
 from outpace.report.figures.timeline import span_around, span_length, timeline
-from outpace.report.read.traces import read_span
 
 
 @pytest.mark.parametrize("name", ["SSP", "timing"])
@@ -38,20 +37,6 @@ def test_the_longest_wait_is_found(simulated):
     low, high = span_around(start, wait.end_ns, span_length([sums]))
     assert low <= start < wait.end_ns <= high
     assert totals(simulated["ASP"])[1].longest is None
-
-
-def test_events_of_a_span_are_those_that_overlap_it(simulated):
-    path = simulated["BSP"] / files.TRACE
-    low, high = 300 * MS, 700 * MS
-    found, _ = read_span(path, low, high)
-    expected = {
-        (row["worker"], row["iteration"])
-        for row in pq.read_table(path).to_pylist()
-        if row["event"] == "iteration" and row["end_ns"] > low and row["start_ns"] < high
-    }
-    pairs = zip(found["worker"].to_pylist(), found["iteration"].to_pylist(), strict=True)
-    assert sorted(pairs) == sorted(expected)
-    assert len(expected) >= 4
 
 
 def test_a_wait_says_for_whom_and_an_arrow_shows_it(tmp_path):

@@ -172,12 +172,3 @@ class AdviceResult:
         found: dict[str, Any] = json.loads(pydantic.TypeAdapter(AdviceResult).dump_json(self))
         found["target"] = {key: v for key, v in found["target"].items() if v is not None}
         return found
-
-
-def advice_from(data: Mapping[str, Any]) -> AdviceResult:
-    """Return the advice with this content of advice.json.
-
-    Raises:
-        ValueError: if it is damaged, or was written by another version of Outpace.
-    """
-    return pydantic.TypeAdapter(AdviceResult).validate_python(data)

@@ -30,15 +30,13 @@ from outpace.report.figures.figure import (
 )
 from outpace.report.figures.split import MOST, lane_labels, shown_workers
 from outpace.report.read.runs import Run, clock
-from outpace.report.read.traces import Interruption, Totals, interruptions, read_span
+from outpace.report.read.traces import Totals, read_span
 from outpace.report.words import listed, percent, seconds
 
 _ITERATIONS: Final = 8  # iterations of mean length that fit into a span
 _MOST_ITERATIONS: Final = 1500  # drawn
 _CULPRITS: Final = 2  # workers named in words
 _NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
-LOST: Final = "process lost"
-_LOST_LOOK: Final = {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}}
 _HALF: Final = 0.37  # half the height of a bar, in lanes
 _NUMBERS: Final = {
     "textposition": "inside",
@@ -108,8 +106,7 @@ def _view(run: Run, sums: Totals, length: int) -> FigureView:
     if len(closed):  # not the push of a worker ended the waits
         nobody = pa.nulls(len(shown), pa.int64())
         shown = shown.drop_columns("released_by").append_column("released_by", nobody)
-    lost = _lost(interruptions(run), lane, span)
-    traces = [*lost, *(_bars(shown, lane, phase) for phase in PHASES), *_arrows(shown, lane)]
+    traces = [*(_bars(shown, lane, phase) for phase in PHASES), *_arrows(shown, lane)]
     low, high = (time * 1e-9 for time in span)
     layout = {
         "xaxis": axis(f"{clock([run])} (s)", range=[low - 0.01 * (high - low), high]),
@@ -158,28 +155,6 @@ def _hover(row: dict[str, Any], phase: str, start: int, end: int) -> str:
     elif phase == "wait" and row["released_by"] is not None:
         words += f" for worker {row['released_by']}"
     return f"{words}<br>{start * 1e-9:.3f} to {end * 1e-9:.3f} s"
-
-
-def _lost(
-    losses: Sequence[Interruption], lane: dict[int, int], span: tuple[int, int]
-) -> list[go.Bar]:
-    """Return bars where workers had no process: all workers, if all began again."""
-    drawn = []
-    low_s, high_s = (time * 1e-9 for time in span)
-    for each in losses:
-        start_s = each.at_s
-        end_s = high_s if each.away_s is None else start_s + each.away_s
-        alone = each.checkpoint is None  # a worker was replaced, or a process lost for good
-        seen = each.who and start_s < min(end_s, high_s) and end_s > low_s
-        for worker, place in lane.items():
-            if seen and (not alone or each.who == f"worker {worker}"):
-                drawn.append((place, start_s, round(end_s - start_s, 6), each.who))
-    if not drawn:
-        return []
-    places, starts, lengths, who = zip(*drawn, strict=True)
-    hover = [f"{name} was lost, for {seconds(s)}" for name, s in zip(who, lengths, strict=True)]
-    look = {"base": starts, "orientation": "h", "width": 2 * _HALF}
-    return [bars(LOST, lengths, places, hover, _LOST_LOOK, **look)]
 
 
 def _arrows(rows: pa.Table, lane: dict[int, int]) -> list[go.Scatter]:
