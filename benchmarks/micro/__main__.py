@@ -1,8 +1,8 @@
 """Measure the speed of all parts, or of some; exit with 1 if a goal is missed.
 
 kernel: the kernel and the network against SimPy. gradients: a simulated run against a plain loop.
-messages, scale: host time per simulated message, and memory. real: real processes against bare
-pyzmq and DDP on Gloo. collectives: strategies without servers against DDP.
+messages, scale: host time per simulated message, and memory. real: runs of the command, against
+copies of memory and `import torch`. collectives: steps of scripts against DDP.
 """
 
 from __future__ import annotations

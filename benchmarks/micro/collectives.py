@@ -1,8 +1,9 @@
-"""Strategies without servers, for real: two workers, 25 MB of parameters, Gloo over 127.0.0.1.
+"""Scripts for real against DDP: two workers, 25 MB of parameters, over 127.0.0.1.
 
 A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
 to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP. A script with
-DDP is run in Outpace, which carries out its collectives, and compared with DDP on Gloo alone.
+DDP is run in Outpace, which carries out its collectives, and compared with DDP on Gloo alone. BSP
+with two servers is compared with DDP where a step computes nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SCRIPT = Path(__file__).parent / "steps.py"
 ALTERNATING = Path(__file__).parent / "alternating.py"
 COMPUTE_MS, REDUCE_S = 60, 0.18
 SSGD = {"kind": "ssgd"}
+BSP = {"kind": "bsp"}
 LIMIT_S = 120.0
 
 
@@ -36,6 +38,14 @@ def measure(quick: bool) -> list[Row]:
             partial(_mean_step, elements, "hpsgd", steps),
             lambda: statistics.median(_steps(elements, SSGD, steps)),
             lambda: statistics.median(_steps_of_ddp(elements, steps)),
+        ],
+        repetitions,
+    )
+    over_tcp, in_memory, nothing_computed = in_turn(
+        [
+            partial(_median_of_bsp, elements, steps, shared_memory=False),
+            partial(_median_of_bsp, elements, steps, shared_memory=True),
+            lambda: statistics.median(_steps_of_ddp(elements, steps, compute_ms=0)),
         ],
         repetitions,
     )
@@ -58,7 +68,23 @@ def measure(quick: bool) -> list[Row]:
             goal=1.05,
             note=times_note,
         ),
+        ratio(
+            "step of BSP, 2 servers / of DDP", over_tcp, nothing_computed, goal=1.5, note=times_note
+        ),
+        ratio(
+            "step of BSP, 2 servers, shared memory / of DDP",
+            in_memory,
+            nothing_computed,
+            goal=0.55,
+            note=times_note,
+        ),
     ]
+
+
+def _median_of_bsp(elements: int, steps: int, *, shared_memory: bool) -> float:
+    """Return the median seconds of a step that computes nothing."""
+    settings = {"servers": 2, "shared_memory": shared_memory}
+    return statistics.median(_steps(elements, BSP, steps, compute_ms=0, **settings))
 
 
 def _mean_step(elements: int, kind: str, steps: int) -> float:
@@ -67,10 +93,12 @@ def _mean_step(elements: int, kind: str, steps: int) -> float:
     return statistics.mean(_steps(elements, {"kind": kind}, steps, network=network))
 
 
-def _steps(elements: int, sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
+def _steps(
+    elements: int, sync: dict[str, Any], steps: int, compute_ms: float = COMPUTE_MS, **changes: Any
+) -> list[float]:
     """Return the seconds of each step of the slower one of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(elements, steps, folder)
+        arguments = _arguments(elements, steps, folder, compute_ms)
         task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return _slower(Path(folder))
@@ -86,9 +114,9 @@ def _steps_in_turn(elements: int, steps: int) -> tuple[float, float]:
     return statistics.median(followed), statistics.median(alone)
 
 
-def _steps_of_ddp(elements: int, steps: int) -> list[float]:
+def _steps_of_ddp(elements: int, steps: int, compute_ms: float = COMPUTE_MS) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(elements, steps, folder)
+        arguments = _arguments(elements, steps, folder, compute_ms)
         command = [sys.executable, str(SCRIPT), *arguments, "--ddp-rank"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
@@ -102,8 +130,8 @@ def _steps_of_ddp(elements: int, steps: int) -> list[float]:
         return _slower(Path(folder))
 
 
-def _arguments(elements: int, steps: int, folder: str) -> list[str]:
-    return [str(elements), str(steps), str(COMPUTE_MS), folder]
+def _arguments(elements: int, steps: int, folder: str, compute_ms: float = COMPUTE_MS) -> list[str]:
+    return [str(elements), str(steps), str(compute_ms), folder]
 
 
 def _slower(folder: Path) -> list[float]:

@@ -24,14 +24,13 @@ LATENCY_NS, TRANSFER_NS = 1_000_000, 400_000
 def measure(quick: bool) -> list[Row]:
     rounds, repetitions = (100, 2) if quick else (1000, 7)
     timeouts, messages = 64 * rounds * 4, 2 * PAIRS * rounds // 2
-    for peer in (simpy_resources, simpy_callbacks):
-        assert our_network(10) == peer(10), "the models differ"
+    assert our_network(10) == simpy_resources(10), "the models differ"
 
     def against(
         name: str,
         ours: Callable[[], object],
         theirs: Callable[[], object],
-        goal: float | None,
+        goal: float,
         count: int,
     ) -> Row:
         programs = [partial(host_seconds, theirs), partial(host_seconds, ours)]
@@ -57,20 +56,6 @@ def measure(quick: bool) -> list[Row]:
             "ping-pong: our network / SimPy Resources, same network",
             lambda: our_network(rounds // 2),
             lambda: simpy_resources(rounds // 2),
-            1.8,
-            messages,
-        ),
-        against(
-            "ping-pong: our network / SimPy, callbacks by hand, same network",
-            lambda: our_network(rounds // 2),
-            lambda: simpy_callbacks(rounds // 2),
-            None,
-            messages,
-        ),
-        against(
-            "ping-pong: our network / bare SimPy Stores, no network",
-            lambda: our_network(rounds // 2),
-            lambda: simpy_ping_pong(rounds // 2),
             1.8,
             messages,
         ),
@@ -104,26 +89,6 @@ def simpy_timeouts(steps: int) -> int:
         env.process(walk(100 + k))
     env.run()
     return int(env.now)
-
-
-# -- ping-pong without a network ----------------------------------------------------------------
-
-
-def simpy_ping_pong(rounds: int) -> None:
-    env = simpy.Environment()
-
-    def play(mine: simpy.Store, other: simpy.Store, serves: bool) -> Generator[Any, Any, None]:
-        if serves:
-            other.put(0)
-        for _ in range(rounds):
-            ball = yield mine.get()
-            other.put(ball)  # a put into an unbounded store need not be waited for
-
-    for _ in range(PAIRS):
-        a, b = simpy.Store(env), simpy.Store(env)
-        env.process(play(a, b, True))
-        env.process(play(b, a, False))
-    env.run()
 
 
 # -- ping-pong over a serialised network ---------------------------------------------------
@@ -186,56 +151,6 @@ def simpy_resources(rounds: int) -> int:
 
     for _ in range(PAIRS):
         a, b = SimpyNode(env), SimpyNode(env)
-        env.process(play(a, b, True))
-        env.process(play(b, a, False))
-    env.run()
-    return int(env.now)
-
-
-class SimpyFlags:
-    """A node with flags and a queue of its own instead of Resources."""
-
-    __slots__ = ("inbox", "queue", "receiving", "sending")
-
-    def __init__(self, env: simpy.Environment) -> None:
-        self.sending = self.receiving = False
-        self.queue: list[tuple[SimpyFlags, int]] = []
-        self.inbox = simpy.Store(env)
-
-
-def simpy_callbacks(rounds: int) -> int:
-    """Return the end of ping-pong written for speed: no processes for messages, only callbacks.
-
-    It is correct for this traffic only: it does not wake senders that wait for a receiver.
-    """
-    env = simpy.Environment()
-
-    def send(source: SimpyFlags, target: SimpyFlags, message: int) -> None:
-        if source.sending or target.receiving:
-            source.queue.append((target, message))
-            return
-        source.sending = target.receiving = True
-
-        def deliver(_: simpy.Event) -> None:
-            target.inbox.put(message)
-
-        def finish(_: simpy.Event) -> None:
-            source.sending = target.receiving = False
-            env.timeout(LATENCY_NS).callbacks.append(deliver)
-            if source.queue:
-                send(source, *source.queue.pop(0))
-
-        env.timeout(TRANSFER_NS).callbacks.append(finish)
-
-    def play(me: SimpyFlags, other: SimpyFlags, serves: bool) -> Generator[Any, Any, None]:
-        if serves:
-            send(me, other, 0)
-        for _ in range(rounds):
-            ball = yield me.inbox.get()
-            send(me, other, ball)
-
-    for _ in range(PAIRS):
-        a, b = SimpyFlags(env), SimpyFlags(env)
         env.process(play(a, b, True))
         env.process(play(b, a, False))
     env.run()
