@@ -30,6 +30,7 @@ class Fault:
     Attributes:
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
+        kind: crash: the process is killed.
 
     Raises:
         ValueError: unless exactly one node is given.
@@ -38,6 +39,7 @@ class Fault:
     at_s: NotNegative
     worker: int | None = None
     server: int | None = None
+    kind: Literal["crash"] = "crash"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -53,6 +55,7 @@ class RandomFaults:
         mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many.
         distribution: of the times between two failures of one node.
         shape: of the Weibull distribution; 1 is the exponential one.
+        kind: as in `Fault`.
 
     Raises:
         ValueError: unless a shape is given with the Weibull distribution, and only there.
@@ -61,6 +64,7 @@ class RandomFaults:
     mtbf_s: Positive
     distribution: Literal["exponential", "weibull"] = "exponential"
     shape: Annotated[float, Field(ge=0.1, le=100)] | None = None
+    kind: Literal["crash"] = "crash"
 
     def __post_init__(self) -> None:
         check_ranges(self)
