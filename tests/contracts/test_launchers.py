@@ -67,18 +67,6 @@ def test_a_stop_that_is_not_at_once_lets_processes_end_by_themselves(run):
     assert ("output", "done") in run.of("worker-0")
 
 
-def test_a_suspended_process_stands_still_until_it_is_resumed(run):
-    run.start("worker-0", "import time\nwhile True: time.sleep(0.01); print('alive')")
-    run.until(lambda: run.told)
-    run.launcher.suspend()
-    run.for_s(0.3)  # takes what was printed before
-    told = len(run.told)
-    run.for_s(0.3)
-    assert len(run.told) == told
-    run.launcher.resume()
-    run.until(lambda: len(run.told) > told)
-
-
 def test_the_end_of_a_process_is_foreseen_until_it_is_reported(run):
     run.start("worker-0", "pass")
     run.start("worker-1", "import time; time.sleep(60)")

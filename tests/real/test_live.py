@@ -6,18 +6,14 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
 from outpace.real.live import Sample, gathering, overview, picture, shown, watch
-from outpace.real.slowness import SlowWorkers
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status
-from outpace.record.tables import NONE
 from outpace.record.totals import Totals
-from outpace.record.trace import ITERATION, SCHEMA
 
 
 def experiment(workers: int = 2, **changes):
@@ -117,24 +113,6 @@ def test_checkpoints_restarts_and_what_is_awaited_are_shown():
         "3 updates lost  ·  waits for worker-1"
     )
     assert survived in " ".join(text_of(picture(known, LATE, EARLY)).splitlines())
-
-
-def test_slow_workers_are_named_while_the_run_goes_on():
-    """Worker 1 takes 0.13 s where three others take 0.1 s: with barriers 0.03 s per iteration."""
-    slow = SlowWorkers(experiment(4, sync={"kind": "bsp"}))
-    table = np.full((4, len(SCHEMA)), NONE)
-    table[:, 0], table[:, 1] = ITERATION, range(4)
-    for iteration in range(20):
-        assert slow.line() == "" or iteration > 3
-        table[:, 3], table[:, 4] = iteration, iteration * 10**9
-        table[:, 6] = table[:, 4] + np.array([100, 130, 100, 100]) * 10**6
-        slow.take("trace", table)
-    words = "worker 1: 1.3 times as slow as the others, costs about 0.03 s in each iteration"
-    assert slow.line() == words
-    assert "slow: worker 1" in text_of(picture(status(), LATE, EARLY, slow.line()))
-    asynchronous = SlowWorkers(experiment(4))
-    asynchronous.take("trace", table)
-    assert asynchronous.line() == ""
 
 
 def test_many_workers_are_shown_by_quantiles():

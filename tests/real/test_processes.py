@@ -7,7 +7,6 @@ import json
 import multiprocessing.forkserver
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
@@ -316,22 +315,6 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path):
     summary = files.read_summary(tmp_path / "out")
     assert (summary["status"], summary["error"]) == ("partial", "interrupted")
     assert pq.read_table(tmp_path / "out" / files.TRACE).num_rows > 0
-
-
-@linux
-def test_ctrl_z_suspends_all_processes_of_the_run_until_it_is_continued(start):
-    command = start()
-    command.going()
-    workers = [command.pid(f"worker-{number}") for number in range(3)]
-    command.process.send_signal(signal.SIGTSTP)
-    for pid in (command.process.pid, *workers, command.pid("server-0")):
-        until(lambda pid=pid: b"T (stopped)" in _read(pid, "status"), "it is stopped")
-    before = command.calls("worker-0")
-    command.process.send_signal(signal.SIGCONT)
-    command.going(iterations=before + 5)
-    assert re.fullmatch(r"the run was suspended for \d+ s, .*\n", command.stderr)
-    command.process.send_signal(signal.SIGINT)
-    assert command.ends() == 130
 
 
 @linux

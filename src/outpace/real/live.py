@@ -18,7 +18,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from outpace.real.slowness import SlowWorkers
 from outpace.record.status import Status
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
@@ -58,13 +57,11 @@ def watch(run: RealRun, console: Console | None = None) -> None:
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         live.start()
-        slow = SlowWorkers(run.coordinator.experiment)
-        run.coordinator.reports.on_rows.append(slow.take)
-        drawing = _draw(run, run.coordinator, live, slow)
+        drawing = _draw(run, run.coordinator, live)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWorkers) -> None:
+async def _draw(run: RealRun, coordinator: Coordinator, live: Live) -> None:
     samples = [Sample(0.0, {})]
     try:
         while True:
@@ -75,7 +72,7 @@ async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWo
                 time_s, totals = seconds(coordinator.clock.now), dict(coordinator.state.totals_of)
                 samples.append(Sample(time_s, totals, dict(run.metrics.last)))
                 del samples[: -_WINDOW - 1]
-                live.update(picture(status, samples[-1], samples[0], slow.line()), refresh=True)
+                live.update(picture(status, samples[-1], samples[0]), refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
     except OSError:  # the terminal is gone, and the run continues
         pass
@@ -98,16 +95,12 @@ def gathering(status: Status) -> Text:
     return Text(f"{joined} of {len(processes)} processes have joined{waiting}")
 
 
-def picture(status: Status, now: Sample, before: Sample, slow: str = "") -> RenderableType:
-    """Return the picture of the run; rates are averages since `before`.
-
-    Args:
-        slow: The line about slow workers; empty: there is none.
-    """
+def picture(status: Status, now: Sample, before: Sample) -> RenderableType:
+    """Return the picture of the run; rates are averages since `before`."""
     whole = Table.grid(padding=(0, 1))
     if (share := status.share) is not None:
         whole.add_row(ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %")
-    lines = [overview(status, now, before), slow and f"slow: {slow}", _survived(status)]
+    lines = [overview(status, now, before), _survived(status)]
     return Group(whole, *(Text(line) for line in lines if line), _table(status, now, before))
 
 

@@ -36,7 +36,7 @@ from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.process.launcher import Launcher, MakeLauncher, suspended_together
+from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.rendezvous import Outside
 from outpace.real.quality import Quality
@@ -255,8 +255,7 @@ class RealRun:
             if self._watch is not None:
                 self._watch(self)
             try:
-                with suspended_together(self.launcher, self._log):
-                    self.coordinator.run()
+                self.coordinator.run()
                 return
             except AttemptOver as over:
                 for loss in over.order.lost:

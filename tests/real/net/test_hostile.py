@@ -462,16 +462,6 @@ def test_what_is_no_message_of_this_run_is_refused(post, stranger, frames, why):
     assert post.got == [("worker-1", Ready()), ("worker-0", Ready())]
 
 
-def test_a_member_whose_message_comes_twice_is_heard_on(post, stranger):
-    who = member(post, stranger, "worker-1", "worker-1/twice")
-    for serial in (0, 0, 1, 0, 2, 1):
-        who.socket.send_multipart([framed(Notice(f"{serial}"), serial=serial)])
-    post.until_logged("passed over a message of 'worker-1' that had come before")
-    post.until(lambda: len(post.got) >= 3)
-    assert post.got == [("worker-1", Notice(f"{serial}")) for serial in range(3)]
-    assert post.lost == []
-
-
 def test_a_frame_beyond_the_limit_ends_its_connection_and_nothing_else(post, stranger):
     who = member(post, stranger, "worker-1", "worker-1/large")
     who.socket.send(bytes(HEADER_BYTES + 1000))

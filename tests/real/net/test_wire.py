@@ -30,7 +30,6 @@ from outpace.real.net.wire import (
     Envelope,
     Incoming,
     Outgoing,
-    Repeated,
     WireError,
 )
 from outpace.sync.messages import Push, WireMessage
@@ -230,7 +229,7 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     assert same(said, whole)
 
 
-def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
+def test_what_comes_again_is_refused_whole_or_in_the_middle_of_a_block():
     head = BlockHead("float32", 40)
     said = [Ready(), Push(0, 0, 0, block_of(head)), Ready()]
     with small_pieces():
@@ -239,7 +238,7 @@ def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
         for place, part in enumerate(parts):
             taken.append(incoming.take(part))
             for before in parts[: place + 1]:
-                with pytest.raises(Repeated, match="it has come before"):
+                with pytest.raises(WireError, match="it has serial number"):
                     incoming.take(before)
     assert all(map(same, said, [message for message in taken if message is not None]))
 

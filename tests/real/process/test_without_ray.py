@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.command import refused
 
-from outpace.config.launchers import Ray, Resources, RoleResources
+from outpace.config.launchers import Ray
 from outpace.real.process.ray.placing import groups_of, lacking, no_room
 
 CONFIG = {
@@ -144,50 +144,13 @@ def test_what_cannot_come_and_go_with_the_nodes_is_refused(folder, capsys, overr
 SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (Ray(), "the run needs 5 CPU, and 3 of the cluster's 8 are free"),
-        (
-            Ray(resources=Resources(RoleResources(cpu=5))),
-            "a worker needs 5 CPU, and no node of the cluster has more than 4",
-        ),
-        (
-            Ray(resources=Resources(RoleResources(gpu=1))),
-            "a worker needs 1 GPU, and no node of the cluster has more than 0",
-        ),
-        (
-            Ray(resources=Resources(RoleResources(cpu=2)), workers="strict-pack"),
-            "the 3 workers need 6 CPU on one node (strict-pack), and no node has more than 4",
-        ),
-        (
-            Ray(workers="strict-spread"),
-            "the 3 workers are to be on different nodes (strict-spread), and the cluster has 2 "
-            "nodes",
-        ),
-        (
-            Ray(resources=Resources(RoleResources(cpu=0.5), RoleResources(cpu=0.5))),
-            "what is free is divided among the nodes, so that some role fits on none of them",
-        ),
-    ],
-)
-def test_what_a_cluster_lacks_is_named(settings, words):
-    nodes = {"one": {"CPU": 4.0}, "two": {"CPU": 4.0}}
-    assert lacking(groups_of(settings, SERVERS, WORKERS), nodes, {"CPU": 3.0}) == words
-
-
-def test_a_role_without_a_place_is_named_with_what_it_lacks_and_what_to_do():
-    nodes, four = {"one": {"CPU": 4.0}}, Resources(server=RoleResources(cpu=4))
-    groups = groups_of(Ray(resources=four), SERVERS, WORKERS)
-    assert no_room(groups, ["server-1"], nodes, {"CPU": 1.0}) == (
-        "the cluster has no room for server-1 (server-1 needs 4 CPU, and 1 of the cluster's 4 are "
-        "free): add a node, or free resources"
-    )
+def test_what_a_cluster_lacks_is_named_with_what_to_do():
     groups = groups_of(Ray(servers="strict-spread"), SERVERS, WORKERS)
-    assert no_room(groups, ["server-1", "worker-7"], nodes, {"CPU": 3.0}) == (
-        "the cluster has no room for server-1, worker-7 (what is free is divided among the nodes, "
-        "so that some role fits on none of them, and launcher.servers is strict-spread): add a "
-        "node, or free resources"
+    where = "each process on one node, and launcher.servers is strict-spread"
+    assert lacking(groups, {"CPU": 3.0}) == f"the run needs 5 CPU (3 free), {where}"
+    assert no_room(groups, ["server-1", "worker-7"], {"CPU": 1.0}) == (
+        "the cluster has no room for server-1, worker-7 (server-1, worker-7 needs 2 CPU (1 free), "
+        f"{where}): add a node, or free resources"
     )
 
 

@@ -9,9 +9,8 @@ from outpace.sync.membership.fence import Fence
     ("generation", "serial", "verdict"),
     [
         (2, 3, "due"),
-        (2, 2, "again"),
-        (2, 0, "again"),
-        (2, 4, "early"),
+        (2, 2, "not due"),
+        (2, 4, "not due"),
         (1, 3, "old"),
         (3, 3, "unknown"),
     ],

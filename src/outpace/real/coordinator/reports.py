@@ -41,7 +41,6 @@ from outpace.real.net.report_messages import (
     ScriptLog,
 )
 from outpace.record.event_log import Level
-from outpace.record.tables import Table
 from outpace.record.timing import WIDTH, require_own
 from outpace.record.trace import SCHEMA
 from outpace.support.version import __version__
@@ -78,7 +77,6 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
-        self.on_rows: list[Callable[[str, Table], None]] = []  # called with a table's name and rows
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
         self._run, self._numbers = run, run.numbers
         self._listener, self._architecture, self._losses = run.listener, architecture, losses
@@ -237,8 +235,6 @@ class Reports:
                 if not is_trace:
                     require_own(table, name)
                 (self._trace if is_trace else self._timing).add(table)
-                for each in self.on_rows:
-                    each(message.table, table)
         except ValueError as error:
             what = "trace" if is_trace else "times"
             self._listener.refuse(name, f"its {what} cannot be read: {error}")

@@ -27,7 +27,7 @@ Later: TypeAlias = deque[Callable[[], object]]  # what other threads have found 
 _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
     getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGUSR1")
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
     if hasattr(signal, name)
 ]
 _MOST_MS: Final = 1000  # interrupts a wait now and then, for signals

@@ -85,10 +85,6 @@ class WireError(ProtocolError):
     """A received message is not of this run, or is not acceptable."""
 
 
-class Repeated(WireError):  # the name says what was received
-    """A received message has been taken before. It changes nothing, so its sender is heard on."""
-
-
 class OldGeneration(WireError):  # the name says what was received
     """A received message is of a process whose place another one has taken."""
 
@@ -225,13 +221,11 @@ class Incoming:
 
     def _objection(self, header: Envelope, verdict: Verdict) -> WireError:
         """Return why a message is not the one that is due."""
-        due, serial = self._fence, f"it has serial number {header.serial}"
+        due = self._fence
         if verdict in ("old", "unknown"):
             kind = OldGeneration if verdict == "old" else WireError
             return kind(f"it is of generation {header.generation} where {due.generation} is due")
-        if verdict == "again":
-            return Repeated(f"{serial} where {due.serial} was due: it has come before")
-        return WireError(f"{serial} where {due.serial} was due: a message before it is missing")
+        return WireError(f"it has serial number {header.serial} where {due.serial} was due")
 
     def _require_expected(self, message: WireMessage, head: BlockHead) -> None:
         if head.dtype != PHANTOM and head.dtype not in DTYPES:

@@ -18,19 +18,14 @@ this machine there are no places: the methods about them do nothing.
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
-from outpace.support.processes.signals import calling_on
 
 OnExit: TypeAlias = Callable[[str, str], None]  # name, how it ended: "ended with exit code 1"
 
@@ -83,12 +78,6 @@ class Launcher:
     def kill(self, name: str) -> None:
         """End this process at once; no effect if it has ended."""
 
-    def suspend(self) -> None:
-        """Stop all processes where they stand, until `resume`."""
-
-    def resume(self) -> None:
-        """Continue all processes after `suspend`."""
-
     def stop(self, *, at_once: bool = True) -> None:
         """End all processes. Unless `at_once`, they are given a second to end by themselves."""
 
@@ -127,30 +116,3 @@ def answered(text: str) -> Future[str]:
     found = Future[str]()
     found.set_result(text)
     return found
-
-
-def suspended_together(
-    launcher: Launcher, say: Callable[[str], None]
-) -> AbstractContextManager[None]:
-    """Within this context, stop the processes before this one on Ctrl-Z; continue them after it.
-
-    They are in a session of their own, so that the terminal does not reach them. If this process
-    alone were stopped, they would count it as lost after a lease of silence.
-
-    Has no effect outside of the main thread, and where Ctrl-Z has another meaning already.
-
-    Args:
-        say: called with a line when this process has been continued.
-    """
-
-    def stop() -> None:
-        launcher.suspend()
-        since = time.monotonic()
-        try:
-            os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process is continued
-        finally:
-            launcher.resume()
-        stopped_s = time.monotonic() - since
-        say(f"the run was suspended for {stopped_s:.0f} s, with all processes of this machine")
-
-    return calling_on("SIGTSTP", stop)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -59,17 +56,6 @@ class LocalLauncher(Launcher):
         process = self._running.get(name)
         if process is not None:
             process.kill()
-
-    def suspend(self) -> None:
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        for pid in self.pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     def stop(self, *, at_once: bool = True) -> None:
         if not at_once:

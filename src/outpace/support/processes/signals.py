@@ -9,27 +9,22 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def calling_on(name: str, call: Callable[[], None]) -> Iterator[None]:
-    """In this block, call `call` on the signal of this name, which would end or stop the process.
+def checkpoint_on_signal(save: Callable[[], None]) -> Iterator[None]:
+    """In this block, call `save` on SIGUSR1: the run saves a checkpoint soon.
 
     Without effect outside of the main thread, and where the signal has another meaning already, or
     does not exist.
     """
-    number = getattr(signal, name, None)
+    number = getattr(signal, "SIGUSR1", None)
     is_main = threading.current_thread() is threading.main_thread()
     if number is None or not is_main or signal.getsignal(number) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(number, lambda *_: call())
+    signal.signal(number, lambda *_: save())
     try:
         yield
     finally:
         signal.signal(number, signal.SIG_DFL)
-
-
-def checkpoint_on_signal(save: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-    """In this block, call `save` on SIGUSR1: the run saves a checkpoint soon. See `calling_on`."""
-    return calling_on("SIGUSR1", save)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Verdict: TypeAlias = Literal["due", "again", "early", "old", "unknown"]
+Verdict: TypeAlias = Literal["due", "not due", "old", "unknown"]
 
 
 class Fence:
@@ -28,15 +28,13 @@ class Fence:
         """Judge a message, and change nothing.
 
         Returns:
-            due: it is the next one. again: it has been taken before, and is passed over. early: one
-            before it is missing. old: it is of a process whose place another one has taken, which
-            is to be told so. unknown: of a generation that does not exist yet.
+            due: it is the next one. not due: it is another one. old: it is of a process whose place
+            another one has taken, which is to be told so. unknown: of a generation that does not
+            exist yet.
         """
         if generation != self.generation:
             return "old" if generation < self.generation else "unknown"
-        if serial == self.serial:
-            return "due"
-        return "again" if serial < self.serial else "early"
+        return "due" if serial == self.serial else "not due"
 
     def take(self) -> None:
         """Count the message that is due as taken."""

@@ -13,7 +13,7 @@ import zmq
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.transport import FIRST, Handlers
-from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
+from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
 
@@ -94,8 +94,6 @@ class ZeroMQCaller(MonitoredSocket):
             if isinstance(message, MemoryMessage):
                 self._lane.take(message)
                 return False
-        except Repeated:
-            return False
         except WireError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
         clock = self._clock

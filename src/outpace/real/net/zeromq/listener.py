@@ -28,7 +28,7 @@ from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.messages import Refused
 from outpace.real.net.transport import FIRST, Handlers
-from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, Repeated, WireError
+from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
 
@@ -222,9 +222,6 @@ class ZeroMQListener(MonitoredSocket):
                 return False
             else:
                 message = peer.incoming.take(frames[1:])
-        except Repeated:
-            self._log.note(f"passed over a message of {name!r} that had come before")
-            return False
         except WireError as error:
             if isinstance(error, OldGeneration) and peer is None:
                 self._log.note(f"told an earlier process of {name!r} that another has its place")

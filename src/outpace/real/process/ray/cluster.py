@@ -37,7 +37,7 @@ from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
 from outpace.real.process.ray.connecting import connected
 from outpace.real.process.ray.host import OutpaceHost, RemoteProcess
-from outpace.real.process.ray.nodes import nodes_now, nodes_of, resources_of_nodes, surveys
+from outpace.real.process.ray.nodes import nodes_now, nodes_of, surveys
 from outpace.real.process.ray.placing import Group, lacking, no_room
 from outpace.real.process.ray.survey import problem_of, survey_here
 
@@ -131,7 +131,7 @@ class RayCluster:
                 for bundle in found.bundle_specs:
                     for name, much in bundle.items():
                         free[name] = free.get(name, 0) + much
-        return lacking(self._groups, resources_of_nodes(), free)
+        return lacking(self._groups, free)
 
     def reserve(self, names: Sequence[str]) -> None:
         """Ask for a place for each of these roles that has none."""
@@ -259,7 +259,7 @@ def _no_room(groups: Sequence[Group], bundles: Mapping[str, _Bundle]) -> str:
     without = [name for name, each in bundles.items() if not _has_node(each)]
     if not without:
         return ""
-    return no_room(groups, without, resources_of_nodes(), ray.available_resources())
+    return no_room(groups, without, ray.available_resources())
 
 
 def _view(places: Mapping[str, _Bundle], kept: Mapping[str, Sequence[_Bundle]]) -> ClusterView:

@@ -72,14 +72,6 @@ class OutpaceHost:
         taken, self._come = self._come, []
         return taken
 
-    async def suspend(self) -> None:
-        """Stop the process where it stands."""
-        self._launcher.suspend()
-
-    async def resume(self) -> None:
-        """Continue the process after `suspend`."""
-        self._launcher.resume()
-
     async def stop(self, at_once: bool) -> None:
         """End the process; its end is not told, but what it has printed, and then STOPPED."""
         self._launcher.stop(at_once=at_once)

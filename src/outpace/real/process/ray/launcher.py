@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
@@ -16,8 +16,7 @@ from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.real.process.ray.cluster import RayCluster
 from outpace.real.process.ray.host import ERROR, OUTPUT, STOPPED, Event, RemoteProcess, exit_in
 
-_ANSWER_S: Final = 5.0  # for an actor
-_STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
+_STOP_S: Final = 8.0  # for an actor to end its process, which may take 3 s
 
 
 class RayLauncher(Launcher):
@@ -81,16 +80,6 @@ class RayLauncher(Launcher):
 
     def keep_only(self, names: Collection[str]) -> None:
         self._places.keep_only(names)
-
-    def suspend(self) -> None:
-        self._order_all("suspend")
-
-    def resume(self) -> None:
-        self._order_all("resume")
-
-    def _order_all(self, method: str) -> None:
-        """Give an order to all actors, and wait until they have carried it out."""
-        wait([process.order(method) for process in self._running.values()], _ANSWER_S)
 
     def stop(self, *, at_once: bool = True) -> None:
         if not self._is_open:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from outpace.config.launchers import Placement, Ray, RoleResources
-from outpace.support.words import plural
 
 RESOURCES: Final = ("CPU", "GPU")
 
@@ -38,73 +37,39 @@ def groups_of(settings: Ray, servers: Sequence[str], workers: Sequence[str]) -> 
     return [group for group in found if group.names]
 
 
-def lacking(
-    groups: Sequence[Group],
-    nodes: Mapping[str, Mapping[str, float]],
-    free: Mapping[str, float],
-    who: str = "the run",
-) -> str:
-    """Return in words what a cluster lacks for these groups, as far as that can be told.
+def lacking(groups: Sequence[Group], free: Mapping[str, float], who: str = "the run") -> str:
+    """Return in words what these groups need of a cluster, and what is free.
 
     Args:
-        nodes: all resources of each node, by its name.
         free: the resources that nothing uses, of all nodes together.
         who: needs them, in words.
     """
-    most = {name: max((n.get(name, 0) for n in nodes.values()), default=0) for name in RESOURCES}
-    for group in groups:
-        count = len(group.names)
-        for name, much in group.bundle.items():
-            if much > most[name]:
-                return (
-                    f"a {group.kind} needs {much:g} {name}, and no node of the cluster has more "
-                    f"than {most[name]:g}"
-                )
-            together = much * count
-            if group.placement == "strict-pack" and together > most[name]:
-                return (
-                    f"the {plural(count, group.kind)} need {together:g} {name} on one node "
-                    f"(strict-pack), and no node has more than {most[name]:g}"
-                )
-        if group.placement == "strict-spread" and count > len(nodes):
-            return (
-                f"the {plural(count, group.kind)} are to be on different nodes (strict-spread), "
-                f"and the cluster has {plural(len(nodes), 'node')}"
-            )
-    for name in RESOURCES:
-        needed = sum(len(group.names) * group.bundle.get(name, 0) for group in groups)
-        there = sum(node.get(name, 0) for node in nodes.values())
-        if needed > free.get(name, 0):
-            return (
-                f"{who} needs {needed:g} {name}, and {free.get(name, 0):g} of the cluster's "
-                f"{there:g} are free"
-            )
-    return "what is free is divided among the nodes, so that some role fits on none of them"
+    needed = {
+        name: sum(len(group.names) * group.bundle.get(name, 0) for group in groups)
+        for name in RESOURCES
+    }
+    what = [
+        f"{much:g} {name} ({free.get(name, 0):g} free)" for name, much in needed.items() if much
+    ]
+    where = "".join(
+        f", and launcher.{group.kind}s is {group.placement}"
+        for group in groups
+        if group.placement.startswith("strict")
+    )
+    return f"{who} needs {' and '.join(what)}, each process on one node{where}"
 
 
-def no_room(
-    groups: Sequence[Group],
-    names: Sequence[str],
-    nodes: Mapping[str, Mapping[str, float]],
-    free: Mapping[str, float],
-) -> str:
+def no_room(groups: Sequence[Group], names: Sequence[str], free: Mapping[str, float]) -> str:
     """Return in words that there is no room for some roles, why, and what to do.
 
     Args:
         names: the roles, which belong to these groups or have joined late.
-        nodes, free: see `lacking`.
+        free: see `lacking`.
     """
     without = [
-        replace(group, names=mine, placement="pack")
+        replace(group, names=mine)
         for group in groups
         if (mine := [name for name in names if name.startswith(group.kind)])
     ]
-    kinds = [group.kind for group in without]
-    where = "".join(
-        f", and launcher.{group.kind}s is {group.placement}"
-        for group in groups
-        if group.kind in kinds and group.placement.startswith("strict")
-    )
-    who = ", ".join(names)
-    lack = lacking(without, nodes, free, who)
-    return f"the cluster has no room for {who} ({lack}{where}): add a node, or free resources"
+    lack = lacking(without, free, who := ", ".join(names))
+    return f"the cluster has no room for {who} ({lack}): add a node, or free resources"
