@@ -64,22 +64,12 @@ LATE = Sample(
 )
 
 
-def test_the_last_loss_and_accuracy_are_shown():
-    last = LATE._replace(quality={"train_loss": 0.51234, "accuracy": 0.9125})
-    assert overview(status(), last, EARLY).endswith("training loss 0.5123  ·  accuracy 91.2 %")
-
-
 def test_the_line_above_is_about_all():
     assert overview(status(), LATE, EARLY) == (
         "5 s  ·  50 gradients (15.0/s)  ·  mean staleness 1.25  ·  servers send 2.0 MB/s"
     )
     alone = overview(status(servers=0, gradients_per_s=None), LATE, EARLY)
     assert alone == "5 s  ·  50 gradients  ·  mean staleness 1.25  ·  workers send 2.0 MB/s"
-
-
-def test_rates_are_not_negative_after_the_run_has_gone_back():
-    line = overview(status(), EARLY._replace(time_s=6.0), LATE)
-    assert line.endswith("servers send 0.0 MB/s")
 
 
 def test_the_picture():
@@ -93,14 +83,6 @@ def test_the_picture():
         ["1", "20", "0", "60", "30", "10", "0.0"],
     ]
     assert "%  " not in text_of(picture(status(), LATE, EARLY)).splitlines()[0]
-
-
-def test_the_picture_of_a_run_on_several_nodes_names_them():
-    known = status()
-    for process, node in zip(known.processes, ("one", "one", "one", "two"), strict=True):
-        process.node = node
-    lines = text_of(picture(known, LATE, EARLY)).splitlines()
-    assert [line.split()[:3] for line in lines[3:]] == [["0", "(one)", "30"], ["1", "(two)", "20"]]
 
 
 def test_checkpoints_restarts_and_what_is_awaited_are_shown():

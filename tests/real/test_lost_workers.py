@@ -130,30 +130,6 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
 
 
 @pytest.mark.slow
-def test_workers_come_back_also_when_they_die_as_they_start():
-    """worker-0, from which the run has its initial parameters, is killed again as it starts.
-
-    tests/simulation/faults shows all strategies, with the same membership in virtual time.
-    """
-    cutoff = {"sync": {"kind": "cutoff", "model": "mean-5"}}
-    result, said = losing({**BSP, "deterministic": False, **cutoff}, "worker-0", "worker-0")
-    summary = result.summary
-    assert summary["status"] == "complete"
-    # A process that dies while it connects may leave a line about its connection.
-    restarted = [line for line in said if line.startswith("worker-0")]
-    assert summary["restarts"] == len(restarted) == 2
-    assert summary["updates_lost"] <= 2  # each death loses at most the push on the way
-    for worker in range(3):
-        rows = [
-            row["iteration"]
-            for row in result.trace.to_pylist()
-            if row["event"] == "iteration" and row["worker"] == worker
-        ]
-        assert len(rows) == len(set(rows))  # none of them twice
-        assert max(rows) == 59
-
-
-@pytest.mark.slow
 def test_a_worker_that_stands_still_for_the_lease_is_replaced():
     result, said = losing(BSP, "worker-2", number=signal.SIGSTOP, lease_s=1.0)
     assert result.summary["status"] == "complete"

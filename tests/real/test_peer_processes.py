@@ -7,18 +7,13 @@ import runpy
 import sys
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
-from tests.support.reports.perfetto import read
-from tests.support.reports.timelines import by_name, drawn
 
 from outpace.errors import RunError
 from outpace.experiment.running import run
 from outpace.real.coordinator import coordinator
-from outpace.record import folder as files
-from outpace.report.perfetto import write_perfetto
 from outpace.tasks.samples import Sampler
 
 pytestmark = [
@@ -103,26 +98,3 @@ DIGITS = {
     "optimizer": {"kind": "sgd", "lr": 0.1},
     "batch_size": 16,
 }
-
-
-@pytest.mark.parametrize("sync", ["hpsgd", "psgd"])
-def test_the_folder_of_a_run_says_what_went_on(tmp_path, sync):
-    result = run({**DIGITS, "sync": SYNCS[sync], "stop": {"iterations": 12}}, tmp_path / "out")
-    summary, rows = result.summary, pq.read_table(tmp_path / "out" / files.TRACE).to_pylist()
-    joined = [row for row in rows if row["event"] == "all-reduce"]
-    numbers = sorted({row["version"] for row in joined})
-    assert numbers == list(range(summary["synchronizations"]))
-    assert {row["clock"] for row in joined} <= {1, 2, 3}  # members
-    assert all(row["start_ns"] <= row["computed_ns"] <= row["end_ns"] for row in joined)
-    assert sum(row["event"] == "iteration" for row in rows) == 3 * 12
-    assert summary["gradients_applied"] == 3 * 12
-    page = (tmp_path / "out" / files.REPORT).read_text()
-    assert f"{sync.upper()}" in page.upper()
-    assert "Wall time" in page
-    shown = by_name(drawn(tmp_path / "out")[0])
-    assert "compute" in shown
-    if sync == "hpsgd":
-        assert 0 < summary["overlap_fraction"] <= 1
-    write_perfetto(tmp_path / "out", tmp_path / "out.gz")
-    tracks = read(tmp_path / "out.gz").slices
-    assert ("workers/worker-0/all-reduce" in tracks) == (sync != "psgd")

@@ -194,18 +194,6 @@ def test_a_value_that_is_not_finite_is_left_out_and_its_worker_knows(team, bad, 
     assert three.broken == []
 
 
-def test_finite_values_may_have_a_sum_that_is_not(team):
-    two = team(2, like=torch.empty(0, dtype=torch.float16))  # up to 65,504
-    found = []
-
-    async def work(me: int) -> None:
-        part = two.workers[me].begin(torch.tensor([1.0, 6e4, 2.0], dtype=torch.float16), 1)
-        found.append(((await part.result()).total.tolist(), part.is_finite))
-
-    two.run(work(0), work(1))
-    assert found == [([2.0, float("inf"), 4.0], True)] * 2
-
-
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_one_of_three_leaves_while_the_others_are_in_an_all_reduce(team, gone):
     three = team(3)
@@ -423,15 +411,6 @@ def failing(error: Exception):
     return job
 
 
-def test_a_group_that_breaks_is_reported_once():
-    lines = Lines(lambda: None)
-    for _ in range(2):
-        lines.line.do(failing(RuntimeError("no more")), lines.heard.append)
-    lines.hear(1)
-    assert lines.heard == ["no more"]
-    assert not lines.waker.left
-
-
 @pytest.mark.parametrize(
     "error", [ValueError("a mistake"), torch.cuda.OutOfMemoryError("CUDA out of memory.")], ids=repr
 )
@@ -440,40 +419,6 @@ def test_an_error_of_this_worker_is_raised_in_this_thread_and_breaks_no_group(er
     lines.line.do(failing(error), lines.heard.append)
     with pytest.raises(type(error)):
         lines.hear(1)
-
-
-def test_an_abandoned_thread_reports_nothing():
-    goes_on = threading.Event()
-    lines = Lines(lambda: None)
-    lines.line.do(lambda group: goes_on.wait(), lines.heard.append)
-    lines.line.abandon()
-    lines.waker.call(lambda: lines.heard.append("in time"))
-    goes_on.set()
-    lines.line.join(10.0)
-    lines.waker.call(lambda: lines.heard.append("the last"))
-    lines.hear(2)
-    assert lines.heard == ["in time", "the last"]
-
-
-def test_a_bell_wakes_the_clock_and_what_it_left_is_known():
-    clock, heard = RealClock(), []
-    waker = Waker(clock)
-    thread = threading.Thread(
-        target=lambda: [waker.call(partial(heard.append, n)) for n in range(3)]
-    )
-    thread.start()
-    while len(heard) < 3:
-        clock(None)
-    thread.join()
-    assert heard == [0, 1, 2]
-    waker.stop()
-    waker.call(partial(heard.append, 3))
-    assert clock(clock.now) is not None
-    assert heard == [0, 1, 2]
-    (left,) = waker.left
-    left()
-    assert heard == [0, 1, 2, 3]
-    waker.close()
 
 
 def test_a_tail_has_a_dtype_of_its_own_and_need_not_be_finite(team):

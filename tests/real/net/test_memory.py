@@ -7,7 +7,6 @@ import gc
 import mmap
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -222,17 +221,6 @@ def open_files() -> int:
     gc.collect()
     pieces = Path("/proc/self/maps").read_text().count("memfd:outpace")
     return len(os.listdir("/proc/self/fd")) + pieces
-
-
-def test_a_block_that_is_let_go_in_another_thread_frees_its_slot(cluster):
-    _, caller, send, _ = connected(cluster)
-    held = [exchange(cluster, send, cluster.server, 1.0)]
-    assert caller._slots._readers[0]
-    thread = threading.Thread(target=held.clear)
-    thread.start()
-    thread.join()
-    gc.collect()
-    cluster.until(lambda: not caller._slots._readers[0])
 
 
 def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):

@@ -238,15 +238,6 @@ def test_a_worker_that_starts_before_serve_waits_for_the_file_and_says_so(
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_a_file_that_serve_never_writes_is_waited_for_60_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr(rendezvous, "time", Clock())
-    for key, value in (("CONNECT", tmp_path / "c.json"), ("RANK", 0), ("WORLD_SIZE", 1)):
-        monkeypatch.setenv(f"OUTPACE_{key}", str(value))
-    with pytest.raises(ConfigError, match=r"did not write .*c.json within 60 s: start it with"):
-        outpace.rank()
-
-
-@pytest.mark.usefixtures("nowhere")
 def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
     path = tmp_path / "connect.json"
     connect_file(path, 2).close()
