@@ -7,7 +7,6 @@ import struct
 import pytest
 import torch
 from tests.support.fluentps import behind_barrier
-from tests.support.paths import SCRIPTS
 from tests.support.runtimes import every_runtime
 
 from outpace.experiment.running import run, simulate
@@ -90,26 +89,6 @@ def test_a_real_run_has_bitwise_the_parameters_of_virtual_time(changes):
     assert full.summary["parameters_digest"] != virtual.summary["parameters_digest"]
 
 
-@every_runtime
-def test_a_script_trains_what_its_task_trains(run):
-    wire = {"kind": "bsp", "wire": "bf16"}
-    script = {"kind": "script", "path": str(SCRIPTS / "several.py"), "arguments": ["digits", "-"]}
-    made = {"task": script, "workers": 2, "servers": 2, "sync": wire, "deterministic": True}
-    if run is simulate:
-        made["compute"] = {"kind": "constant", "mean_s": 1.0}
-    task = digits(
-        seed=5,
-        workers=2,
-        sync=wire,
-        optimizer={"kind": "sgd", "lr": 0.05, "momentum": 0.9},
-        batch_size=16,
-        stop={"iterations": 8},
-    )
-    found, expected = run(made).parameters, simulate(task).parameters
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
-
-
 @pytest.mark.parametrize(
     ("run", "task", "elements"),
     [
@@ -126,37 +105,3 @@ def test_the_bytes_halve(run, task, elements):
     }
     # Three workers push and pull in two iterations.
     assert sent == {"full": 12 * 4 * elements, "bf16": 12 * 2 * elements}
-
-
-@pytest.mark.parametrize("base", ["Policy", "object"])
-def test_a_policy_of_the_user_can_have_it(tmp_path, base):
-    (tmp_path / "mine.py").write_text(
-        "from outpace.sync import Asp, Policy\n"
-        f"class Mine({base}):\n"
-        "    wire = 'bf16'\n"
-        "    def may_answer(self, pull, view): return Asp().may_answer(pull, view)\n"
-        "    def patience_s(self, view): return 0.0 if view.reached >= view.live else 1.0\n"
-    )
-    sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}
-    made = config(sync=sync, task={"kind": "timing", "parameters": 1000}, servers=1)
-    assert simulate(made).summary["bytes_sent"] == 2 * 5 * 2 * 1000
-
-
-def test_a_server_needs_the_time_of_the_bytes_that_travel_but_updates_all_parameters():
-    # The server has 400 bytes, of which 200 travel: a push takes 200 · 0.1 ms more than with none.
-    result = simulate(
-        config(
-            task={"kind": "timing", "parameters": 100},
-            servers=1,
-            compute={"kind": "constant", "mean_s": 1.0},
-            push_time={"kind": "constant", "mean_s": 0.1},
-            update_time={"kind": "constant", "mean_s": 0.2},
-            service_size={
-                "size_bytes": 400,
-                "message_s_per_byte": 1e-4,
-                "update_s_per_byte": 1e-4,
-            },
-            stop={"iterations": 10},
-        )
-    )
-    assert result.summary["virtual_time_s"] == pytest.approx(10 * (1 + 0.08 + 0.2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from tests.support.runtimes import every_runtime, rows
 
@@ -178,15 +176,6 @@ def test_conditions_and_policies_of_the_users_decide(run):
     assert all(row["end_ns"] >= first_two[row["iteration"]] for row in ahead)
 
 
-@every_runtime
-def test_a_push_condition_may_ask_for_patience(run):
-    result = complete(run(config(conditions=[{"push": "mine.py:soon"}])), skips=True)
-    clocks = Counter(row["clock"] for row in pulls(result, 0))
-    assert len(clocks) > 20, "the clock moves"
-    for row in pulls(result, 0):  # no faster than once in 20 ms
-        assert row["clock"] <= (row["end_ns"] / 1e9) / 0.02
-
-
 def by_code(control):
     """Orders of a user's code at 0.3 s and 0.6 s, and those that were refused."""
     refused = []
@@ -268,21 +257,6 @@ def test_a_real_server_uses_no_function_that_its_configuration_does_not_name():
     assert "mine.py:together" in refused[0]
 
 
-def test_functions_are_conditions_in_virtual_time():
-    def control(live):
-        live.set_pull_condition("server-0", lambda pull, view: view.clock > pull.iteration)
-        live.set_push_condition("server-1", lambda view: view.reached >= min(2, view.live))
-        live.at(0.6, lambda: live.set_pull_condition("server-0", None))
-
-    result = complete(simulate(config(), control=control), skips=True)
-    early, late = pulls(result, 0, until_s=0.6), pulls(result, 0, 0.6)
-    before = [row for row in early if row["end_ns"] < 0.6e9]  # then what waits is judged anew
-    assert all(row["clock"] > row["iteration"] for row in before)
-    assert reasons(late) == {"unbounded"}
-    # The clock of server 1 does not wait for the slow worker, which so skips.
-    assert result.summary["iterations"][2] < 40
-
-
 @pytest.mark.parametrize(
     ("conditions", "words"),
     [
@@ -303,40 +277,12 @@ def test_a_condition_that_fails_ends_the_run_and_is_named(conditions, words):
         assert "pull of iteration 5" in message
 
 
-def test_a_decision_that_lies_in_the_past_is_refused():
-    with pytest.raises(PolicyError, match="until clock 0, but shard 0 is at 0"):
-        simulate(config(conditions=[{"pull": "mine.py:past"}]))
-
-
 def test_a_condition_that_fails_in_a_real_run_is_named():
     with pytest.raises(RunError) as error:
         run(config(conditions=[{"pull": "mine.py:raises", "keys": "server-1"}]))
     assert error.value.exit_code == 1
     assert "mine.py:raises of server 1" in str(error.value)
     assert "pull of iteration 5" in str(error.value)
-
-
-def test_an_action_that_raises_ends_the_run_with_its_time():
-    def control(live):
-        live.at(0.25, lambda: 1 // 0)
-
-    with pytest.raises(RunError, match=r"the action at 0.25 s raised ZeroDivisionError"):
-        simulate(config(), control=control)
-
-
-def test_arguments_reach_a_condition():
-    """With one more it lets a worker pass when one other is missing."""
-    conditions = [{"pull": "mine.py:together", "arguments": {"more": 1}}]
-    strict = simulate(config(conditions=[{"pull": "mine.py:together"}]))
-    loose = complete(simulate(config(conditions=conditions)))
-    assert loose.summary["delayed_pulls"] < strict.summary["delayed_pulls"]
-    arrived = Counter()
-    pushes = {(r["shard"], r["worker"], r["iteration"]): r["start_ns"] for r in rows(loose, "push")}
-    for row in rows(loose, "pull"):
-        times = sorted(pushes[row["shard"], n, row["iteration"]] for n in range(WORKERS))
-        assert row["end_ns"] >= times[1]
-        arrived[row["end_ns"] >= times[2]] += 1
-    assert arrived[False], "else it waited for all"
 
 
 def test_changes_in_virtual_time_are_exact():
@@ -387,11 +333,6 @@ def test_conditions_stay_in_force_when_the_policy_changes():
     result = complete(simulate(config(conditions=conditions, sync_changes=changes)))
     assert reasons(pulls(result, 0, 0.35)) == {"condition", "no-condition"}
     assert {row["bound"] for row in pulls(result, 1, 0.35)} == {1}
-
-
-@every_runtime
-def test_a_change_may_be_due_at_the_very_start(run):
-    complete(run(config(sync_changes=[{"at_s": 0.0, "sync": {"kind": "bsp"}}])))
 
 
 def test_a_change_to_another_precision_of_the_messages_is_refused():

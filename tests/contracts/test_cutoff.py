@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import defaultdict
 from functools import cache
 
 import pytest
 from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
-from tests.support.tables import table
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.predict.models import MODELS, Kind, fit, save
 
 RULES = {
     "fixed": {"kind": "cutoff", "model": "fixed", "share": 0.6},
@@ -134,61 +131,6 @@ def test_a_worker_that_is_late_for_a_while_stops_and_is_in_time_again_afterwards
     ends = [(row["iteration"], row["end_ns"] / 1e9) for row in of_two]
     assert ends[:4] == [(0, 1.25), (1, 2.5), (2, 3.5), (3, 4.5)]
     assert result.summary["iterations"] == [ITERATIONS, ITERATIONS, ITERATIONS - 2]
-
-
-def test_a_time_out_belongs_to_the_fixed_model():
-    sync = {"kind": "cutoff", "model": "last-5", "timeout_s": 0.1}
-    with pytest.raises(ConfigError, match=r"^.*sync.timeout_s must be left out: only model fixed"):
-        simulate(config("bsp") | {"sync": sync})
-
-
-MINE = """
-import torch
-from pathlib import Path
-from outpace import Task
-
-class Linear(torch.nn.Linear):
-    def forward(self, x):
-        if torch.is_grad_enabled():
-            with (Path(__file__).parent / "calls").open("a") as calls:
-                calls.write("x")
-        return super().forward(x)
-
-def make_task():
-    x = torch.arange(24.0).reshape(12, 2)
-    return Task(Linear(2, 1), torch.nn.functional.mse_loss, (x, x.sum(1, keepdim=True)))
-"""
-
-
-def test_what_is_cut_off_is_never_computed(tmp_path):
-    (tmp_path / "mine.py").write_text(MINE)
-    target = f"{tmp_path / 'mine.py'}:make_task"
-    data = config(
-        "bsp",
-        task={"kind": "python", "target": target},
-        executor={"kind": "serial"},
-        optimizer={"kind": "sgd", "lr": 1e-4},
-        evaluate={},
-        servers=2,
-    )
-    result = simulate(data | {"sync": RULES["fixed"]})
-    assert result.summary["gradients_applied"] == 3 * ITERATIONS
-    calls = len((tmp_path / "calls").read_text())
-    assert 3 * ITERATIONS <= calls <= 3 * ITERATIONS + 1  # the task is tried out once
-
-
-def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_path, monkeypatch):
-    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
-    path = tmp_path / "model.safetensors"
-    save(fit("stand-in", [table([[1.0], [2.0]])]), path)
-    sync = {"kind": "cutoff", "file": str(path)}
-    with pytest.raises(
-        ConfigError,
-        match=rf"{path.name}: the model is of kind 'stand-in', and 'pooled' was asked for",
-    ):
-        simulate(config("bsp") | {"sync": sync}, tmp_path / "run")
-    gc.collect()  # a coroutine that was never awaited would warn here
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,9 @@ CASES = [
     "zero",
 ]
 
-# For real, where Gloo itself exchanges the values, tests/contracts/test_ddp_for_real.py has them.
-REAL_ELSEWHERE = ("bucket_view", "join", "static_graph", "unused")
 
-
-def configuration(case: str, **changes: Any) -> dict[str, Any]:
-    task = {"kind": "script", "path": str(SCRIPT), "arguments": [case]}
+def configuration(*cases: str, **changes: Any) -> dict[str, Any]:
+    task = {"kind": "script", "path": str(SCRIPT), "arguments": list(cases)}
     law = {"kind": "constant", "mean_s": 0.01}
     return {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, "compute": law, **changes}
 
@@ -47,44 +44,20 @@ def of_worker_0(output: str) -> list[str]:
     return [line.removeprefix(start) for line in output.splitlines() if line.startswith(start)]
 
 
-@pytest.fixture(scope="module")
-def with_gloo(tmp_path_factory) -> dict[str, list[str]]:
-    """Return the output of rank 0 in each case."""
-    output = tmp_path_factory.mktemp("gloo") / "output.txt"
-    run_with_gloo(SCRIPT, CASES, 2, output=output)
-    found: dict[str, list[str]] = {}
-    for line in output.read_text().splitlines():
-        if line.startswith("case "):
-            name = line.split()[1]
-            found[name] = []
-        found[name].append(line)
-    return found
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(
-    ("runtime", "case"),
-    [
-        *(("virtual", case) for case in CASES),
-        *(("real", case) for case in CASES if case not in REAL_ELSEWHERE),
-    ],
-)
-def test_with_ssgd_a_case_is_bitwise_that_of_gloo(with_gloo, runtime, case, capfd):
-    result = RUNTIMES[runtime](configuration(case))
-    assert of_worker_0(capfd.readouterr().out) == with_gloo[case]
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_with_ssgd_every_case_is_bitwise_that_of_gloo(runtime, tmp_path, capfd):
+    """For real with a user's strategy that derives from SSGD, which is followed like it."""
+    run_with_gloo(SCRIPT, CASES, 2, output=tmp_path / "output.txt")
+    (tmp_path / "mine.py").write_text("from outpace.sync import Ssgd\n\nclass Mine(Ssgd): pass\n")
+    sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}
+    changes = {"sync": sync} if runtime == "real" else {}
+    result = RUNTIMES[runtime](configuration(*CASES, **changes))
+    expected = (tmp_path / "output.txt").read_text().splitlines()
+    assert [line for line in expected if line.startswith("case ")] == [f"case {c}" for c in CASES]
+    assert of_worker_0(capfd.readouterr().out) == expected
     assert result.summary["status"] == "complete"
     assert result.summary["warnings"] == []
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_users_strategy_that_derives_from_ssgd_is_followed_like_it(
-    with_gloo, runtime, tmp_path, capfd
-):
-    file = tmp_path / "mine.py"
-    file.write_text("from outpace.sync import Ssgd\n\nclass Mine(Ssgd):\n    pass\n")
-    sync = {"kind": "python", "target": f"{file}:Mine"}
-    RUNTIMES[runtime](configuration("by_hand", sync=sync))  # others refuse it: see below
-    assert of_worker_0(capfd.readouterr().out) == with_gloo["by_hand"]
 
 
 WRONG = {

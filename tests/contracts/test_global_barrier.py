@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter, defaultdict
 from functools import cache
 from types import SimpleNamespace
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.fluentps import behind_barrier
-from tests.support.reports.run_folders import Page
 from tests.support.runtimes import (
-    BOUNDS,
     ITERATIONS,
     SERVERS,
     SYNCS,
@@ -33,7 +30,6 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.real.process.launcher import Launcher
 from outpace.record.trace import TraceRows
-from outpace.report.perfetto import write_perfetto
 from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER, Pull, Push
 
@@ -73,33 +69,6 @@ def test_the_scheduler_judges_every_iteration_once_and_servers_answer_at_once(ru
 
 
 @every_runtime
-@every_sync
-def test_nobody_is_let_through_beyond_the_bound_nor_by_a_server_that_lags(run, sync):
-    for row in rows(outcome(run, sync), "pull"):  # the servers' too: they have all it waits for
-        assert row["iteration"] < row["clock"] + BOUNDS[sync]
-
-
-@every_runtime
-@every_sync
-def test_an_iteration_shows_its_wait_at_the_scheduler(run, sync):
-    result = outcome(run, sync)
-    held = {
-        (row["worker"], row["iteration"]): row["end_ns"] - row["start_ns"]
-        for row in rows(result, "pull")
-        if row["shard"] == SERVERS
-    }
-    for row in rows(result, "iteration"):
-        assert row["shard"] == SERVERS
-        assert row["held_ns"] == held[row["worker"], row["iteration"]]
-        assert row["held_ns"] <= row["end_ns"] - row["computed_ns"]
-    summary = result.summary
-    assert summary["delayed_pulls"] == sum(
-        row["released_by"] is not None for row in rows(result, "pull")
-    )
-    assert summary["seconds"]["wait"] == pytest.approx(sum(held.values()) / WORKERS / 1e9)
-
-
-@every_runtime
 def test_bsp_reaches_bitwise_the_parameters_of_a_barrier_per_server(run):
     result, expected = outcome(run, "bsp"), simulate(config("bsp"))
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
@@ -129,45 +98,6 @@ def test_every_strategy_ends_behind_a_global_barrier(sync, tie_seed):
     costs = {"push_time": law, "pull_time": law}
     result = simulate(behind(sync, **costs), tie_seed=tie_seed)
     assert result.summary["gradients_applied"] == WORKERS * ITERATIONS
-
-
-def test_a_run_that_is_stopped_reports_who_still_waits_at_the_scheduler():
-    slow = {"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [0], "factor": 100}]}
-    result = simulate(behind("bsp", compute=slow, stop={"virtual_time_s": 10.0}))
-    waiting = [(r["worker"], r["shard"]) for r in rows(result, "pull") if r["end_ns"] is None]
-    assert sorted(waiting) == [(worker, SERVERS) for worker in range(1, WORKERS)]
-
-
-def test_the_scheduler_has_a_machine_of_its_own(tmp_path):
-    rtt = tmp_path / "rtt.csv"
-    size = WORKERS + SERVERS + 1
-    far = size - 1  # the scheduler: 1 s away from everybody
-    rtt.write_text(
-        "\n".join(
-            ",".join("0" if a == b else "2" if far in (a, b) else "0.02" for b in range(size))
-            for a in range(size)
-        )
-    )
-    network = {"matrix": {"path": str(rtt), "unit": "s"}}
-    constant = {"kind": "constant", "mean_s": 1.0}
-    same = {"network": network, "compute": constant, "stop": {"iterations": 2}}
-    result = simulate(behind("bsp", **same))
-    assert result.summary["virtual_time_s"] == pytest.approx(2 * (1 + 4 * 0.01 + 2 * 1.0))
-    named = {"latency_s": 0.01, "nodes": {"scheduler": {"latency_s": 1.0}}}
-    again = simulate(behind("bsp", **{**same, "network": named}))
-    assert again.summary["virtual_time_s"] == result.summary["virtual_time_s"]
-
-
-def test_reports_call_the_scheduler_by_its_name(tmp_path):
-    folder = tmp_path / "run"
-    result = simulate(behind("bsp"), folder)
-    assert result.summary["scheduler_shard"] == SERVERS
-    page = Page(folder / "report.html")
-    assert f"server {SERVERS}" not in page.text + str(page.figures)
-    write_perfetto(folder, tmp_path / "trace.gz")
-    events = gzip.decompress((tmp_path / "trace.gz").read_bytes())
-    assert b"wait for scheduler" in events
-    assert b"server-%d" % SERVERS not in events
 
 
 class Listening:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.support.fluentps import behind_barrier, ssptable
 from tests.support.runtimes import BOUNDS, SERVERS, SYNCS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError, PolicyError
@@ -103,20 +102,6 @@ def test_the_same_iterations_are_skipped_on_every_runtime_and_with_every_strateg
     assert skipped(outcome(run, "bsp")) == skipped(outcome(simulate, "asp"))
 
 
-def test_workers_with_a_program_of_their_own_skip_pushes():
-    skip = {"push": {"every": 2}}
-    for changes in (
-        {"sync": behind_barrier()},
-        {"sync": ssptable(1)},
-        {"sync": {"kind": "cutoff", "model": "fixed", "share": 0.6}},
-        {"pull": {"quorum_percent": 34}, "skip": skip | {"pull": {"probability": 0.5}}},
-    ):
-        summary = simulate(config("bsp", skip=skip) | changes).summary
-        assert summary["status"] == "complete"
-        assert summary["pushes_skipped"] > 0
-        assert summary["gradients_applied"] > 0
-
-
 # -- by hand -----------------------------------------------------------------------------------
 
 
@@ -151,19 +136,6 @@ def test_a_skipped_pull_saves_its_round_trip_and_its_messages():
     # Per worker and server: 6 pushes; pulls of iterations 0, 1, 3, 4 and the last; their replies.
     assert result.summary["messages"] == 2 * 2 * (6 + 5 + 5)
     assert result.summary["pulls_skipped"] == 2 * 2
-
-
-def test_a_skipped_push_saves_its_bytes_and_no_time():
-    result = timed({"push": {"every": 3}})
-    assert ends(result) == pytest.approx([1.2, 2.4, 3.6, 4.8, 6.0, 7.2])
-    outcomes = {row["iteration"]: row["outcome"] for row in rows(result, "push")}
-    assert [outcomes[i] for i in range(6)] == ["applied", "applied", "skipped"] * 2
-    # Of 6 pushes, 4 carry 50 elements of 4 bytes; so do 6 replies; per worker and server.
-    assert result.summary["bytes_sent"] == 2 * 2 * (4 + 6) * 50 * 4
-    # Both workers skip iteration 2, so it makes no new version.
-    read = {row["iteration"]: row["version"] for row in rows(result, "push")}
-    assert [read[i] for i in range(6)] == [0, 1, 2, 2, 3, 4]
-    assert result.summary["gradients_applied"] == 8
 
 
 def test_a_worker_that_skips_pulls_leads_a_barrier_by_no_more_than_it_may():
@@ -219,12 +191,6 @@ def descended(skip, iterations=4):
 )
 def test_what_becomes_of_a_skipped_gradient(skip, expected):
     assert descended(skip) == pytest.approx(expected)
-
-
-def test_a_probability_is_the_share_that_is_skipped():
-    # 2 x 1000 draws with p = 0.2: 400 with a standard deviation of 18.
-    result = timed({"push": {"probability": 0.2}}, stop={"iterations": 1000}, network=None)
-    assert result.summary["pushes_skipped"] == pytest.approx(400, abs=4 * 18)
 
 
 # -- mistakes ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ from functools import cache
 import pyarrow.parquet as pq
 import pytest
 
-from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
 
 REGIMES = [{"factor": 1.0, "dwell_s": 1.0}, {"factor": 4.0, "dwell_s": 1.0}]
@@ -84,14 +82,6 @@ def test_it_decides_the_same_with_the_kernels_of_another_processor(folder):
 
 
 @pytest.mark.slow
-def test_the_model_it_leaves_decides_the_same_in_a_run_that_begins_with_it(folder):
-    found = counts(all_first(folder))
-    model = str(folder / "all first" / "run-times.safetensors")
-    warm = simulate(config(50, file=model, warmup=20))
-    assert counts(warm) == found
-
-
-@pytest.mark.slow
 def test_for_real_training_goes_on_while_the_model_is_fitted(tmp_path):
     begins = []
 
@@ -109,22 +99,3 @@ def test_for_real_training_goes_on_while_the_model_is_fitted(tmp_path):
     assert min(found[1:]) < 8  # the last iterations decide meanwhile
     fitted = str(tmp_path / "run" / "run-times.safetensors")
     assert len(counts(simulate(config(10, file=fitted)))) == 10
-
-
-def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_path, monkeypatch):
-    def fit(*arguments, **options):
-        raise ConfigError("nothing to learn from")
-
-    monkeypatch.setattr("outpace.predict.models.fit", fit)
-    with pytest.warns(
-        RuntimeWarning, match="the last iterations will decide: nothing to learn from"
-    ):
-        failed = simulate(config(40))
-    assert counts(failed)[0] == 8
-    assert min(counts(failed)[20:]) < 8
-
-
-def test_a_warm_up_too_short_to_be_fitted_to_is_refused():
-    refused = functools.partial(pytest.raises, ConfigError)
-    with refused(match="warmup must be at least 20: deep-markov is fitted to it"):
-        simulate(config(40, model="deep-markov", warmup=19))

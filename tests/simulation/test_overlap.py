@@ -57,14 +57,6 @@ def test_bsp_ends_with_bitwise_the_same_parameters(changes):
     assert took == before if "network" in changes else took < before
 
 
-def test_a_script_is_the_same_as_without_overlap_where_nothing_is_sent(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the script writes files
-    base = {**DIGITS, "task": SCRIPT, "network": None, "stop": {}}
-    plain, overlapped = (simulate({**base, **more}) for more in ({}, OVERLAP))
-    for key in ("parameters_digest", "gradients_applied", "iterations", "virtual_time_s"):
-        assert overlapped.summary[key] == plain.summary[key]
-
-
 def test_the_parts_of_a_script_leave_during_its_computation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the script writes files
     base = {**DIGITS, "task": SCRIPT, "compute": TIMES["compute"], "stop": {"iterations": 1}}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.fluentps import ssptable
 
-from outpace.errors import ConfigError, PolicyError
+from outpace.errors import PolicyError
 from outpace.experiment.running import simulate
-from outpace.sync import Bsp, Decision, Reason, Ssp
-from outpace.sync.python import PythonStrategy
+from outpace.sync import Decision, Reason
 
 
 def config(**changes):
@@ -78,26 +76,6 @@ def test_the_learning_rate_does_not_go_back_when_another_policy_counts_otherwise
 
 def controlled(control, **changes):
     return simulate(config(stop={"iterations": 8}, **changes), control=control)
-
-
-@pytest.mark.parametrize("nothing", ["bsp", {"kind": "bsp"}, Bsp, None, (Bsp(),)], ids=repr)
-def test_what_is_no_policy_is_refused(nothing):
-    with pytest.raises(ConfigError, match="a policy must be one of Bsp, Asp, "):
-        controlled(lambda run: run.set_policy("*", nothing))
-
-
-def test_ssptable_and_others_do_not_take_turns():
-    with pytest.raises(ConfigError, match="ssptable has workers of its own"):
-        controlled(lambda run: run.set_policy("*", PythonStrategy(**ssptable(2))))
-    table = ssptable(2)
-    with pytest.raises(ConfigError, match="ssptable has workers of its own"):
-        controlled(lambda run: run.set_policy("*", Ssp(2)), sync=table)
-    with pytest.raises(
-        ConfigError, match="no push condition can be set: ssptable has workers of its own"
-    ):
-        controlled(lambda run: run.set_push_condition("*", lambda view: True), sync=table)
-    with pytest.raises(ConfigError, match=r"conditions.push: .*ssptable"):
-        simulate(config(sync=table, conditions=[{"push": "mine.py:half"}]))
 
 
 @pytest.mark.parametrize(

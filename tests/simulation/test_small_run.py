@@ -56,15 +56,6 @@ def test_lazy_ssp_waits_once_and_long():
     assert result.summary["delayed_pulls"] == 2
 
 
-def test_soft_ssp_waits_often_and_briefly():
-    # As above, but i = 1 is released at clock 1 (3 s), i = 2 at clock 2 (6 s), i = 3 at
-    # clock 3 (9 s).
-    result = simulate({**BASE, "sync": {"kind": "ssp", "staleness": 1, "buffer": "soft"}})
-    own = {key[1]: value for key, value in finished(result).items() if key[0] == 0}
-    assert own == {0: (0, 1, 1, 0), 1: (1, 2, 3, 1), 2: (3, 4, 6, 2), 3: (6, 7, 9, 2)}
-    assert result.summary["delayed_pulls"] == 3
-
-
 def test_asp_never_waits_and_its_staleness_is_what_the_other_did_meanwhile():
     result = simulate({**BASE, "sync": {"kind": "asp"}})
     assert result.summary["seconds"]["wait"] == 0

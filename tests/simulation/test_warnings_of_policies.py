@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from outpace import run, simulate
+from outpace import simulate
 from outpace.errors import OutpaceWarning
 
 LAZY = {"kind": "dsps", "staleness": 1, "buffer": "lazy"}
@@ -32,9 +32,3 @@ def test_a_lazy_buffer_of_dsps_is_warned_of_with_its_key():
     changes = [{"at_s": 0.001, "sync": [LAZY, {"kind": "asp"}]}]
     (warning,) = said(sync={"kind": "asp"}, sync_changes=changes)
     assert warning.startswith("sync_changes[0].sync[0].buffer: lazy")
-
-
-def test_a_real_run_logs_the_warning():
-    lines = []
-    run({**CONFIG, "sync": LAZY}, log=lines.append)
-    assert [line for line in lines if line.startswith("warning: sync.buffer: lazy")] == lines[:1]

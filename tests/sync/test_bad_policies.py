@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.command import outpace, refused, require_refused_in_a_line
+from tests.support.command import outpace, require_refused_in_a_line
 
 CONFIG = """\
 task: {kind: timing, parameters: 1000}
@@ -113,28 +113,6 @@ def test_what_is_wrong_is_said_in_a_line_and_nothing_is_written(
     here: Path, capsys, override, words
 ):
     require_refused_in_a_line(capsys, here, "simulate", override, words)
-
-
-def test_all_that_is_wrong_with_policies_is_said_at_once(here, capsys):
-    message = refused(
-        capsys,
-        "simulate",
-        "config.yaml",
-        "--out",
-        "out",
-        sync("[{kind: drop-stragglers, quorum: 9}, {kind: psp-sampling, sample: 7}]"),
-        "sync_changes=[{at_s: 3, sync: {kind: asp}, keys: sever}, {at_s: 2, sync: {kind: asp}}]",
-        "conditions=[{pull: 'mine:f', keys: 'x*'}]",
-    )
-    for words in (
-        "sync[0].quorum must be at most 4",
-        "sync[1].sample must be at most 3",
-        "sync_changes[0].keys: 'sever'",
-        "sync_changes[1].at_s: 2.0 goes back",
-        "conditions[0].keys: 'x*'",
-    ):
-        assert words in message
-    assert len(message.splitlines()) == 5
 
 
 @pytest.mark.parametrize(

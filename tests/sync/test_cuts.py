@@ -11,13 +11,12 @@ from tests.support.fluentps import behind_barrier
 from outpace.config.reading import experiment_from
 from outpace.engine.servers import is_exact
 from outpace.optim import Sgd
-from outpace.sync import Bsp, DropStragglers, Scale
+from outpace.sync import Bsp, Scale
 from outpace.sync.checkpoint.cuts import Cuts, place_of
 from outpace.sync.checkpoint.state import (
     PendingIteration,
     ShardState,
     aligned,
-    first_iteration,
     gaps,
 )
 from outpace.sync.messages import Push
@@ -68,16 +67,6 @@ def test_a_state_is_taken_when_the_iteration_begins_and_not_in_the_middle_of_it(
     assert asked.missed == [(8, 1)]
 
 
-def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
-    """Another server has let worker 0 continue with iteration 1; here iteration 0 is still open."""
-    asked = Asked(DropStragglers(2))
-    asked.cuts.ask(1, 1)
-    asked.push(0, 1)  # counts for iterations 0 and 1
-    asked.push(1, 0)
-    assert asked.saved == []
-    assert asked.missed == [(1, 1)]
-
-
 def of(clock, *watermarks, pending=()):
     parameters = torch.zeros(1)
     return ShardState(
@@ -88,11 +77,6 @@ def of(clock, *watermarks, pending=()):
         parameters=parameters,
         pending=pending,
     )
-
-
-def test_a_worker_begins_above_what_any_shard_has_of_it_and_has_finished():
-    states = [of(3, 4, 2), of(5, 4, 5)]
-    assert [first_iteration(worker, states) for worker in range(2)] == [5, 6]
 
 
 def test_gaps_are_what_some_shards_have_and_others_wait_for():

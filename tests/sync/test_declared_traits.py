@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import outpace
 from outpace.config.reading import experiment_from, sync_from
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import OutpaceError
-from outpace.record import folder as files
-from outpace.record.run_times import read_source
 
 POLICIES = """\
 from dataclasses import dataclass
@@ -124,16 +120,6 @@ def test_a_significance_that_is_not_computed_is_refused(mine):
     outpace.simulate(mine("Weighing"))
     with pytest.raises(OutpaceError, match="a policy that calls it declares uses_significance = T"):
         outpace.simulate(mine("Undeclared"))
-
-
-def test_the_summary_says_whether_workers_start_together(mine, tmp_path):
-    for name, expected in (("Together", True), ("Silent", False)):
-        folder = tmp_path / name
-        outpace.simulate(mine(name), folder)
-        assert json.loads((folder / files.SUMMARY).read_text())["lockstep"] is expected
-        assert read_source(folder).definition.startswith(
-            "from the start" if expected else "computing"
-        )
 
 
 def test_what_a_policy_excludes_is_refused_wherever_it_is_named(mine, tmp_path):

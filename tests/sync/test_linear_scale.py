@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from outpace.experiment.running import simulate
 from outpace.optim import Adam, Optimizer, Sgd
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.sync import Asp, Bsp, PartialPush, Policy, Scale
@@ -39,13 +38,6 @@ def test_adam_takes_a_step_for_every_gradient_at_once():
     adam = Adam(lr=0.1)
     assert after(adam, Bsp(scale=Scale.LINEAR), [3.0, 5.0]) == pytest.approx(0.8, abs=1e-7)
     assert after(adam, Bsp(scale=Scale.SUM), [3.0, 5.0]) == pytest.approx(0.9, abs=1e-7)
-
-
-def test_weight_decay_counts_once_for_every_gradient():
-    # Updater(0) = 0.5 * w, so w = 1 - 2 * 0.1 * 0.5 = 0.9; with the sum 1 - 0.1 * 0.5.
-    decayed = Sgd(lr=0.1, weight_decay=0.5)
-    assert after(decayed, Bsp(scale=Scale.LINEAR), [0.0, 0.0]) == pytest.approx(0.9)
-    assert after(decayed, Bsp(scale=Scale.SUM), [0.0, 0.0]) == pytest.approx(0.95)
 
 
 def test_a_stale_gradient_is_divided_by_its_staleness():
@@ -79,18 +71,3 @@ def test_a_users_optimizer_has_its_own_rate_again_after_the_step():
     linear = Bsp(scale=Scale.LINEAR)
     assert after(script, linear, [3.0, 3.0]) == pytest.approx(0.8, abs=1e-7)
     assert after(script, linear, [3.0, 3.0], [3.0, 3.0]) == pytest.approx(0.6, abs=1e-7)
-
-
-def test_a_run_uses_it():
-    result = simulate(
-        {
-            "task": {"kind": "quadratic", "eigenvalues": [1.0]},
-            "workers": 4,
-            "compute": {"kind": "constant", "mean_s": 1.0},
-            "sync": {"kind": "bsp", "scale": "linear"},
-            "optimizer": {"kind": "adam", "lr": 0.05},
-            "stop": {"iterations": 1},
-        }
-    )
-    (w,) = result.parameters.values()
-    assert w.item() == pytest.approx(1 - 4 * 0.05, abs=1e-6)

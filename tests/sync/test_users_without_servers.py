@@ -9,9 +9,8 @@ import pytest
 import outpace
 from outpace.config.reading import experiment_from
 from outpace.engine.servers import is_exact
-from outpace.errors import ConfigError, OutpaceWarning
+from outpace.errors import ConfigError
 from outpace.experiment.advising.candidates import OWN, candidates, usable
-from outpace.experiment.comparison import variants_from
 from outpace.record import folder as files
 from outpace.report.explaining.tables import read_tables
 
@@ -132,47 +131,6 @@ def test_advice_leaves_out_the_keys_that_a_strategy_without_servers_is_refused_f
         experiment = each.experiment({**CONFIG, **WITH_SERVERS}, "run.yaml")
         assert experiment.checkpoint is not None
         assert [fault.server for fault in experiment.faults.schedule] == [None]
-
-
-def test_explain_simulates_a_run_with_servers_without(tmp_path, sync):
-    (tmp_path / "run").mkdir()
-    outpace.simulate({**CONFIG, "servers": 2, "sync": {"kind": "asp"}}, tmp_path / "run")
-    mine = {**sync(), "target": f"{tmp_path}/mine.py:Mean"}
-    gains = [
-        gain.run_s
-        for changed in (mine, {"kind": "ssgd"})
-        for gain in outpace.explain(tmp_path / "run", {"sync": changed}).gains
-        if gain.change.startswith("with")
-    ]
-    assert gains[0] == pytest.approx(gains[1])
-
-
-def test_compare_passes_over_failures_of_servers(tmp_path, sync):
-    data = {
-        **CONFIG,
-        "checkpoint": {"every_s": 1.0},
-        "faults": WITH_SERVERS["faults"],
-        "variants": [
-            {"name": "mine", "sync": sync()},
-            {"name": "theirs", "sync": {"kind": "bsp"}, "servers": 2},
-        ],
-    }
-    with pytest.warns(
-        OutpaceWarning, match=r"passed over for the variants without servers \(mine\)"
-    ):
-        mine, theirs = variants_from(data, "run.yaml", tmp_path)
-    assert len(mine.experiment.faults.schedule) == 1
-    assert len(theirs.experiment.faults.schedule) == 2
-
-
-def test_it_fails_is_saved_and_is_resumed_as_one_of_the_library(tmp_path, sync):
-    more = {"checkpoint": {"every_s": 0.5}, "faults": {"schedule": [{"at_s": 1.0, "worker": 1}]}}
-    mine = {**sync(), "target": f"{tmp_path}/mine.py:Mean"}
-    result, expected = (
-        outpace.simulate({**CONFIG, **more, "sync": each}) for each in (mine, {"kind": "ssgd"})
-    )
-    for key in ("virtual_time_s", "restarts", "servers", "resumed_from", "faults"):
-        assert result.summary[key] == expected.summary[key]
 
 
 @pytest.mark.parametrize(

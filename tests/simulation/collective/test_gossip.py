@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.strategies import MS, networks, timings
+from tests.support.strategies import networks, timings
 
 from outpace.cluster.network import NetworkLaw
 from outpace.kernel import Kernel
@@ -41,31 +41,6 @@ def test_a_gradient_is_at_the_parameters_before_the_average_and_changes_those_af
     assert run.read[1, 1] == [-0.5, -1]
 
 
-@pytest.mark.parametrize("latency_s", [0.0, 0.001])
-def test_workers_in_lockstep_have_parameters_of_the_same_iteration(latency_s):
-    # The same gradients from the same parameters: each average is of two equal models.
-    def gradient_of(_: int, iteration: int) -> torch.Tensor:
-        return torch.full((2,), float(BASE**iteration), dtype=torch.float64)
-
-    law = NetworkLaw(latency_s=latency_s)
-    run = PeerRun(Gossip(), [[0.01] * 4] * 2, network=law, lr=1.0, gradient_of=gradient_of)
-    for iteration, expected in enumerate([0, -1, -5, -21]):
-        for worker in range(2):
-            assert run.read[worker, iteration] == [expected] * 2
-    assert run.parameters.tolist() == [-85] * 2
-
-
-def test_one_that_is_longer_is_waited_for():
-    # 8 ms each, one after the other: steps of worker 1 are over after 16 ms, from then on those
-    # of both, who take turns.
-    run = PeerRun(Gossip(), [[0.01] * 6] * 2, network=NetworkLaw(latency_s=0.008))
-    assert run.now == 6 * 16 * MS
-    rows = run.rows("all-reduce")
-    assert all(row["end_ns"] - row["computed_ns"] == 8 * MS for row in rows)
-    for before, after in pairwise(sorted(row["computed_ns"] for row in rows)):
-        assert after == before + 8 * MS
-
-
 @pytest.mark.parametrize(
     ("lasts", "averages"),
     [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],  # who is alone averages no more
@@ -75,46 +50,6 @@ def test_who_has_left_is_averaged_with_no_more(lasts, averages):
     steps = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
     assert steps == {worker: lasts.get(worker, 5) for worker in range(3)}
     assert run.totals.all_reduces == averages
-
-
-def beside(seeker: int, *partners: tuple[int, list[int]]) -> int:
-    """Return an iteration in which these partners are drawn, each from others of the workers."""
-    return next(
-        n
-        for n in range(1000)
-        if all(partner_of(seeker, n, others, 0) == partner for partner, others in partners)
-    )
-
-
-@pytest.mark.parametrize(
-    ("leaving", "expected"), [([1], [(0, 1), (2, 3)]), ([0, 3, 1], [(0, 1)])], ids=str
-)
-def test_who_waits_for_one_that_leaves_is_told_of_another_or_goes_on(leaving, expected):
-    kernel, law = Kernel(), NetworkLaw(latency_s=0.01)
-    done, ended = [], []
-    exchanges = SimulatedExchanges(
-        kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law)),
-        8,
-        Pairing(4, seed=0),
-        lambda one, other: done.append((one, other)),
-        lambda pair: None,
-    )
-
-    async def run():
-        under_way = exchanges.begin(0, beside(0, (1, [1, 2, 3])))
-        waiting = exchanges.begin(2, beside(2, (1, [0, 1, 3]), (3, [0, 3])))
-        await kernel.sleep(0.004)
-        for worker in leaving:
-            exchanges.leave(worker)
-        await waiting.over()
-        ended.append((waiting.began, kernel.now))
-        await under_way.over()
-
-    kernel.spawn(run())
-    kernel.run()
-    assert sorted(done) == expected  # that which had begun comes about
-    assert ended == [(4 * MS, 14 * MS if len(leaving) == 1 else 4 * MS)]
 
 
 @given(asked=st.dictionaries(st.integers(0, 4), st.integers(0, 99)))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.strategies import MS, networks, timings
+from tests.support.strategies import networks, timings
 
 from outpace.cluster.network import NetworkLaw
 from outpace.optim import AdamW, RmsProp
@@ -43,22 +43,6 @@ def test_hpsgd_commits_every_gradient_exactly_once_and_no_step_waits(
 
 
 TOGETHER = Hpsgd(start_together=True)
-
-
-def in_seconds(run, column, worker):
-    return [row[column] / 1e9 for row in run.rows("iteration", worker=worker)]
-
-
-def test_a_worker_that_leaves_does_not_keep_the_others_from_starting():
-    """Steps of 1 s, an all-reduce of 1.5 s; worker 1 leaves after two steps.
-
-    At 2.5 s it begins the second all-reduce, which the other joins after its third step, at 3 s: it
-    must not wait for worker 1 before that step.
-    """
-    run = PeerRun(TOGETHER, [[1.0] * 4] * 2, network=NetworkLaw(latency_s=0.75), lasts={1: 2})
-    assert in_seconds(run, "start_ns", 0) == [0, 1, 2, 3]
-    assert in_seconds(run, "end_ns", 1) == [1, 4.5]
-    assert in_seconds(run, "held_ns", 1) == [0, 0.5]
 
 
 @settings(max_examples=60)
@@ -180,19 +164,6 @@ def test_an_all_reduce_that_ends_with_a_step_is_over_when_the_step_is():
         assert run.read[worker, 3] == [-1, -1, -1]
 
 
-def test_overlapped_diloco_goes_on_from_the_new_model_with_what_it_did_meanwhile():
-    # Steps of 1·4^i in 10 ms, every second synchronised in 15: its outer step, along the mean
-    # of two workers, is seen at the end of step 3.
-    network = NetworkLaw(latency_s=0.0075)
-    run = PeerRun(plain_diloco(every=2), [[0.01] * 6] * 2, network=network, lr=1.0)
-    before, meanwhile = 1 + 4, 16 + 64
-    assert run.read[0, 2] == [-before, 0]
-    assert run.read[0, 3] == [-before - 16, 0]
-    assert run.read[0, 4] == [-before / 2 - meanwhile, -before / 2]
-    # The last one has nothing to overlap with: steps until 60 ms, and 15 more.
-    assert run.now == 75 * MS
-
-
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 @pytest.mark.parametrize(
     "sync", [Ssgd(), LocalSgd(every=2), plain_diloco(every=2), *HPSGD.values()]
@@ -214,16 +185,6 @@ def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
         assert run.parameters[1].item() == -expected
 
 
-def test_staleness_counts_the_commits_since_the_model_that_a_gradient_is_at():
-    # LONG: all-reduces from 10, 40, 65 ms of gradients 0; 1, 2, 3; 4, 5. Commits at 40 (seen
-    # then), 65 and 90 ms. Immediate: those from 1 to 3 were computed at the model without
-    # commits, 4 and 5 at that with one. Delayed: P_t had begun gradient 4 at the old one.
-    expected = {"immediate": {0: 2, 1: 10}, "delayed": {0: 2, 1: 8, 2: 2}}
-    for name, sync in HPSGD.items():
-        assert PeerRun(sync, TWO, network=LONG).totals.staleness == {0: expected[name]}
-    assert PeerRun(Ssgd(), TWO, network=LONG).totals.staleness == {0: {0: 12}}
-
-
 @pytest.mark.parametrize(("rule", "growth"), [("linear", 4), ("sqrt", 2), ("constant", 1)])
 def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule, growth):
     # Windows of 1, then 4 iterations of both workers: 10 ms steps, all-reduces of 40.
@@ -234,18 +195,3 @@ def test_the_rate_of_a_commit_grows_with_its_window_as_asked_for(rule, growth):
     # RMSprop with α = 0 steps by lr along the sign.
     run = PeerRun(sync, table, network=network, optimizer=RmsProp(lr=1.0, alpha=0.0))
     assert run.parameters.tolist() == pytest.approx([-(1 + growth)] * 2)
-
-
-def test_overlap_and_windows_are_in_the_sums():
-    # Steps of 10 ms, all-reduces of 20 ms: of those of HPSGD the last is not overlapped.
-    network = NetworkLaw(latency_s=0.01)
-    hpsgd = PeerRun(Hpsgd(), [[0.01] * 7] * 2, network=network).totals
-    assert hpsgd.all_reduces == 4
-    assert hpsgd.joined == 8
-    assert hpsgd.windows == 14
-    assert hpsgd.reducing == 2 * 80 * MS
-    assert hpsgd.overlapped == 2 * 60 * MS
-    assert (hpsgd.wait, hpsgd.communicate) == (0, 2 * 20 * MS)
-    ssgd = PeerRun(Ssgd(), [[0.01] * 7] * 2, network=network).totals
-    assert (ssgd.all_reduces, ssgd.overlapped) == (7, 0)
-    assert ssgd.communicate == 2 * 7 * 20 * MS

@@ -7,12 +7,9 @@ import struct
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outpace.blocks.sums import tree_sum
 from outpace.cluster.network import NetworkLaw
-from outpace.simulation.collective.precision import rounded
 from outpace.sync import DiLoCo, Hpsgd, LocalSgd, Ssgd
 from outpace.testing.peer_runs import PeerRun
 
@@ -23,13 +20,6 @@ def by_hand(number: float) -> float:
     bits += 0x7FFF + (bits >> 16 & 1)
     (result,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
     return result
-
-
-@given(st.floats(-(2.0**127), 2.0**127, width=32))
-def test_a_number_is_rounded_to_the_nearest_and_a_tie_to_even(number):
-    expected = torch.tensor([by_hand(number)])
-    assert torch.equal(rounded(torch.tensor([number])), expected)
-    assert torch.equal(rounded(torch.tensor([number], dtype=torch.float64)), expected.double())
 
 
 def uneven(worker, iteration):

@@ -75,12 +75,6 @@ def test_a_ring_takes_what_the_busiest_machine_sends_or_receives(contention, sha
     assert result.summary["messages"] == 2 * 6 * 4
 
 
-def test_a_round_within_a_machine_takes_the_loopback():
-    # 4 chunks of 1 MB in each round, one after the other at 4 MB/ms, and 0.1 ms.
-    loopback = LinkLaw(latency_s=1e-4, bandwidth_bytes_per_s=4e9)
-    assert costs(TOGETHER, loopback=loopback).of("ring", range(4), 4 * MB).duration == 6_600_000
-
-
 def test_the_first_rounds_of_a_tree_stay_within_machines():
     # Up and down 4 MB: 1 -> 0 and 3 -> 2 within machines, 2 -> 0 between them.
     assert costs(NEIGHBOURS).of("tree", range(4), 4 * MB).duration == 2 * 4.5 * MS
@@ -95,21 +89,6 @@ def run_to_the_end(kernel):
     kernel.spawn(wait())
     kernel.run()
     kernel.close()
-
-
-# -- several averages at once --------------------------------------------------------------
-
-
-@BOTH
-def test_exchanges_at_once_share_the_connections_of_their_machines(contention):
-    kernel = Kernel()
-    network = network_of(law(contention), kernel, machines=Machines(4, 0, shared=NEIGHBOURS))
-    route, ends = Messages(kernel, network), {}
-    for pair in ((0, 2), (1, 3)):
-        route.begin("exchange", pair, MB, lambda worker: ends.update({worker: kernel.now}))
-    run_to_the_end(kernel)
-    last = [1.5, 2.5, 1.5, 2.5] if contention == "serialised" else [2.5] * 4
-    assert [ends[n] / MS for n in range(4)] == last
 
 
 # -- the formula against messages ------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outpace.errors import ConfigError
 from outpace.simulation.collective.values import results_of
 
 VALUES = [
@@ -35,14 +34,6 @@ def test_values_are_combined(op, expected):
     assert results("all_reduce", op) == [expected] * 3
     assert results("reduce", op, root=1) == [None, expected, None]
     assert results("reduce_scatter", op) == [[number] for number in expected]
-
-
-def test_bits_are_combined_and_a_float_has_none():
-    bits = [torch.tensor([number]) for number in (6, 3, 10)]
-    found = [results("all_reduce", op, values=bits)[0] for op in ("band", "bor", "bxor")]
-    assert found == [[6 & 3 & 10], [6 | 3 | 10], [6 ^ 3 ^ 10]]
-    with pytest.raises(ConfigError, match=r"band cannot be made with torch\.float32"):
-        results("all_reduce", "band")
 
 
 def test_a_sum_is_made_in_the_order_of_ranks():

@@ -100,19 +100,6 @@ def test_batched_gives_what_serial_gives_up_to_rounding():
     assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
-def test_a_device_that_is_not_here_is_named(device):
-    executor = {"kind": "batched", "device": device}
-    with pytest.raises(ConfigError, match=f"^executor.device: '{device}' cannot be used here: "):
-        simulate(configuration(executor=executor))
-
-
-def test_auto_runs_and_says_what_it_chose():
-    serial, auto = run("serial"), run("auto")
-    assert auto.summary["executor"] == {"kind": "serial"}  # it is a short run
-    assert auto.summary["parameters_digest"] == serial.summary["parameters_digest"]
-
-
 # -- auto --------------------------------------------------------------------------
 
 
@@ -157,13 +144,6 @@ def test_auto_goes_over_to_processes_in_the_middle_of_a_run(share):
     assert serial.describe() == {"kind": "serial"}
     assert auto.describe()["gradients_ahead"] > 0
     assert all(map(torch.equal, gradients, expected))
-
-
-def test_auto_stays_serial_where_processes_make_another_task_and_says_why():
-    experiment = plain(task=python("another_one_in_every_process"))
-    _, auto = drive(eager(0.0), experiment, 60)
-    assert auto.describe()["kind"] == "serial"
-    assert "other gradients in another process" in auto.describe()["note"]
 
 
 # -- what is never computed --------------------------------------------------------

@@ -5,8 +5,6 @@ import pytest
 import torch
 from tests.simulation.faults.ledger import PEERS, Ran, experiment, random_faults
 
-from outpace.errors import RunError
-
 CRASH = {"at_s": 1.03, "worker": 1}
 MOMENTUM = {"optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9}}
 
@@ -53,21 +51,10 @@ def test_with_continue_those_that_are_left_begin_again_from_the_checkpoint(strat
     assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 1_030_000_000)]
 
 
-@pytest.mark.parametrize("on_worker_loss", ["restart", "continue"])
-def test_without_a_checkpoint_the_run_ends_and_says_what_to_set(on_worker_loss):
-    with pytest.raises(RunError, match="worker-1 was killed by SIGKILL; set checkpoint"):
-        ran("ssgd", CRASH, on_worker_loss=on_worker_loss, checkpoint=None)
-
-
 def test_the_model_of_a_lost_worker_is_not_in_the_mean():
     found = ran("psgd", CRASH, on_worker_loss="continue")
     assert found.counts[0].eq(1.5).all()  # the mean of two models, times three
     assert found.counts[1].eq(0).all()
-
-
-def test_a_run_that_shall_stop_ends_with_the_loss():
-    with pytest.raises(RunError, match=r"worker-1 was killed by SIGKILL \(after 1.04"):
-        ran("ssgd", CRASH, on_worker_loss="stop")
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
@@ -88,11 +75,3 @@ def test_those_that_are_left_begin_again_after_a_loss_in_an_average(strategy, co
     found = ran(strategy, fault, **changes)
     assert found.costs["worker_losses"] == 1
     assert found.totals.iterations[0] == found.totals.iterations[2] == 20
-
-
-@pytest.mark.parametrize("strategy", ["psgd", "ssgd"])
-def test_while_all_begin_again_an_evaluation_counts_the_updates_of_the_checkpoint(strategy):
-    found = ran(strategy, CRASH, evaluate={"every_s": 0.05}, checkpoint={"every_s": 0.6})
-    rows = found.metrics.to_pylist()
-    assert any(1.04 < row["time_s"] < 1.24 for row in rows)
-    assert all(row["updates"] == row["gradients"] // 3 for row in rows)

@@ -1,7 +1,5 @@
 """Runs with failures in virtual time: what happens, what survives, and what is recorded."""
 
-import gc
-
 import pyarrow.compute as pc
 import pytest
 import torch
@@ -13,7 +11,6 @@ from tests.simulation.faults.ledger import (
 from tests.simulation.faults.search import broken_promise
 
 from outpace.errors import RunError
-from outpace.record.trace import TraceRows
 
 CRASH = {"at_s": 1.03, "worker": 1}
 SERVER = {"at_s": 1.03, "server": 1}
@@ -45,13 +42,6 @@ def test_nothing_of_a_dead_process_arrives_whatever_carries_it(strategy, changes
     assert found.recovery.restarts >= 6
     pushes = 3 if strategy == "ssptable" else 1
     assert found.missing <= found.recovery.updates_lost + pushes * found.costs["worker_losses"]
-
-
-def test_bsp_has_every_gradient_once_after_the_death_of_a_server():
-    found = ran("bsp", SERVER)
-    assert found.counts.eq(1).all()
-    assert found.recovery.restarts == 1
-    assert found.costs["server_losses"] == 1
 
 
 def test_bsp_ends_with_the_parameters_of_the_undisturbed_run_bit_by_bit():
@@ -108,12 +98,6 @@ def test_a_run_that_shall_stop_ends_with_the_loss(fault, changes, message):
         ran("bsp", fault, **changes)
 
 
-def test_a_run_whose_servers_die_before_every_checkpoint_ends():
-    faults = [{**SERVER, "at_s": 0.5 + 0.3 * n} for n in range(8)]
-    with pytest.raises(RunError, match="the 5th loss since checkpoint 1; the run ends"):
-        ran("bsp", *faults, checkpoint={"every_s": 100.0})
-
-
 def test_the_records_go_back_with_the_run():
     found = ran("bsp", SERVER, evaluate={"every_updates": 1})
     pushes = [(row["worker"], row["shard"], row["iteration"]) for row in rows(found, "push")]
@@ -150,23 +134,3 @@ def test_a_policy_that_changes_while_all_processes_are_away_counts_when_they_are
     late = [row for row in rows(found, "pull") if row["start_ns"] > 1_300_000_000]
     assert len(late) > 20
     assert not any(row["released_by"] is not None for row in late)
-
-
-def test_a_run_without_checkpoints_hands_its_rows_on_while_it_runs(monkeypatch):
-    monkeypatch.setattr("outpace.record.trace.CHUNK", 16)
-    kept = []
-
-    def control(found) -> None:
-        for tenth in range(1, 20):
-            found.at(tenth / 10, lambda: kept.append(held_rows()))
-
-    def held_rows() -> int:
-        return sum(
-            len(each._rows) for each in gc.get_objects() if issubclass(type(each), TraceRows)
-        )
-
-    given = experiment("asp", {"schedule": [CRASH]}, checkpoint=None)
-    Ran(given, control=control)
-    assert len(kept) == 19
-    of_an_iteration = 2 * given.workers * given.servers
-    assert 0 < max(kept) <= 16 + of_an_iteration

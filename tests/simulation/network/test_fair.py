@@ -34,23 +34,6 @@ def test_a_pull_never_overtakes_the_push_before_it(tie_seed):
     assert wire.arrivals["server"] == [(2 * MS, "push"), (2 * MS, "pull")]
 
 
-# -- SimGrid's CM02: T = latency + size / bandwidth; n flows on a link get 1/n of it ------
-
-
-def test_a_star_ends_by_the_formula_for_sizes_in_order():
-    # n flows of sizes s1 <= ... <= sn over the hub's link share it equally, so the k-th ends
-    # at (s1 + ... + s(k-1) + (n - k + 1) sk) / B.
-    sizes = [1 * MB, 2 * MB, 3 * MB, 5 * MB, 8 * MB, 13 * MB]
-    names = [f"leaf-{n}" for n in range(len(sizes))]
-    wire = Wire(LAW, [*names, "hub"])
-    for name, size in zip(names, sizes, strict=True):
-        wire.send_at(0, name, "hub", size)
-    delivered = wire.run().delivered
-    for k, size in enumerate(sizes):
-        seconds = 0.001 + (sum(sizes[:k]) + (len(sizes) - k) * size) / 1e9
-        assert abs(delivered[k] - seconds * SECOND) <= len(sizes) * ONE
-
-
 # -- max-min itself ----------------------------------------------------------------------
 
 

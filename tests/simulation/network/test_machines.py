@@ -12,7 +12,6 @@ from outpace.cluster.machines import Machines
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.running import simulate
 from outpace.support.units import SECOND
 
 MB = 1_000_000
@@ -37,21 +36,6 @@ def pushes(contention, shared, *receivers, **law):
     for n, receiver in enumerate(receivers):
         net.send_at(0, f"worker-{n}", receiver, MB)
     return sorted(time / MS for time in net.run().delivered.values())
-
-
-@pytest.mark.parametrize(
-    ("contention", "shared", "expected"),
-    [
-        ("serialised", {"a": ("worker-0", "worker-1")}, [1.5, 2.5]),  # one after the other
-        ("fair", {"a": ("worker-0", "worker-1")}, [2.5, 2.5]),  # at half the rate
-        ("serialised", {}, [1.5, 1.5]),
-        ("fair", {}, [1.5, 1.5]),
-        ("serialised", {"a": ("worker-0", "server-0")}, [0, 1.5]),
-        ("fair", {"a": ("worker-0", "server-0")}, [0, 1.5]),
-    ],
-)
-def test_what_a_machine_sends_shares_its_connection(contention, shared, expected):
-    assert pushes(contention, shared, "server-0", "worker-2") == expected
 
 
 @BOTH
@@ -140,28 +124,6 @@ def run(network, **changes):
     }
 
 
-def ends(result):
-    """Return the ends of the iterations in s."""
-    rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
-    return sorted(row["end_ns"] / SECOND for row in rows)
-
-
-@BOTH
-def test_a_bsp_run_of_two_workers_on_one_machine_by_hand(contention):
-    # 2 MB from the machine of both workers to the server in 2 ms, and back; each way 0.5 ms of
-    # latency. The server answers when it has both: an iteration takes 1 s + 2.5 + 2.5 ms for the
-    # worker that is served last. With `serialised` the other one has its answer 1 ms before, and so
-    # the pushes of the second iteration do not meet: the last leaves at 2.005 s, the server answers
-    # at 2.0065 s.
-    network = {"latency_s": L, "bandwidth_bytes_per_s": R, "contention": contention}
-    network["machines"] = {"a": ["worker-0", "worker-1"]}
-    result = simulate(run(network))
-    first = [1.004, 1.005] if contention == "serialised" else [1.005, 1.005]
-    second = [2.008, 2.009] if contention == "serialised" else [2.01, 2.01]
-    assert ends(result) == pytest.approx(first + second, abs=1e-7)
-    assert result.summary["bytes_sent"] == 8 * MB
-
-
 # -- settings --------------------------------------------------------------------------------
 
 
@@ -187,11 +149,6 @@ def refusal(network, **changes):
 def test_impossible_machines_are_refused_by_file_and_key(machines, words):
     (line,) = refusal({"machines": machines})
     assert line.startswith(f"run.yaml: {words}")
-
-
-def test_colocate_and_machines_exclude_each_other():
-    (line,) = refusal({"machines": {"a": ["worker-0", "worker-1"]}}, colocate=True)
-    assert line.startswith("run.yaml: network.machines: colocate says already where servers are")
 
 
 def test_nodes_of_one_machine_cannot_have_different_links():

@@ -81,34 +81,3 @@ def test_what_is_no_matrix_of_times_is_refused_with_file_and_place(tmp_path, arr
         Matrix(str(path), "ms").latencies(3)
     assert words in str(error.value)
     assert str(path) in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("m.npz", b"PK\x03\x04 broken", "cannot read the matrix in"),
-        ("m.npy", b"hello", "cannot read the matrix in"),
-        ("m.csv", b"0,1\n1,x\n", "could not convert string 'x' to float64 at row 1, column 2"),
-        ("m.xls", b"", "a matrix must be one of .npz, .npy, .csv, .txt"),
-        ("m.csv", None, "cannot read the matrix in"),
-    ],
-)
-def test_files_that_cannot_be_read_are_refused(tmp_path, name, content, words):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError) as error:
-        Matrix(str(tmp_path / name), "ms").latencies(2)
-    assert words in str(error.value)
-    assert name in str(error.value)
-
-
-def test_the_array_must_be_named_if_there_are_several_and_be_there(tmp_path):
-    path = tmp_path / "m.npz"
-    np.savez(path, planet=TIMES, city=TIMES)
-    with pytest.raises(ConfigError, match="say which of its arrays with array: planet, city"):
-        Matrix(str(path), "ms").latencies(3)
-    with pytest.raises(ConfigError, match=r"no array 'planets'\. Did you mean 'planet'\?"):
-        Matrix(str(path), "ms", "planets").latencies(3)
-    assert Matrix(str(path), "s", "city").latencies(3)[0, 2] == 2.0
-    with pytest.raises(ConfigError, match=r"only \.npz has named arrays"):
-        Matrix(str(saved(tmp_path / "m.npy", TIMES)), "ms", "city").latencies(3)

@@ -4,15 +4,12 @@ import math
 from collections import defaultdict
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from tests.support.wire import Wire
 
-from outpace.blocks.block import Phantom
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.support.units import SECOND
-from outpace.sync.messages import Pull, Push
 
 MODERATE = settings(deadline=None, max_examples=80)
 MB = 1_000_000
@@ -21,17 +18,6 @@ LAW = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9)  # 1 MB: 1 ms
 
 
 # -- closed forms ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("senders", [1, 2, 7, 64])
-def test_incast_is_serialised_at_the_receiver(senders):
-    names = [f"worker-{n}" for n in range(senders)]
-    wire = Wire(LAW, [*names, "server"])
-    for name in names:
-        wire.send_at(0, name, "server", MB)
-    wire.run()
-    # Zhang et al., section 3.2: the k-th has waited for k-1 transfers.
-    assert wire.arrivals["server"] == [(MS + k * MS, k - 1) for k in range(1, senders + 1)]
 
 
 def test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection():
@@ -47,35 +33,6 @@ def test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection()
     assert wire.arrivals["c"] == [(MS, 3)], "it waits for nothing that goes elsewhere"
     started = {transfer.message.content: transfer.started for transfer in wire.log}
     assert [started[message] for message in (1, 3, 6, 7, 8)] == [MS, 0, 2 * MS, 2 * MS, 5 * MS]
-
-
-def test_the_slower_end_of_a_transfer_counts():
-    nodes = {
-        "far": LinkLaw(latency_s=0.010),
-        "thin": LinkLaw(bandwidth_bytes_per_s=1e8),
-        "fast": LinkLaw(latency_s=0.0001, bandwidth_bytes_per_s=1e10),
-    }
-    law = NetworkLaw(latency_s=0.001, bandwidth_bytes_per_s=1e9, nodes=nodes)
-    expected = {
-        ("a", "b"): 2 * MS,
-        ("a", "far"): 11 * MS,
-        ("far", "a"): 11 * MS,
-        ("a", "thin"): 11 * MS,
-        ("thin", "a"): 11 * MS,
-        ("a", "fast"): 2 * MS,
-        ("thin", "far"): 20 * MS,
-        ("thin", "fast"): 11 * MS,
-    }
-    for (sender, receiver), time in expected.items():
-        wire = Wire(law, ["a", "b", "far", "thin", "fast"])
-        wire.send_at(0, sender, receiver, MB)
-        assert wire.run().delivered == {0: time}, (sender, receiver)
-
-
-def test_only_the_first_of_messages_that_leave_together_may_have_bytes():
-    wire = Wire(LAW, "ab")
-    with pytest.raises(ValueError, match="a Push has bytes: send it before the others"):
-        wire.network.send(wire.nodes["a"], "b", Pull(0, 0), Push(0, 0, 0, Phantom(8)))
 
 
 # -- invariants over random traffic ----------------------------------------------------

@@ -47,21 +47,6 @@ def test_a_pair_has_its_latency_in_both_directions_and_its_bandwidth_as_one_more
         assert wire.run().delivered == {0: milliseconds * MS}, (sender, receiver)
 
 
-def test_names_win_over_patterns_and_later_patterns_over_earlier_ones_key_by_key():
-    law = NetworkLaw(
-        nodes={
-            "server-0": LinkLaw(latency_s=1.0),
-            "server-*": LinkLaw(latency_s=2.0, bandwidth_bytes_per_s=5.0),
-            "*-1?": LinkLaw(latency_s=3.0),
-        }
-    )
-    assert law.own("server-0") == LinkLaw(1.0, 5.0)
-    assert law.own("server-1") == LinkLaw(2.0, 5.0)
-    assert law.own("server-10") == LinkLaw(3.0, 5.0)
-    assert law.own("worker-10") == LinkLaw(3.0)
-    assert law.own("worker-1") == LinkLaw()
-
-
 def test_what_names_no_node_is_refused_with_the_nearest():
     network = {
         "nodes": {"server-9*": {}, "sever-1": {}},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.paths import SCRIPTS
 
-from outpace.errors import ConfigError, OutpaceWarning, RunError
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
 
@@ -71,18 +71,6 @@ def test_buckets_overlap_with_backward_and_follow_each_other(tmp_path):
     assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-gradients)]
 
 
-def test_a_worker_waits_for_a_slow_one_and_then_for_the_messages(tmp_path):
-    law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
-    result = simulated("ddp_vectors.py", "steps", tmp_path, network=NETWORK, compute=law)
-    # Worker 1 hands its buckets over at 800 and 1200 ms. The first is done at 1202 ms, so nobody
-    # is waited for in the second.
-    (*_, fast), (*_, slow) = (rows(result, "iteration", worker) for worker in range(2))
-    begun = fast["start_ns"]
-    assert (fast["computed_ns"] - begun, fast["held_ns"]) == (600 * MS, 200 * MS)
-    assert (slow["computed_ns"] - begun, slow["held_ns"]) == (1200 * MS, 0)
-    assert fast["end_ns"] == slow["end_ns"] == begun + 800 * MS + 2 * BUCKET
-
-
 def test_gradients_accumulate_under_no_sync(tmp_path):
     result = simulated("ddp_vectors.py", "accumulates", tmp_path, network=NETWORK)
     # Two passes in 600 ms; backward of the second lasts from 400 to 600 ms.
@@ -133,11 +121,6 @@ def test_a_strategy_and_a_barrier_that_wait_for_each_other_are_told_apart():
         simulated("ddp_cases.py", "crossed", sync={"kind": "bsp"})
 
 
-def test_workers_with_the_same_data_are_found(tmp_path):
-    with pytest.warns(OutpaceWarning, match="worker-0 and worker-1 computed the same gradient"):
-        simulated("ddp_vectors.py", "same data", tmp_path)
-
-
 ONE_LATE = {"kind": "constant", "mean_s": 1.0, "factors": [1, 1, 2.5]}
 QUORUMS = {
     "drop-stragglers": {"kind": "drop-stragglers", "quorum": 2},
@@ -176,11 +159,3 @@ def test_who_waits_in_a_collective_is_not_missing_from_a_quorum(kind, tmp_path):
     found = result.summary["collectives"]
     assert found["seconds"] == pytest.approx(2 * (6 + (20 - second / (1000 * MS))) / 3)
     assert [notes(tmp_path, rank) for rank in range(3)] == [["3.0", "3.0"]] * 3
-
-
-def test_a_run_whose_time_is_over_ends_scripts_that_wait_for_others(tmp_path):
-    changes = {"sync": {"kind": "asp"}, "compute": {**ONE_LATE, "factors": [1, 2]}}
-    stop = {"virtual_time_s": 1.5}  # worker 0 waits in the barrier from 1 s to 2 s
-    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, stop=stop, **changes)
-    assert (result.summary["status"], result.summary["virtual_time_s"]) == ("complete", 1.5)
-    assert result.summary["iterations"] == [1, 0]

@@ -12,7 +12,7 @@ from tests.support.saved_runs import give_up
 from tests.support.shared_out import require_shared_out
 
 import outpace
-from outpace.errors import ConfigError, OutpaceWarning, RunError
+from outpace.errors import OutpaceWarning, RunError
 from outpace.record.checkpoints import Checkpoints
 
 CONFIG = {
@@ -44,10 +44,6 @@ class Killed(BaseException):
 def killed_after(number, monkeypatch):
     """End the process of the simulation when so many checkpoints are there."""
     _killed_when(lambda index: index.number == number, monkeypatch)
-
-
-def files_of(index):
-    return {part.file for part in index.parts}
 
 
 def _killed_when(is_enough, monkeypatch):
@@ -89,45 +85,6 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp
     saved = outpace.load_checkpoint(tmp_path / "run" / "checkpoints" / "000003")
     trained = {name for name, _ in torch.nn.Linear(4, 4).named_parameters()}
     assert {f"0.{name}" for name in trained} <= set(saved)  # without the averages of BatchNorm
-
-
-@pytest.mark.parametrize(
-    "sync",
-    [
-        {"kind": "hpsgd"},
-        pytest.param(
-            {"kind": "diloco", "every": 3, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_no_sample_is_lost_or_counts_twice_where_the_result_depends_on_timing(
-    sync, tmp_path, monkeypatch
-):
-    config = {
-        **CONFIG,
-        "task": {"kind": "script", "path": str(SCRIPTS / "counted.py")},
-        "sync": sync,
-        "network": {"latency_s": 0.02},  # averages take a part of an iteration
-        "checkpoint": {"every_s": 0.45},
-    }
-    del config["servers"]
-    with monkeypatch.context() as patch:
-        killed_after(3, patch)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    found = outpace.simulate(None, resume=tmp_path / "run")
-    counts = found.parameters["counts"]
-    assert counts.allclose(-torch.ones_like(counts), rtol=0, atol=1e-5)
-    assert found.summary["resumed_from"] == "checkpoints/000003"
-    assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
-
-
-def test_scripts_of_strategies_whose_workers_are_saved_apart_are_refused(tmp_path):
-    config = {**CONFIG, "sync": {"kind": "gossip"}}
-    del config["servers"]
-    with pytest.raises(ConfigError, match=r"checkpoint: with sync\.kind=gossip scripts would be"):
-        outpace.simulate(config, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -233,42 +190,6 @@ def test_workers_that_repeat_their_epochs_are_warned_of_in_one_line(tmp_path, mo
         "the script continues in epoch 1 of its data, but sets epoch 0, so its epochs are "
         "repeated: let its loop begin with sampler.epoch, 0 at first"
     ]
-
-
-@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
-def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_path, monkeypatch):
-    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
-    config = {**CONFIG, "task": script, "checkpoint": {"every_updates": 10}}
-    config["compute"] = {"kind": "constant", "mean_s": 0.1}
-    with monkeypatch.context() as patch:
-        killed_after(2, patch)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    newest = Checkpoints(tmp_path / "run").newest()
-    assert newest is not None
-    assert newest.index.ended == (1,)
-    found = outpace.simulate(None, resume=tmp_path / "run")
-    assert found.summary["iterations"] == [30, 4]
-    logged = [row["done"] for row in found.metrics.to_pylist() if row["worker"] == 1]
-    assert logged == [1, 2, 3, 4]
-
-
-def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
-    config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
-    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
-    with monkeypatch.context() as patch:
-        _killed_when(lambda index: "worker-0.safetensors" not in files_of(index), patch)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    newest = Checkpoints(tmp_path / "run").newest()
-    assert newest is not None
-    assert newest.index.totals.iterations[0] == 6
-    assert newest.index.ended == ()
-    with pytest.warns(
-        OutpaceWarning, match="worker-0 begins anew, .*: stop.iterations was reached"
-    ):
-        found = outpace.simulate(resume=tmp_path / "run", stop={"iterations": 7})
-    assert found.summary["iterations"] == [7, 7]
 
 
 @pytest.mark.filterwarnings("ignore:the script of worker-1 took")

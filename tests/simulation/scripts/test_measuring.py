@@ -44,9 +44,3 @@ def test_files_that_are_written_before_enough_steps_are_named(tmp_path, monkeypa
     with pytest.warns(OutpaceWarning, match=words):
         result = simulated("attach", 4)  # ends before the second snapshot
     assert result.summary["iterations"] == [4, 4]
-
-
-def test_nested_untimed_blocks_are_left_out_once():
-    task = {"kind": "script", "path": str(SCRIPTS / "logs.py"), "arguments": ["nested"]}
-    result = simulate({"task": task, "workers": 1, "sync": {"kind": "bsp"}})
-    assert min(result.experiment.compute.seconds) > 0

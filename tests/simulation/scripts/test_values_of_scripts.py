@@ -87,18 +87,3 @@ def test_a_frozen_parameter_that_is_trained_later_ends_the_run(tmp_path):
     words = "parameter base.bias requires a gradient in iteration 1 .* none in outpace.attach,"
     with pytest.raises(ConfigError, match=words):
         trained(simulate, "unfreezes", tmp_path, SSGD, compute=LAW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sync", [{"kind": "bsp"}, SSGD, LOCAL], ids=lambda sync: sync["kind"])
-@pytest.mark.parametrize("how", [simulate, run], ids=["virtual", "real"])
-def test_buffers_that_are_not_saved_with_the_model_start_as_those_of_worker_0_too(
-    tmp_path, how, sync
-):
-    arguments = [str(tmp_path), "2"]
-    task = {"kind": "script", "path": str(SCRIPTS / "random_features.py"), "arguments": arguments}
-    law = {"compute": LAW} if how is simulate else {}
-    result = how({"workers": 2, "sync": sync, "task": task} | law)
-    one, other = (torch.load(tmp_path / f"{number}.pt") for number in range(2))
-    assert all(map(torch.equal, one, other))
-    assert {name.partition(".")[0] for name in result.parameters} == {"base", "head"}

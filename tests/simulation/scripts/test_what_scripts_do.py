@@ -121,14 +121,6 @@ def test_each_worker_s_own_optimizer_takes_the_steps_as_for_real(tmp_path):
     assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]
 
 
-def test_an_optimizer_that_only_the_script_knows_is_refused_where_all_have_one_model(tmp_path):
-    with pytest.raises(ConfigError, match="the steps of Own only the script can take"):
-        simulate(
-            configuration("own_optimizer.py", "own", "alike", workers=2, sync={"kind": "ssgd"}),
-            tmp_path / "v",
-        )
-
-
 @pytest.mark.filterwarnings("ignore::outpace.errors.OutpaceWarning")
 def test_a_run_warns_of_workers_that_write_one_file_and_of_a_script_without_a_step(tmp_path):
     script = tmp_path / "train.py"
@@ -158,13 +150,3 @@ def test_a_phase_with_other_settings_and_an_empty_state_equals_a_new_optimizer(
     assert same(torch.load(tmp_path / "run.pt"), torch.load(tmp_path / "plain.pt"))
     with pytest.raises(ConfigError, match=r"SGD at .*phases\.py:\d+ took a step .* new phase set"):
         simulated("phases.py", "new", tmp_path / "run.pt")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_processes_that_a_script_starts_know_their_worker_however_they_are_started(
-    tmp_path, method
-):
-    simulate(configuration("starts_processes.py", method, tmp_path, workers=2))
-    found = [eval((tmp_path / str(rank)).read_text()) for rank in range(2)]
-    assert found == [[0, 2, 4, 6, True], [1, 3, 5, 7, True]]

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 from tests.sync.membership.test_decide import KILLED, SERVERS, Run
 
 from outpace.errors import ProtocolError
@@ -30,23 +19,18 @@ from outpace.sync.membership.events import (
     EndRun,
     Event,
     Finished,
-    Kill,
     Loss,
     NoPlaces,
-    OnLoss,
     PlacesFound,
     ProcessEnded,
     ProcessesLost,
-    Removed,
-    Replace,
-    Rules,
     Start,
     TooFewPlaces,
     TrainingBegan,
     WorkerBegan,
     WorkerTrained,
 )
-from outpace.sync.membership.table import NEXT, Phase, Table
+from outpace.sync.membership.table import NEXT, Table
 from outpace.sync.messages import worker_name
 
 numbers = st.integers(0, 2)
@@ -112,144 +96,3 @@ def require_whole(before: Table, after: Table) -> None:
         assert new.generation <= after.generation
     generations = [each.generation for each in after.workers if each.generation]
     assert len(set(generations)) == len(generations)
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_every_phase_is_reached_and_all_but_the_last_ones_are_left(phase):
-    assert phase.name == "ACTIVE" or phase in NEXT.values()
-    is_last = phase.name in ("GONE", "CLOSED")
-    assert is_last != any(before is phase for before, _ in NEXT)
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Losses, ends, answers and starts in any order, with processes that are simulated here."""
-
-    @initialize(on_loss=st.sampled_from(["restart", "continue"]), workers=st.integers(1, 3))
-    def begin(self, on_loss: OnLoss, workers: int) -> None:
-        self.run = Run(workers, rules=Rules(on_loss, hopeless_s=1e6))
-        self.restarts, self.checkpoint = on_loss == "restart", 1
-        self.all_begin(workers)
-
-    def all_begin(self, workers: int) -> None:
-        self.workers = workers
-        self.alive = {(worker, 0) for worker in range(workers)}  # processes: worker, generation
-        self.heard = {(server, w): 0 for server in SERVERS for w in range(workers)}
-        self.asked: list[Replace] = []
-        self.ended = False
-        self.away: set[int] = set()  # workers that have left
-        self.finished: set[int] = set()
-
-    def generation(self, worker: int) -> int:
-        return self.run.table.workers[worker].generation
-
-    def does(self, event: Event) -> None:
-        self.run.now += 1
-        orders = self.run.does(event)
-        assert orders or not isinstance(event, ProcessesLost)  # every loss leads to something
-        for order in orders:
-            if isinstance(order, Replace):
-                self.asked.append(order)
-            elif isinstance(order, Start):
-                # Its place is free, and no server hears the processes before it.
-                assert not any(worker == order.worker for worker, _ in self.alive)
-                for server in SERVERS:
-                    assert self.heard[server, order.worker] == order.generation
-                self.alive.add((order.worker, order.generation))
-            elif isinstance(order, Removed):
-                assert not self.restarts or order.worker in self.finished
-                if order.worker not in self.finished:
-                    self.away.add(order.worker)
-            else:
-                self.ended = not isinstance(order, Kill)
-
-    @precondition(lambda self: not self.ended)
-    @rule(data=st.data(), has_ended=st.booleans())
-    def lose(self, data: Any, has_ended: bool) -> None:
-        processes = sorted(p for p in self.alive if self.generation(p[0]) == p[1])
-        if processes:
-            process = data.draw(st.sampled_from(processes))
-            if has_ended:
-                self.alive.discard(process)
-            self.does(ProcessesLost([Loss(worker_name(process[0]), KILLED, has_ended)]))
-
-    @precondition(lambda self: not self.ended)
-    @rule(data=st.data(), and_a_worker=st.booleans())
-    def lose_a_server(self, data: Any, and_a_worker: bool) -> None:
-        """All begin again, without the workers that have left."""
-        lost = [data.draw(st.sampled_from(SERVERS))]
-        present = [w for w in self.run.table.workers if not w.has_left]
-        if and_a_worker and present:
-            lost.append(data.draw(st.sampled_from(present)).name)
-        self.checkpoint += 1
-        self.run.does(CheckpointComplete(self.checkpoint))
-        without = set() if self.restarts else {*lost[1:], *self.run.table.absent}
-        (order,) = self.run.lose(*lost)
-        if len(without) == self.workers:
-            assert isinstance(order, EndRun)
-            self.ended = True
-            return
-        assert isinstance(order, BeginAgain)
-        assert set(order.without) == without
-        assert (order.workers, order.servers) == (self.workers - len(without), 2)
-        assert (order.checkpoint, order.lost) == (self.checkpoint, [Loss(lost[0], KILLED)])
-        self.run.does(AllBegin(order.workers, order.servers, checkpoint=order.checkpoint))
-        self.run.does(TrainingBegan())
-        self.all_begin(order.workers)
-
-    @rule(worker=numbers)
-    def finish(self, worker: int) -> None:
-        here = worker < self.workers and not self.run.table.workers[worker].is_coming_back
-        if here and (worker, self.generation(worker)) in self.alive:
-            self.does(Finished(worker_name(worker)))
-            self.finished.add(worker)
-            self.alive = {process for process in self.alive if process[0] != worker}
-
-    @rule(data=st.data())
-    def end_an_old_process(self, data: Any) -> None:
-        old = sorted(p for p in self.alive if self.generation(p[0]) != p[1])
-        if old:
-            process = data.draw(st.sampled_from(old))
-            self.alive.discard(process)
-            self.does(ProcessEnded(process[0]))
-
-    @rule(data=st.data())
-    def confirm(self, data: Any) -> None:
-        if self.asked:
-            self.confirmed(self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1))))
-
-    def confirmed(self, order: Replace) -> None:
-        place = order.server, order.worker
-        self.heard[place] = max(self.heard[place], order.generation)
-        self.does(Confirmed(order.server, order.worker, order.generation, 4, 3))
-
-    @rule(worker=numbers)
-    def begin_again(self, worker: int) -> None:
-        if worker < self.workers and self.run.table.workers[worker].is_starting:
-            self.does(WorkerBegan(worker))
-
-    @invariant()
-    def one_process_of_each_worker_is_heard(self) -> None:
-        if hasattr(self, "run"):
-            for worker in range(self.workers):
-                present = self.generation(worker)
-                assert sum(p == (worker, present) for p in self.alive) <= 1
-                waits = self.run.table.workers[worker].is_coming_back
-                assert not waits or self.run.table.next_deadline is not None
-
-    def teardown(self) -> None:
-        """Lost workers come back once all have answered and the old processes have ended."""
-        if not hasattr(self, "run") or self.ended or not self.restarts:
-            return
-        while self.asked:
-            self.confirmed(self.asked.pop(0))
-        for worker, generation in sorted(self.alive):
-            if generation != self.generation(worker):
-                self.alive.discard((worker, generation))
-                self.does(ProcessEnded(worker))
-        out = self.finished | self.away
-        for worker in set(range(self.workers)) - out:
-            assert (worker, self.generation(worker)) in self.alive
-
-
-def test_any_order_of_events():
-    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=60, stateful_step_count=30))

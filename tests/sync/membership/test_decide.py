@@ -25,7 +25,6 @@ from outpace.sync.membership.events import (
     Finished,
     Kill,
     Loss,
-    NoPlaces,
     Order,
     PlacesFound,
     ProcessEnded,
@@ -128,14 +127,6 @@ def test_a_new_process_starts_once_all_servers_hear_only_it():
     assert run.table.next_deadline is None
 
 
-def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it():
-    run = Run()
-    run.lose(0)
-    # Iterations up to 8 were finished without the worker: nothing of them is lost.
-    assert run.confirm(0, 1, (3, 9), (3, 9)) == [Start(0, 1, 9, 0)]
-    assert run.table.workers[0].done == 4
-
-
 def test_a_script_continues_with_what_it_keeps_and_what_a_server_lacks_of_before_is_lost():
     run = Run()
     run.lose(0, kept=9)
@@ -146,12 +137,6 @@ def test_a_script_continues_with_what_it_keeps_and_what_a_server_lacks_of_before
     # It has pushed 9 to 11 and has not sent its state since. The next process computes them again.
     run.lose(0, kept=9)
     assert run.confirm(0, 2, (11, 0), (11, 0)) == [Start(0, 2, first=12, lost=0)]
-
-
-def test_a_worker_that_does_not_come_back_loses_nothing_that_its_script_keeps():
-    run = Run(on_loss="continue")
-    run.lose(0, kept=9)
-    assert run.confirm(0, 1, (7, 0), (5, 0)) == [Removed(0, lost=2)]
 
 
 def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
@@ -261,13 +246,6 @@ def test_a_worker_that_keeps_dying_without_an_iteration_ends_the_run():
     assert run.confirm(0, 6, (8, 0), (8, 0)) == [EndRun(reason)]
 
 
-def test_a_worker_that_is_killed_every_second_comes_back():
-    run = Run()
-    for second in range(60):
-        run.now = second * SECOND
-        run.comes_back(0, second + 1, mark=-1)
-
-
 @pytest.mark.parametrize(
     ("event", "why"),
     [
@@ -375,18 +353,6 @@ def test_a_run_that_is_lost_five_times_without_a_new_checkpoint_ends():
     assert run.after("server-0") == EndRun(reason, [Loss("server-0", KILLED)])
 
 
-def test_a_run_that_is_lost_three_times_before_its_training_ends():
-    run = Run(3, has_begun=False)
-    for _ in range(2):
-        assert run.after("server-0") == again("server-0")
-    order = run.after("server-0")
-    assert isinstance(order, EndRun)
-    assert "SIGKILL: the 3rd time before the training began; look at the output" in order.reason
-    run.does(TrainingBegan())  # the count begins anew
-    run.does(AllBegin(3, 2))
-    assert isinstance(run.after("server-0"), BeginAgain)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -413,12 +379,6 @@ def test_without_servers_a_worker_that_has_trained_is_missed_by_no_one():
     assert run.does(ProcessesLost(losses, is_ending=True)) == [Removed(1, 0)]
 
 
-def test_a_worker_that_is_lost_when_the_run_is_about_to_end_is_not_replaced():
-    run = Run()
-    assert run.does(ProcessesLost([Loss("worker-0", KILLED)], is_ending=True)) == []
-    assert run.table.absent == ["worker-0"]
-
-
 # -- other numbers of processes ----------------------------------------------------------------
 
 MORE = AskedToScale(workers=3, asker="me", at=7)
@@ -442,20 +402,6 @@ def test_new_roles_get_places_and_all_begin_again_from_a_checkpoint_that_is_take
     assert (order.workers, order.servers) == (3, 1)
 
 
-def test_a_worker_that_has_left_joins_again_if_the_run_is_asked_for_the_number_that_it_had():
-    run = Run(on_loss="continue")
-    run.lose(1)
-    run.confirm(1, 1, (3, 3), (3, 3))
-    assert run.does(AskedToScale(workers=2)) == [Save()]
-
-
-def test_without_places_the_run_stays_as_it_was():
-    run = Run()
-    run.does(MORE)
-    assert run.does(NoPlaces("no room")) == [Unchanged("me", "the run stays as it was: no room")]
-    assert run.table.change is None
-
-
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_if_the_new_processes_do_not_come_to_train_all_begin_again_as_before(is_lost):
     run = Run()
@@ -470,14 +416,6 @@ def test_if_the_new_processes_do_not_come_to_train_all_begin_again_as_before(is_
     assert orders == [BeginAgain(why, 2, 2, 3), unchanged]
     run.does(AllBegin(2, 2, checkpoint=3))
     assert run.does(AttemptFailed("again")) == [EndRun("again")]
-
-
-def test_a_loss_while_the_checkpoint_is_taken_is_an_answer_too():
-    run = Run()
-    run.does(AskedToScale(workers=1, asker="me"))
-    unchanged = Unchanged("me", f"the run stays as it was: server-0 {KILLED}")
-    assert run.lose("server-0") == [again("server-0", workers=2, checkpoint=1), unchanged]
-    assert run.does(CheckpointComplete(2)) == []
 
 
 def test_a_cluster_with_too_few_places_begins_with_as_many_and_cannot_return():
