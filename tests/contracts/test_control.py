@@ -12,7 +12,7 @@ from outpace.sync.python import PythonStrategy
 
 WORKERS, SERVERS = 3, 2
 MINE = """\
-from outpace.sync import ASK_AGAIN, Asp, Decision, Reason, Scale
+from outpace.sync import ASK_AGAIN, Asp, Decision, Policy, Reason, Scale
 
 
 def together(pull, view, more=0):
@@ -46,7 +46,7 @@ def past(pull, view):
     return Decision(0, Reason.BEYOND_BOUND, 0)
 
 
-class Mine:
+class Mine(Policy):
     scale = "sum"
 
     def __init__(self, lead):

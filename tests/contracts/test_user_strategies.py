@@ -128,7 +128,7 @@ def test_a_users_strategy_without_servers_runs_like_a_built_in_one(run):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sync": POLICY | {"target": "mine.py:Neither"}}, "or derive from outpace.sync.PeerStr"),
+        ({"sync": POLICY | {"target": "mine.py:Neither"}}, "must derive from outpace.sync.Policy"),
         ({"sync": POLICY | {"arguments": {"patience": 1.0}}}, "sync.patience: Confirmed has none"),
         ({"sync": PEERS | {"arguments": {}}}, "missing 1 required positional argument: 'every'"),
         ({"sync": POLICY, "pull": {"quorum_percent": 50}}, "pull: a worker of Confirmed waits"),

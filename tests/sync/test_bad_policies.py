@@ -19,15 +19,16 @@ MINE = """\
 import nothing_of_that_name
 """
 BROKEN = """\
+import outpace.sync
+
 class NeedsMore:
     def __init__(self, more): ...
 
 class HasNoMethods: ...
 
-class WrongApply:
+class WrongApply(outpace.sync.Policy):
     apply = "sometimes"
     def may_answer(self, pull, view): return True
-    def patience_s(self, view): return True
 
 number = 3
 
@@ -102,9 +103,9 @@ BAD = [
     (sync("{kind: python, target: 'broken.py:NeedsMore'}"), "broken.py:NeedsMore raised TypeError"),
     (
         "sync_changes=[{at_s: 1, sync: {kind: python, target: 'broken.py:HasNoMethods'}}]",
-        "has no method may_answer",
+        "must derive from outpace.sync.Policy",
     ),
-    (sync("{kind: python, target: 'broken.py:WrongApply'}"), "its apply cannot be 'sometimes'"),
+    (sync("{kind: python, target: 'broken.py:WrongApply'}"), "'sometimes' is not a valid Apply"),
 ]
 
 

@@ -52,14 +52,6 @@ class Whole(Silent):
     excludes = {"pull": "Whole waits for all", "conditions.pull": "Whole has its own"}
 
 
-class Plain:
-    def may_answer(self, pull, view):
-        return True
-
-    def patience_s(self, view):
-        return False
-
-
 def always(pull, view):
     return True
 
@@ -93,7 +85,6 @@ def mine(tmp_path):
         ("Together", True, False, False),
         ("Quick", False, True, False),
         ("Weighing", False, False, True),
-        ("Plain", False, True, True),
     ],
 )
 def test_what_a_policy_declares_is_heeded(mine, name, exact, behind, weighs):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from outpace.errors import ConfigError
 from outpace.support.paths import TARGET
 from outpace.support.user_code import brief, load_target, require_target
-from outpace.sync import Apply, Asp, PeerStrategy, Policy, Scale
+from outpace.sync import Apply, PeerStrategy, Policy, Scale
 from outpace.sync.conditions import Condition, Conditioned
 
 
@@ -19,11 +19,8 @@ class PythonStrategy:
 
     The class is called with `arguments`. Like the built-in strategies, it is a frozen dataclass
     that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without servers.
-    A policy can also be any class with the methods may_answer(pull, view) and
-    patience_s(view), whose return values may be those of conditions (see `Conditioned`). What a
-    class that derives from Policy declares (`lockstep`, `leaves_behind`, `uses_significance`) is
-    heeded; of another class the least is assumed: the workers are not in lockstep, may be left
-    behind, and their significance is used.
+    The return values of a policy's may_answer and patience_s may be those of conditions (see
+    `Conditioned`).
 
     Attributes:
         target: `file.py:Class` or `module:Class`.
@@ -70,40 +67,20 @@ def policy_from(made: object, name: str) -> Conditioned:
     """Return an object of the user's class as a policy whose answers are checked.
 
     Args:
-        made: derives from `Policy`, or has the methods may_answer and patience_s.
         name: of the class, for errors.
 
     Raises:
         ConfigError: if the object is no policy.
     """
-    pull, push = _method(made, "may_answer", name), _method(made, "patience_s", name)
-    apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
-    wire: Any = getattr(made, "wire", "full")
+    if not isinstance(made, Policy):
+        raise ConfigError(
+            f"sync.target: {name} makes a {type(made).__name__}: it must derive from "
+            "outpace.sync.Policy, or without servers from outpace.sync.PeerStrategy"
+        )
     try:
-        base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
+        Apply(made.apply), Scale(made.scale)
     except ValueError as error:
         raise ConfigError(f"sync.target: {name}: {error}") from error
-    return Conditioned(base, pull, push, declares=base is made)
-
-
-def _method(made: object, method: str, name: str) -> Condition:
-    found = getattr(made, method, None)
-    if not callable(found):
-        raise ConfigError(
-            f"sync.target: what {name} makes has no method {method}; it must be a "
-            "policy of servers, or derive from outpace.sync.PeerStrategy"
-        )
-    return Condition(f"{name}.{method}", found)
-
-
-_WordT = TypeVar("_WordT", Apply, Scale)
-
-
-def _word(made: object, name: str, default: _WordT) -> _WordT:
-    value = getattr(made, name, default)
-    try:
-        return type(default)(value)
-    except ValueError:
-        raise ConfigError(
-            f"sync.target: its {name} cannot be {value!r}. Known: {', '.join(type(default))}."
-        ) from None
+    pull = Condition(f"{name}.may_answer", made.may_answer)
+    push = Condition(f"{name}.patience_s", made.patience_s)
+    return Conditioned(made, pull, push, declares=True)

@@ -33,7 +33,7 @@ _ITERATIONS: Final = 12  # of a run in virtual time
 
 
 def check_policy(
-    policy: object, *, bound: int | None = None, workers: int = 5, games: int = 200, seed: int = 0
+    policy: Policy, *, bound: int | None = None, workers: int = 5, games: int = 200, seed: int = 0
 ) -> None:
     """Check that a policy keeps the promises of every strategy with servers.
 
@@ -44,8 +44,7 @@ def check_policy(
         check_policy(Ssp(staleness=3), bound=3)
 
     Args:
-        policy: derives from `outpace.sync.Policy`, or has may_answer(pull, view) and
-            patience_s(view).
+        policy: derives from `outpace.sync.Policy`.
         bound: no pull of iteration i may be answered unless i < V + bound, where V is the server's
             clock; None: only the bounds of the policy's own decisions are checked.
         workers: number of workers; games have fewer, too.
@@ -58,17 +57,17 @@ def check_policy(
         ValueError: if the policy refuses this number of workers.
     """
     name = type(policy).__name__
-    if isinstance(policy, Policy):
-        policy = policy.for_workers(workers)
-        if refused := list(policy.problems(workers)):
-            raise ValueError(f"{name} refuses a run of {workers} workers: {'; '.join(refused)}")
-        parameters = getattr(policy, "__dataclass_params__", None)
-        require(
-            parameters is not None and parameters.frozen,
-            "a policy is a frozen dataclass: servers share it, and runs are compared by it",
-            name,
-            "write @dataclass(frozen=True) before the class",
-        )
+    policy_from(policy, name)  # refuses what is no policy
+    policy = policy.for_workers(workers)
+    if refused := list(policy.problems(workers)):
+        raise ValueError(f"{name} refuses a run of {workers} workers: {'; '.join(refused)}")
+    parameters = getattr(policy, "__dataclass_params__", None)
+    require(
+        parameters is not None and parameters.frozen,
+        "a policy is a frozen dataclass: servers share it, and runs are compared by it",
+        name,
+        "write @dataclass(frozen=True) before the class",
+    )
     judged = policy_from(policy, name)
     for number in range(games):
         first, again = (
@@ -83,7 +82,7 @@ def check_policy(
             "decide by `pull`, `view` and `pull.coin` alone: no state, no clock, no random module",
         )
     for tie_seed in (None, 1):
-        _check_run(policy if isinstance(policy, Policy) else judged, name, workers, tie_seed)
+        _check_run(policy, name, workers, tie_seed)
 
 
 def _played(policy: Policy, name: str, most: int, source: Random, length: int) -> Driver:
