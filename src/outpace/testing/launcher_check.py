@@ -90,7 +90,7 @@ def check_launcher(make: MakeLauncher) -> None:
     The launcher reports how each process ended, once, after all that it printed, in whole lines. It
     hands keys to a process by its role alone, and tells a role an address at which it can listen.
     It kills one process and leaves the others. No process outlives `stop`. The check takes some
-    seconds. What a launcher may do in addition, such as to suspend its processes, is not checked.
+    seconds. Places on a cluster, which a launcher may give in addition, are not checked.
 
         check_launcher(MyLauncher)
 
