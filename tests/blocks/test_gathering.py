@@ -11,20 +11,6 @@ from hypothesis import strategies as st
 from outpace.blocks.gathering import Gathering
 
 
-def test_each_block_has_its_slice_of_all_tensors_where_its_memory_is():
-    tensors = [torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor(5.0), torch.tensor([6.0, 7.0])]
-    place = torch.zeros(3)
-
-    def memory(block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        assert (elements, dtype) == ([4, 3][block], torch.float32)
-        return place if block == 1 else None
-
-    first, second = Gathering([4, 1, 2], [slice(0, 4), slice(4, 7)]).blocks(tensors, memory)
-    assert first.tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert second.tolist() == [5.0, 6.0, 7.0]
-    assert second.data_ptr() == place.data_ptr()
-
-
 @given(st.data())
 def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
     sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outpace.blocks.block import Deferred, Phantom, Pieces, value_of, whole
-from outpace.blocks.narrowing import Full, LastNarrowed, narrowed, widened
+from outpace.blocks.narrowing import Full, narrowed, widened
 
 # In [1, 2) bfloat16 has the numbers 1 + k/128. Ties go to even k.
 GIVEN = [1.0, 1 + 1 / 256, 1 + 3 / 256, 1 + 1 / 256 + 2**-20, -1 - 3 / 512, 3e38, 1e-40, -0.0]
@@ -49,14 +49,6 @@ def test_a_deferred_block_is_computed_when_it_is_read():
 def test_a_phantom_has_half_the_bytes_and_gets_its_size_back():
     assert narrowed(Phantom(40)) == Phantom(20)
     assert Full.of(Phantom(40)).restored(Phantom(20)) == Phantom(40)
-
-
-def test_a_block_that_several_receive_is_rounded_once():
-    narrow, block, other = LastNarrowed(), torch.tensor(GIVEN), torch.ones(2)
-    first = narrow(block)
-    assert narrow(block) is first
-    assert whole(narrow(other)).tolist() == [1.0, 1.0]
-    assert whole(narrow(block)).tolist() == ROUNDED
 
 
 def test_what_is_known_to_be_finite_stays_known():

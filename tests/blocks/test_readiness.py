@@ -20,12 +20,6 @@ def test_a_part_is_complete_with_the_last_tensor_that_has_a_piece_of_it():
     assert [ready.made(number) for number in (0, 1, 2, 3)] == [[], [0], [1], [2]]
 
 
-def test_tensors_that_are_absent_are_not_waited_for():
-    ready = Readiness(LAYERS, SLICES)
-    ready.begin(absent=[1])
-    assert [ready.made(number) for number in (3, 2, 0)] == [[2], [1], [0]]
-
-
 def test_a_part_is_a_copy_of_its_pieces_of_the_tensors():
     tensors = [
         torch.arange(start, start + size) for start, size in ((0, 2), (2, 5), (7, 1), (8, 4))

@@ -39,18 +39,6 @@ def test_slices_by_layers_have_whole_tensors_and_as_many(data):
     assert max(counts) - min(counts) <= 1
 
 
-@pytest.mark.parametrize("slicing", Slicing)
-@given(data=st.data())
-def test_what_is_of_one_tensor_is_found_in_every_slice(slicing, data):
-    layers, slices = shared(data, slicing)
-    tensor_of = [number for number, size in enumerate(layers) for _ in range(size)]
-    for part in slices:
-        mine = tensor_of[part]
-        parts = layers_within(part, layers)
-        assert [place for p in parts for place in range(p.start, p.stop)] == list(range(len(mine)))
-        assert [set(mine[p]) for p in parts] == [{number} for number in sorted(set(mine))]
-
-
 def config(slicing: str, servers: int, layers: object = (10, 10, 10, 970)) -> dict[str, object]:
     return {
         "task": {"kind": "timing", "layers": layers},

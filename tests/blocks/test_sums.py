@@ -58,46 +58,6 @@ def test_the_sum_of_any_workers_in_any_order_is_bitwise_that_of_the_recursion(ar
     assert torch.equal(add_all(workers, gradients, order).total(), expected)
 
 
-def test_adding_as_they_arrive_would_depend_on_the_order():
-    """Guards the test above: these gradients are not summed exactly by luck."""
-    gradients = gradients_of(32)
-    backwards = gradients.flip(0)
-    plain, reverse = gradients[0].clone(), backwards[0].clone()
-    for worker in range(1, 32):
-        plain += gradients[worker]
-        reverse += backwards[worker]
-    assert not torch.equal(plain, reverse)
-
-
-@MODERATE
-@given(arrivals())
-def test_the_count_is_the_number_of_gradients_added(arrival):
-    workers, order, seed = arrival
-    gradients = gradients_of(workers, seed)
-    assert TreeSum(workers).count == 0
-    total = add_all(workers, gradients, order)
-    assert total.count == len(order)
-    total.total()
-    assert total.count == len(order)
-
-
-def test_the_total_may_be_asked_for_twice():
-    total = add_all(6, gradients_of(6), [4, 1, 0])
-    assert torch.equal(total.total().clone(), total.total())
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 7, 8, 33])
-def test_one_gradient_alone_is_its_own_sum(workers):
-    gradients = gradients_of(workers)
-    for worker in range(workers):
-        assert torch.equal(add_all(workers, gradients, [worker]).total(), gradients[worker])
-
-
-def test_the_sum_of_nothing_is_an_error():
-    with pytest.raises(ValueError, match="nothing was added"):
-        TreeSum(4).total()
-
-
 @pytest.mark.parametrize("workers", [1, 2, 5, 32])
 def test_tree_sum_is_what_a_shard_computes_and_keeps_its_arguments(workers):
     gradients = list(gradients_of(workers))
@@ -129,8 +89,3 @@ def test_a_number_that_is_not_finite_is_found_at_every_place(dtype, elements, wr
         kept, tensor[place] = tensor[place].clone(), wrong
         assert not all_finite(tensor), place
         tensor[place] = kept
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_nothing_is_finite(dtype):
-    assert all_finite(torch.empty(0, dtype=dtype))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import torch
 from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError
@@ -97,11 +96,6 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def without_servers(**changes):
-    plain = config("bsp", deterministic=True) | {"sync": PEERS} | changes
-    return {key: value for key, value in plain.items() if key not in ("servers", "network")}
-
-
 @every_runtime
 def test_a_users_policy_has_its_own_worker_program_and_its_servers_confirm_pushes(run):
     result, expected = (
@@ -113,16 +107,6 @@ def test_a_users_policy_has_its_own_worker_program_and_its_servers_confirm_pushe
     assert done == dict.fromkeys(range(WORKERS), ITERATIONS)
     # Per iteration and server: push, confirmation, pull, reply.
     assert result.summary["messages"] == 4 * SERVERS * WORKERS * ITERATIONS
-
-
-@every_runtime
-def test_a_users_strategy_without_servers_runs_like_a_built_in_one(run):
-    result, expected = run(without_servers()), simulate(without_servers())
-    assert result.summary["servers"] == []
-    assert result.summary["synchronizations"] == ITERATIONS // 2
-    assert result.summary["iterations"] == [ITERATIONS] * WORKERS
-    for name, value in expected.parameters.items():
-        assert torch.equal(result.parameters[name], value)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from tests.digests.comparing import differences
 from tests.digests.running import ERROR, digests_of, trace_digest
 from tests.digests.storing import STORED, stored_configurations
 
@@ -30,28 +29,3 @@ def test_traces_are_those_that_are_stored():
         elif trace_digest(found, columns) != expected[name]:
             wrong.append(f"{name}: another trace")
     assert not wrong, "\n".join([f"{len(wrong)} traces:", *wrong, WHAT_TO_DO])
-
-
-def test_what_differs_is_named():
-    before = {
-        "same": {"parameters": "a", "trace.lead": "b"},
-        "other": {"parameters": "a", "trace.lead": "b", "trace.bound": "c"},
-        "refused": {"parameters": "a"},
-        "unknown": {ERROR: "ConfigError: no such strategy"},
-    }
-    now = {
-        "same": {"parameters": "a", "trace.lead": "b", "trace.new": "c"},
-        "other": {"parameters": "d", "trace.lead": "e"},
-        "refused": {ERROR: "ConfigError: gone"},
-        "unknown": {"parameters": "a"},
-    }
-    compared = differences(before, now, "abc")
-    assert compared.differ
-    assert compared.lines == [
-        "DIFFERS        other: parameters, all columns of the trace",
-        "CANNOT BE RUN  refused: ConfigError: gone",
-        "not compared   unknown: cannot be run on abc: ConfigError: no such strategy",
-        "GONE           trace.bound",
-        "1 the same, 1 differ, 1 cannot be run, 1 cannot be run on abc; "
-        "1 parts are in no configuration any more",
-    ]

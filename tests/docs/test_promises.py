@@ -24,24 +24,6 @@ def test_every_promise_names_a_test_that_exists(page: Path):
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    ("cell", "problem"),
-    [
-        ("by hand", "names no test: by hand"),
-        ("`tests/docs/test_promises.py`: names no such", "no test is named: names no such"),
-        ("`tests/docs/gone.py`", "there is no tests/docs/gone.py"),
-        ("`tests/docs/blocks.py`", "names no test: `tests/docs/blocks.py`"),
-        ("the same: a file and a hedgehog", "no test is named: a file and a hedgehog"),
-        ("the same: a file and a heading", None),
-        ("`tests/docs/`: Names a test; without its test; `tests/docs/test_pages.py`", None),
-    ],
-)
-def test_a_promise_without_its_test_is_found(cell, problem):
-    above = "| promise | test |\n|---|---|\n| links | `tests/docs/test_pages.py` |"
-    text = f"{above}\n| more | {cell} |"
-    assert list(problems(cells(text))) == ([] if problem is None else [f"line 4: {problem}"])
-
-
 def cells(text: str) -> Iterator[tuple[int, str]]:
     """Yield what a page says of tests, each with the number of its line."""
     is_table_of_tests = False

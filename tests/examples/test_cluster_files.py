@@ -165,17 +165,3 @@ def test_the_pods_of_kubernetes_find_each_other(place, started):
     assert serve.returncode == 0, output
     assert summary(place / "shared" / "run")["iterations"] == [10] * 4
     shutil.rmtree(place / "shared")
-
-
-def test_the_manifest_names_one_volume_and_as_many_workers_as_the_command():
-    serve, workers = pods()["outpace-serve"], pods()["outpace-workers"]
-    count = workers["completions"]
-    assert workers["parallelism"] == count
-    assert values("outpace-workers")["OUTPACE_WORLD_SIZE"] == str(count)
-    assert f"--workers {count} " in container("outpace-serve")["args"][0]
-    for spec, name in ((serve, "outpace-serve"), (workers, "outpace-workers")):
-        (volume,) = spec["template"]["spec"]["volumes"]
-        assert volume["persistentVolumeClaim"]["claimName"] in pods()
-        (mount,) = container(name)["volumeMounts"]
-        assert mount["name"] == volume["name"]
-        assert mount["mountPath"] == values(name)["SHARED"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,14 +42,6 @@ def losses(output: str) -> tuple[float, float]:
     """Return the first and the last loss that the script prints."""
     (found,) = re.findall(r"loss: first ([\d.]+), last ([\d.]+)", output)
     return float(found[0]), float(found[1])
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_trains_alone(tmp_path, name):
-    command = [sys.executable, str(EXAMPLES / name), *arguments(name, tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, last = losses(done.stdout)
-    assert last < 0.8 * first
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -97,10 +97,6 @@ def skipping() -> outpace.Task:
     return outpace.Task(Skipping(), nn.functional.cross_entropy, data(), data(1))
 
 
-def with_a_function(function) -> outpace.Task:
-    return linear()
-
-
 def not_a_number() -> outpace.Task:
     def loss(output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(output, targets) * float("nan")

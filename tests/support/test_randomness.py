@@ -45,23 +45,6 @@ def numbers_of(source, n):
     return [source[i] for i in range(n)]
 
 
-def test_neighbouring_iterations_are_not_correlated_across_chunks_either():
-    n = 200 * CHUNK
-    numbers = np.array(numbers_of(stream(), n))
-    for lag in (1, 2, CHUNK):
-        correlation = np.corrcoef(numbers[:-lag], numbers[lag:])[0, 1]
-        assert abs(correlation) < 5 / np.sqrt(n - lag)
-
-
-def test_a_streams_numbers_are_uniform():
-    n = 500 * CHUNK
-    numbers = np.array(numbers_of(stream(), n))
-    assert abs(numbers.mean() - 0.5) < 5 * np.sqrt(1 / 12 / n)
-    assert abs(numbers.var() - 1 / 12) < 5 * np.sqrt(1 / 180 / n)
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-
-
 def test_any_64_bit_seed_has_streams_of_its_own():
     seeds = [0, 1, 2**53, 2**53 + 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
     assert len({stream(seed)[0] for seed in seeds}) == len(seeds)

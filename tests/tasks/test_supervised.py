@@ -83,17 +83,6 @@ def test_batch_norm_is_evaluated_with_the_averages_of_the_training_data():
     torch.testing.assert_close(state["0.running_var"], variance)
 
 
-def test_modules_that_a_user_froze_stay_frozen():
-    model = normalised()
-    model[1].eval()
-    mine = workload(model)
-    parameters = mine.initial_parameters()
-    first = mine.gradient(parameters, 0, 0)
-    mine.evaluate(parameters)
-    assert not model[1].training
-    assert equal(mine.gradient(parameters, 0, 0), first)
-
-
 def test_an_evaluation_of_fewer_samples_takes_them_evenly_spaced():
     mine = workload(nn.Linear(4, 2))
     parameters = mine.initial_parameters()
