@@ -41,21 +41,26 @@ class Condition:
             return Condition(function, load_target(function, "condition"))
         return Condition(getattr(function, "__qualname__", repr(function)), function)
 
-    def __call__(self, what: str, server: int, *arguments: Any) -> Any:
+    def __call__(self, what: str, place: str, *arguments: Any) -> Any:
+        """Return the function's answer. Raises PolicyError if it raises.
+
+        Args:
+            what: what is asked, for errors.
+            place: where the condition is used, for errors.
+        """
         try:
             return self.function(*arguments)
         except Exception as error:
             raise PolicyError(
-                f"the condition {self.name} of server {server} raised {brief(error)} {what}"
+                f"the condition {self.name} of {place} raised {brief(error)} {what}"
             ) from error
 
-    def truth(self, answer: Any, what: str, server: int) -> bool:
+    def truth(self, answer: Any, what: str, place: str) -> bool:
         """Return the answer as a bool. Raises PolicyError if it is something else."""
         if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
             return bool(answer)
         raise PolicyError(
-            f"the condition {self.name} of server {server} must answer true or false, "
-            f"not {answer!r} {what}"
+            f"the condition {self.name} of {place} must answer true or false, not {answer!r} {what}"
         )
 
     def checked(self, decision: Decision, what: str, view: ShardView) -> Decision:
@@ -149,11 +154,12 @@ class Conditioned(Policy):
         if self.pull is None:
             return self.base.may_answer(pull, view)
         what = f"for worker {pull.worker}'s pull of iteration {pull.iteration}"
-        answer = self.pull(what, view.shard, pull, view)
+        place = f"server {view.shard}"
+        answer = self.pull(what, place, pull, view)
         if isinstance(answer, Decision):
             return self.pull.checked(answer, what, view)
         lead = pull.iteration - view.clock
-        if self.pull.truth(answer, what, view.shard):
+        if self.pull.truth(answer, what, place):
             return Decision(None, Reason.CONDITION, lead)
         buffer = self.buffer
         release = ASK_AGAIN if buffer is None else buffer.release_clock(pull, view)
@@ -162,13 +168,13 @@ class Conditioned(Policy):
     def patience_s(self, view: ShardView) -> float:
         if self.push is None:
             return self.base.patience_s(view)
-        what = f"at clock {view.clock}"
-        answer = self.push(what, view.shard, view)
+        what, place = f"at clock {view.clock}", f"server {view.shard}"
+        answer = self.push(what, place, view)
         if isinstance(answer, Real) and not isinstance(answer, Integral):
             patience_s = float(answer)
             if 0 <= patience_s <= LARGEST or patience_s == math.inf:
                 return patience_s
-        return 0.0 if self.push.truth(answer, what, view.shard) else math.inf
+        return 0.0 if self.push.truth(answer, what, place) else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ from pydantic import Field
 
 from outpace.blocks.block import Block, Deferred, Value, value_of
 from outpace.blocks.sums import norm_of
-from outpace.errors import PolicyError
 from outpace.support.checks import Decay, check_ranges
 from outpace.support.paths import TARGET
 from outpace.support.randomness import RandomStream
-from outpace.support.user_code import brief, load_target, require_target
+from outpace.support.user_code import load_target, require_target
+from outpace.sync.conditions import Condition
 from outpace.sync.messages import Message, Push
 from outpace.sync.parameter_block import plus
 from outpace.sync.programs.context import AbortableContext
@@ -90,11 +90,12 @@ class Skip:
         elif self.arguments:
             raise ValueError("arguments: only a condition takes arguments")
 
-    def function(self, key: str) -> Callable[..., Any] | None:
+    def loaded(self, key: str) -> Condition | None:
         """Return the user's condition with its arguments, if there is one. Raises ConfigError."""
         if self.condition is None:
             return None
-        return partial(load_target(self.condition, f"{key}.condition"), **self.arguments)
+        function = load_target(self.condition, f"{key}.condition")
+        return Condition(self.condition, partial(function, **self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Skips:
         """Load the user's conditions. Raises ConfigError."""
         for key, skip in (("skip.push", self.push), ("skip.pull", self.pull)):
             if skip is not None:
-                skip.function(key)
+                skip.loaded(key)
 
 
 class Choice:
@@ -159,7 +160,7 @@ class Choice:
 
     def __init__(self, skip: Skip, what: Literal["push", "pull"], seed: int, worker: int) -> None:
         self._skip, self._what, self._worker = skip, what, worker
-        self._function = skip.function(f"skip.{what}")
+        self._condition = skip.loaded(f"skip.{what}")
         self._draws = RandomStream(seed, f"skip {what}", worker, lambda source, n: source.random(n))
         self._most = skip.in_a_row if isinstance(skip, SkippedPull) else math.inf
         self.in_a_row = 0  # skipped since the last message
@@ -179,19 +180,10 @@ class Choice:
         view = WorkerView(self._worker, iteration, self.in_a_row)
         if norm is not None:
             view = PushView(self._worker, iteration, self.in_a_row, norm)
-        return self._asked(view)
-
-    def _asked(self, view: WorkerView) -> bool:
-        assert self._function is not None
-        where = f"for worker {view.worker}'s {self._what} of iteration {view.iteration}"
-        name = f"the condition {self._skip.condition} of skip.{self._what}"
-        try:
-            answer = self._function(view)
-        except Exception as error:
-            raise PolicyError(f"{name} raised {brief(error)} {where}") from error
-        if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
-            return bool(answer)
-        raise PolicyError(f"{name} must answer true or false, not {answer!r} {where}")
+        condition, place = self._condition, f"skip.{self._what}"
+        assert condition is not None
+        what = f"for worker {self._worker}'s {self._what} of iteration {iteration}"
+        return condition.truth(condition(what, place, view), what, place)
 
 
 class SkippingWorker(ForwardingContext):
