@@ -1,13 +1,12 @@
 """Measure what failures and checkpoints cost, and how soon a run continues.
 
     python -m benchmarks.failures                       # all parts, half an hour
-    python -m benchmarks.failures recovery resume --record
+    python -m benchmarks.failures recovery --record
 
 goodput: useful gradients under kills of workers and of servers, against the same run without.
 goodput-hpsgd: the same without servers.
 goodput-virtual: in virtual time, with one failure each ten minutes.
 recovery: seconds from the kill of a worker or a server until the run has it back.
-resume: seconds by which a resume takes longer than a start.
 
 Exit code 1 if a goal is missed.
 """
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.failures.goodput import goodput
-from benchmarks.failures.recovery import recovery, resuming
+from benchmarks.failures.recovery import recovery
 from benchmarks.failures.virtual import goodput as goodput_in_virtual_time
 from benchmarks.parts import Benchmark
 from benchmarks.rows import Row
@@ -28,7 +27,7 @@ from benchmarks.rows import Row
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/failures")
-PARTS: Final = ("goodput", "goodput-hpsgd", "goodput-virtual", "recovery", "resume")
+PARTS: Final = ("goodput", "goodput-hpsgd", "goodput-virtual", "recovery")
 
 
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
@@ -40,9 +39,7 @@ def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]
         if part == "goodput-hpsgd":
             lengths = (1, 8.0) if quick else (3, 60.0)
             return goodput(out, say, *lengths, ["worker"], "HPSGD")
-        if part == "recovery":
-            return recovery(out, say, *((1.0, 1, ["server"], 0.2) if quick else (100.0, 5)))
-        return resuming(out, say, *((1.0, 1) if quick else (100.0, 5)))
+        return recovery(out, say, *((1.0, 1, ["server"], 0.2) if quick else (100.0, 5)))
 
 
 BENCHMARK = Benchmark("failures", __doc__ or "", PARTS, _measured)

@@ -1,24 +1,17 @@
-"""How soon a run continues: after the death of a worker, of a server, and by `--resume`."""
+"""How soon a run continues after the death of a worker or of a server."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.failures.running import kill, large, run
 from benchmarks.rows import Row, row
 
 from outpace.engine.control import Control
 from outpace.real.run import RealRun
-from outpace.record.folder import LOG
 
-WORKER_S, SERVER_S, RESUME_S = 3.0, 5.0, 5.0
+WORKER_S, SERVER_S = 3.0, 5.0
 _LIMIT_S = 120.0
 _LOOK_S = 0.05
 _SMALL_MB = 0.1
@@ -93,51 +86,3 @@ class _AgainAndAgain:
                 control.at(control.now_s + _LOOK_S, look)
 
         look()
-
-
-def resuming(out: Path, say: Callable[[str], object], megabytes: float, pairs: int) -> list[Row]:
-    """Return the seconds by which a resume takes longer than a start until the training begins."""
-    config = large(megabytes, checkpoint={"every_s": 1}, stop={"iterations": 1_000_000})
-    file = out / "resume.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
-    starts, resumes = [], []
-    for pair in range(pairs):
-        folder = out / f"resume-{pair}"
-        say(f"{folder.name}: a start and a resume")
-        starts.append(until_training(["run", str(file), "--out", str(folder)], folder, 1))
-        resumes.append(until_training(["run", "--resume", str(folder)], folder, 2))
-    more = [resume - start for start, resume in zip(starts, resumes, strict=True)]
-    what = f"a model of {megabytes:g} MB, from the command to the training"
-    return [
-        row(f"start, {what}", starts, unit="s"),
-        row(f"resume, {what}", resumes, unit="s"),
-        row("resume beside the start of the same pair", more, unit="s", goal=RESUME_S),
-    ]
-
-
-def until_training(arguments: list[str], folder: Path, number: int) -> float:
-    """Return the seconds until the training has begun for this time, and kill the command.
-
-    It is killed when there is another checkpoint, to continue from.
-    """
-    started, at = time.monotonic(), 0.0
-    with subprocess.Popen([sys.executable, "-m", "outpace", *arguments, "-q"]) as process:
-        try:
-            while True:
-                events = [each["event"] for each in _logged(folder)]
-                if at == 0.0 and events.count("training") == number:
-                    at = time.monotonic() - started
-                if at and "checkpoint" in events[::-1][: events[::-1].index("training")]:
-                    return at
-                if process.poll() is not None or time.monotonic() - started > _LIMIT_S:
-                    raise RuntimeError(f"outpace {' '.join(arguments)} did not begin to train")
-                time.sleep(0.01)
-        finally:
-            process.kill()
-
-
-def _logged(folder: Path) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(FileNotFoundError):
-        for line in (folder / LOG).read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                yield json.loads(line)
