@@ -133,7 +133,7 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["variants=[{name: a}]"], "use outpace compare"),
         (["workers=20000", "servers=20000"], "must be at most 1,000,000, the messages"),
         (["network.nodes={worker-9: {latency_s: 1}}"], "config.yaml: network.nodes: no node"),
-        (["task={kind: digits-mlp, x: " + "[" * 3000 + "]" * 3000 + "}"], "too deeply"),
+        (["task={kind: digits-mlp, x: " + "[" * 1100 + "]" * 1100 + "}"], "too deeply"),
     ],
 )
 def test_bad_input_is_refused_in_words_and_leaves_nothing(here, capsys, overrides, words):
@@ -360,21 +360,19 @@ def test_bad_variants_are_refused_before_anything_is_written(here, capsys, varia
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
-def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm, signal_number, code):
+def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm):
     command = ("simulate", "config.yaml", "stop.iterations=1000000", "--out", "run")
     process = warm.outpace(*command, cwd=here)
     try:
         summary = here / "run" / files.SUMMARY
         while process.poll() is None and not summary.exists():
             time.sleep(0.001)  # the folder is there as soon as the run starts
-        process.send_signal(signal_number)
-        if signal_number == signal.SIGINT:  # impatience: the folder is completed all the same
-            process.send_signal(signal_number)
+        for _ in range(2):  # impatience: the folder is completed all the same
+            process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     finally:
         process.kill()
-    assert process.returncode == code
+    assert process.returncode == 130
     assert "Traceback" not in errors
     assert files.read_summary(here / "run")["status"] == "partial"
     assert not list((here / "run").glob("*.part"))

@@ -130,19 +130,6 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
     assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")
 
 
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ("{quorum_percent: 0}", "pull.quorum_percent must be above 0, not 0"),
-        ("{quorum_percent: 50, ahead: 0}", "pull.ahead must be at least 1, not 0"),
-        ("{timeout_s: 1}", "pull.quorum_percent is missing"),
-        ("90", "pull must be a mapping, not 90"),
-    ],
-)
-def test_a_partial_pull_that_is_none(override, problem):
-    assert problems(f"pull={override}") == {problem}
-
-
 ONE_OF = "needs exactly one of probability, every and condition"
 
 
@@ -240,12 +227,6 @@ def test_a_path_that_cannot_be_one_is_refused():
     data = {**parse_yaml(BASE, "base"), "compute": {"kind": "trace", "path": "a\0b.csv"}}
     with pytest.raises(ConfigError, match="invalid path"):
         experiment_from(data, "x.yaml")
-
-
-@pytest.mark.parametrize("share", ["1", ".nan"])
-def test_a_share_of_forward_that_leaves_nothing_for_backward_is_refused(share):
-    override = f"forward_share={share}"
-    assert problems(override) >= {f"forward_share must be below 1, not {share.lstrip('.')}"}
 
 
 @pytest.mark.parametrize(

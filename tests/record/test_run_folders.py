@@ -161,12 +161,6 @@ def test_who_was_cut_off_is_censored_when_the_iteration_ended(tmp_path):
     assert_same(computing, table([[1.0, 1.25], [2.0, 3.0]], censored=cut))
 
 
-def test_a_gradient_that_was_refused_came_when_it_came(tmp_path):
-    pushes = [(0, 0, 0, 1, 2, Outcome.APPLIED), (1, 0, 0, 2, 2, Outcome.ABSTAINED)]
-    found = read_source(handmade(tmp_path / "run", pushes, "bsp"))
-    assert_same(found.times, table([[1.0, 2.0]]))
-
-
 def test_nodes_are_those_of_the_law_or_those_one_says(tmp_path):
     regimes = [{"factor": 1, "dwell_s": 60}, {"factor": 3, "dwell_s": 10}]
     law = {"kind": "regimes", "mean_s": 1.0, "regimes": regimes, "workers_per_node": 2}

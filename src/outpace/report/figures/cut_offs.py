@@ -1,4 +1,4 @@
-"""Shows how many gradients counted in each iteration and how long it was open."""
+"""Shows how many gradients counted in each iteration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from outpace.report.figures.figure import (
     Figure,
     Plot,
-    Views,
     across,
     axis_from_0,
     line,
@@ -34,36 +33,26 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
     }
     if not closed:
         return None
-    counts = {place: rows["clock"] for place, rows in closed.items()}
-    open_s = {place: (rows["end_ns"] - rows["start_ns"]) * 1e-9 for place, rows in closed.items()}
     means = [
-        f"{number(counts[place].mean())} gradients in {seconds(open_s[place].mean())} with "
-        f"{runs[place].name}"
-        for place in closed
+        f"{number(rows['clock'].mean())} gradients in "
+        f"{seconds((rows['end_ns'] - rows['start_ns']).mean() * 1e-9)} with {runs[place].name}"
+        for place, rows in closed.items()
     ]
-    note = f"Per iteration, on average: {listed(means[:_SAID])}."
     workers = {runs[place].setting("workers") for place in closed}
-    views: Views = {}
-    for name, title, values in (
-        ("Gradients counted", "gradients in an iteration (count)", counts),
-        ("Time open", "from one closing to the next (s)", open_s),
-    ):
-        layout: Plot = {
-            "xaxis": axis_from_0("iteration (number)"),
-            "yaxis": axis_from_0(title),
-            "hovermode": "x unified",
-        }
-        words = note
-        if values is counts:
-            layout["shapes"] = [across(count) for count in workers if isinstance(count, int)]
-            words += " Dotted: all workers."
-        traces = []
-        for place, each in values.items():
-            width = -(-len(each) // _POINTS)  # iterations of which a point is the mean
-            firsts = np.arange(0, len(each), width)
-            ys = np.add.reduceat(each, firsts) / np.diff([*firsts, len(each)])
-            name_of_run, xs = label(runs[place].name), firsts.tolist()
-            traces.append(line(name_of_run, xs, rounded(ys), place, width=1.6, shape="hv"))
-        views[name,] = view(traces, layout, words)
-    alt = "Gradients that counted in each iteration, and how long it was open"
-    return Figure("figure-cut-offs", alt, views, ["Quantity"])
+    layout: Plot = {
+        "xaxis": axis_from_0("iteration (number)"),
+        "yaxis": axis_from_0("gradients in an iteration (count)"),
+        "hovermode": "x unified",
+        "shapes": [across(count) for count in workers if isinstance(count, int)],
+    }
+    traces = []
+    for place, rows in closed.items():
+        counts = rows["clock"]
+        width = -(-len(counts) // _POINTS)  # iterations of which a point is the mean
+        firsts = np.arange(0, len(counts), width)
+        ys = np.add.reduceat(counts, firsts) / np.diff([*firsts, len(counts)])
+        name, xs = label(runs[place].name), firsts.tolist()
+        traces.append(line(name, xs, rounded(ys), place, width=1.6, shape="hv"))
+    note = f"Per iteration, on average: {listed(means[:_SAID])}. Dotted: all workers."
+    alt = "Gradients that counted in each iteration"
+    return Figure("figure-cut-offs", alt, {(): view(traces, layout, note)})
