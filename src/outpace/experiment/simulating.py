@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, print_line
 from outpace.engine.scripts.requirements import require_script
+from outpace.errors import ConfigError
 from outpace.experiment.recorded_run import RecordedRun, records_of
 from outpace.experiment.resuming import Resumption
 from outpace.experiment.tracking import require_usable
@@ -78,11 +80,17 @@ def recorded_run(
         ConfigError: if the experiment cannot be run.
     """
     require_usable(experiment)
+    is_script = experiment.has_script
+    unsaved = "in virtual time scripts are not saved, only in real runs"
+    if is_script and resumed is not None:
+        raise ConfigError(f"--resume: {unsaved}: simulate the script again")
+    is_told = is_script and experiment.checkpoint is not None
+    if is_told:
+        experiment = replace(experiment, checkpoint=None)
     records = records_of(
         experiment, out, "simulate", tracker, resumed, warn, name=name, keep_trace=keep_trace
     )
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
-    is_script = experiment.has_script
     is_new = out is not None and resumed is None
     free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
     options |= {
@@ -107,6 +115,8 @@ def recorded_run(
             workload = workload_of(experiment)
             experiment = with_measured_times(experiment, partial(times_of_task, workload))
             run = simulation_of(experiment, workload, records.trace, **options)
+    if is_told:
+        records.warnings.add(f"checkpoint: {unsaved}")
     records.warnings.add_settings(experiment)
     may_have = SCRIPT_FILES if is_script else ""
     return RecordedRun(run.experiment, run, records, log, may_have, ended)

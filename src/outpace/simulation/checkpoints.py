@@ -1,7 +1,7 @@
 """Checkpoints in virtual time: what is common to all runs. Writing one takes no virtual time.
 
-`server_checkpoints` and `peer_checkpoints` say when the models are saved. A script writes what it
-keeps when it begins an iteration, so its file may come before or after the models.
+`server_checkpoints` and `peer_checkpoints` say when the models are saved. Scripts are not saved in
+virtual time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from msgspec import structs
 
 from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
-from outpace.engine.resuming import kept_in
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Index, Part, ShardRecord, write_shard
+from outpace.record.checkpoints import Index, Part, write_shard
 from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
@@ -65,10 +64,6 @@ class Saving(ABC):
         """Take one now, where that is possible between two events; else as `soon`."""
         self.soon()
 
-    def script_saved(self, worker: int, saved: Part | str) -> None:
-        """Take the file of a script, or why there is none."""
-        self._open.saved(worker, saved)
-
     def close(self) -> None:
         """Remove what is not complete."""
         self._open.abandon()
@@ -77,11 +72,7 @@ class Saving(ABC):
 class OpenCheckpoint:
     """The checkpoint that is being taken, in the folder of the run; at most one at a time.
 
-    It is complete once it has the models and, of a run of scripts, the file of each script.
-
     Attributes:
-        folder: of a checkpoint whose models are not written yet.
-        ended: workers whose scripts have come to their end.
         is_held: a checkpoint with all its files is not complete yet; see `release`.
     """
 
@@ -89,50 +80,25 @@ class OpenCheckpoint:
         self, run: VirtualRun, workload: Workload, keeper: CheckpointKeeper | None
     ) -> None:
         self._run, self._workload, self._keeper = run, workload, keeper
-        self.folder: Path | None = None
-        self.ended: set[int] = set()
         self.is_held = False
         self._number: int | None = None
-        self._rest: tuple[Index, pa.Table] | None = None  # all but the scripts; the metrics
-        self._awaited: set[int] = set()  # workers whose scripts have not written
-        self._parts: dict[int, Part] = {}  # by worker
-        # By worker: the number of rows in the metrics when its script was saved.
-        self._logged: dict[int, int] = {}
+        self._written: tuple[Index, pa.Table] | None = None  # the index and the metrics
 
     @property
     def is_open(self) -> bool:
         """True while a checkpoint has been begun and is not complete."""
         return self._number is not None
 
-    def begin(self, number: int, workers: Iterable[int] | None = None) -> bool:
-        """Begin a checkpoint that waits for scripts.
-
-        Returns False if the disk is full, or if the run has no folder.
-
-        workers: those whose scripts are awaited; None: all, of a run of scripts.
-        """
-        if self._keeper is None:
-            return False
-        try:
-            self.folder = self._keeper.begin(number)
-        except OSError as error:
-            self._keeper.abandon(number, error.strerror or str(error))
-            return False
-        every = range(len(self._run.script_processes))
-        self._number, self._rest = number, None
-        self._awaited = set(every if workers is None else workers)
-        self._parts, self._logged = {}, {}
-        return True
-
-    # -- the models -------------------------------------------------------------------
-
     def write(
         self,
+        number: int,
         shards: Mapping[str, ShardState],
         own: Mapping[str, ShardState] | None = None,
         add: Callable[[Path], Iterable[Part]] = lambda folder: (),
     ) -> None:
-        """Write the models as they are now; complete the checkpoint if all is there.
+        """Write the models as they are now, and complete the checkpoint unless it is held.
+
+        Nothing is written if the disk is full, or if the run has no folder.
 
         Args:
             shards: of the servers, or of the model that all workers have, by name of the file.
@@ -142,9 +108,14 @@ class OpenCheckpoint:
         Raises:
             ConfigError: if an optimizer keeps something that cannot be saved.
         """
-        run, number, folder = self._run, self._number, self.folder
-        assert number is not None
-        assert folder is not None
+        if self._keeper is None:
+            return
+        run, self._number = self._run, number
+        try:
+            folder = self._keeper.begin(number)
+        except OSError as error:
+            self.abandon(error.strerror or str(error))
+            return
         run.settle(wait=True)  # the evaluations until now
         try:
             written = [write_shard(folder, state, name) for name, state in shards.items()]
@@ -172,57 +143,16 @@ class OpenCheckpoint:
             layout=self._workload.layout,
             recovery=structs.replace(run.events.recovery),
             costs=run.life.costs(),
-            of_script=run.experiment.has_script,
         )
-        self._rest, self.folder = (taken, run.metrics.kept()), None
+        self._written = taken, run.metrics.kept()
         self._complete()
-
-    # -- scripts ----------------------------------------------------------------------
-
-    def ask(self, workers: Iterable[int]) -> None:
-        """Have scripts, if there are any, write what they keep at their next iteration."""
-        assert self.folder is not None
-        for worker in workers if self._run.script_processes else ():
-            path = self.folder / kept_in(worker)
-            self._run.script_processes[worker].save = path.absolute()
-
-    def awaits(self, worker: int) -> bool:
-        """True if the open checkpoint lacks the file of this worker's script."""
-        return self.is_open and worker in self._awaited
-
-    @property
-    def shards(self) -> Sequence[ShardRecord]:
-        """The records of the models, once they are written; of a checkpoint that lacks scripts."""
-        return () if self._rest is None else self._rest[0].shards
-
-    @property
-    def lacks_models_only(self) -> bool:
-        """True if all scripts have written, and the models have not been written."""
-        return self.is_open and not self._awaited and self._rest is None
-
-    def saved(self, worker: int, saved: Part | str | None) -> None:
-        """Take the file of a script, or why there is none; None: the script has ended."""
-        if not self.is_open or worker not in self._awaited:
-            return
-        if isinstance(saved, str):
-            self.abandon(saved)
-            return
-        self._awaited.discard(worker)
-        self._logged[worker] = len(self._run.metrics)
-        if saved is not None:
-            self._parts[worker] = saved
-        self._complete()
-
-    # -- the end ----------------------------------------------------------------------
 
     def abandon(self, why: str = "") -> None:
         """Remove what is not complete. why: the problem, for the user; empty if there is none."""
         if self._number is not None and self._keeper is not None:
             self._keeper.abandon(self._number, why)
-        self._number = self._rest = self.folder = None
+        self._number = self._written = None
         self.is_held = False
-        for process in self._run.script_processes:
-            process.save = None
 
     def release(self) -> None:
         """Complete the checkpoint that was held, if all is there."""
@@ -230,36 +160,13 @@ class OpenCheckpoint:
         self._complete()
 
     def _complete(self) -> None:
-        if self._rest is None or self._keeper is None or self._awaited or self.is_held:
+        if self._written is None or self._keeper is None or self.is_held:
             return
-        (taken, metrics), self._number, self._rest = self._rest, None, None
-        if self._logged:
-            metrics = logged_until(self._run.metrics.kept(), self._logged)
-        taken = structs.replace(
-            taken,
-            parts=(*taken.parts, *(part for _, part in sorted(self._parts.items()))),
-            anew=tuple(
-                process.worker
-                for process in self._run.script_processes
-                if process.begins_anew and process.worker in self._parts
-            ),
-            ended=tuple(sorted(self.ended - self._parts.keys())),
-        )
+        (taken, metrics), self._number, self._written = self._written, None, None
         try:
             self._keeper.commit(taken, metrics)
         except OSError as error:
             self._keeper.abandon(taken.number, error.strerror or str(error))
-
-
-def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
-    """Return the rows that each script had logged when it was saved; the others come again.
-
-    counts: by worker, the number of rows of all workers at that time. A worker that is not in it
-    had left the run before, and all its rows are kept.
-    """
-    workers = rows["worker"].to_pylist()
-    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
-    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:

@@ -18,7 +18,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.requirements import require_followable, require_script
-from outpace.errors import ConfigError
 from outpace.optim import Optimizer
 from outpace.record.trace import Trace
 from outpace.simulation.computing import Body
@@ -77,7 +76,7 @@ def simulation_of(
         run.compose(body, servers, life(servers), ServerSaving)
     elif isinstance(workload, ScriptWorkload) and workload.first.is_followed:
         body, followed = _with_own_collectives(run, workload, strategy)
-        run.compose(body, followed, Life(run), PeerSaving)
+        run.compose(body, followed, Life(run))
     else:
         body, peers = _with_peers(run, workload, optimizer, strategy)
         run.compose(body, peers, life(peers), PeerSaving)
@@ -126,11 +125,6 @@ def _with_peers(
 ) -> tuple[Body, Peers]:
     """Return the parts of a run without servers, of a task or of a script that has attached."""
     if isinstance(workload, ScriptWorkload):
-        if strategy.saved_apart and run.experiment.checkpoint is not None:
-            raise ConfigError(
-                f"checkpoint: with sync.kind={strategy.kind} scripts would be saved in the middle "
-                "of an iteration in virtual time: leave it out"
-            )
         blocks = ScriptBlocks(run, workload, strategy, optimizer)
         models = PeerModels(run, strategy, blocks)
         asked = PeerScriptModels(run, models, blocks, workload.workers.processes)

@@ -20,7 +20,6 @@ from outpace.support.units import Time, nanoseconds
 from outpace.tasks import Evaluation
 
 if TYPE_CHECKING:
-    from outpace.simulation.scripts.process import ScriptProcess
     from outpace.simulation.virtual import VirtualRun
 
 
@@ -33,11 +32,9 @@ class Computation(ABC):
 
     Attributes:
         is_abortable: True if a message can end the computation that has begun.
-        pushed: the last iteration that a worker which may leave has pushed; -1: none.
     """
 
     is_abortable = True
-    pushed = -1
 
     def __init__(self, run: VirtualRun, worker: int, process: Process) -> None:
         self.worker = worker
@@ -53,9 +50,6 @@ class Computation(ABC):
     def sending(self, send: Send) -> Send:
         """Return how the worker's program sends messages, where `send` does so at once."""
         return send
-
-    def require_present(self) -> None:  # noqa: B027
-        """Raise WorkerLeft if the worker had left before the checkpoint of a resumed run."""
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Return a gradient when the time that it takes has passed."""
@@ -111,11 +105,9 @@ class Body(ABC):
     """Computes the gradients of a run and evaluates its model.
 
     Attributes:
-        processes: of the scripts, by worker; empty: the run is of a task.
         may_leave: True if a worker can leave the run before its last iteration.
     """
 
-    processes: Sequence[ScriptProcess] = ()
     may_leave = False
 
     @abstractmethod

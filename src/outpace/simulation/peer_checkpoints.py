@@ -1,13 +1,4 @@
-"""Checkpoints of a run without servers in virtual time, of tasks and of scripts.
-
-A script writes what it keeps when it begins the first forward pass of an iteration
-(`engine.scripts.saved_script`). Between the place where its program can be saved and that forward
-pass nothing changes its model. Once a script has left the run no checkpoint is taken any more,
-because what it kept would be missing.
-
-A script for DistributedDataParallel also writes its model. All have the same one between two steps:
-that of worker 0 is read back when all have written.
-"""
+"""Checkpoints of a run without servers in virtual time."""
 
 from __future__ import annotations
 
@@ -16,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
-from outpace.engine.resuming import model_of
-from outpace.record.checkpoints import Part
 from outpace.simulation.checkpoints import Saving
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
@@ -26,7 +15,6 @@ from outpace.tasks import Workload
 if TYPE_CHECKING:
     from outpace.simulation.faults.held_rows import CheckpointInMemory
     from outpace.simulation.peers import Peers
-    from outpace.simulation.scripts.collectives.run import Followed
     from outpace.simulation.virtual import VirtualRun
 
 
@@ -38,8 +26,7 @@ class PeerSaving(Saving):
     what the optimizers of the workers' own models remember. Where workers accumulate gradients
     meanwhile, each is saved when it has the result; none can have the next one before all have.
     Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
-    iteration of one of them; what others compute then is computed again. All scripts but one would
-    be in the middle of an iteration then: they are refused.
+    iteration of one of them; what others compute then is computed again.
     Workers that have left the run are not waited for. If it continues from here, one that was lost
     begins with the others again, and one that had finished has nothing more to do.
 
@@ -50,7 +37,7 @@ class PeerSaving(Saving):
     def __init__(
         self,
         run: VirtualRun,
-        exchange: Peers | Followed,
+        exchange: Peers,
         workload: Workload,
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
@@ -67,9 +54,7 @@ class PeerSaving(Saving):
 
     def begin(self) -> None:
         point, life = self._run.resume, self._life
-        if not self._number and self._initial is None:
-            self._ask_for_models(0)
-        elif not self._number and self._initial is not None:
+        if not self._number:
             self._write(self._exchange.state(dict.fromkeys(self._workers, 0), self._initial))
         elif life.keeps_in_memory and point is not None:  # from this checkpoint
             own = [state for state in point.own_states() if state is not None]
@@ -89,18 +74,9 @@ class PeerSaving(Saving):
         """Save the run if it is time to: a worker begins this iteration, as all others will."""
         if not self._is_time(results):
             return
-        if self._initial is None:
-            self._ask_for_models(iteration)
-            return
         iterations = dict.fromkeys(self._workers, iteration)
         own = self._exchange.own_states(self._without_lost(iterations))
         self._write(self._exchange.state(iterations, self._exchange.parameters_of(worker)), own)
-
-    def _ask_for_models(self, iteration: int) -> None:
-        """Have each script write its model when it begins this iteration."""
-        if self._begin_next():
-            self._begins = dict.fromkeys(self._workers, iteration)
-            self._open.ask(self._workers)
 
     def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
         """Save a worker if it is time to: others say at other times that they can be saved.
@@ -108,15 +84,10 @@ class PeerSaving(Saving):
         state: returns what it has beside the model.
         """
         if self._results is None and self._is_time(results):
-            # The first script may write before all models are known.
-            if self._has_scripts and not self._begin_next():
-                return
             self._results, self._saved = results, {}
         if results != self._results:
             return
         self._saved[worker] = state()
-        if self._open.is_open:
-            self._open.ask([worker])
         self._write_gathered()
 
     def _write_gathered(self) -> None:
@@ -133,7 +104,7 @@ class PeerSaving(Saving):
     def apart(self, worker: int, iteration: int) -> None:
         """Save the run if it is time to: a worker with a model of its own begins an iteration."""
         self._begins[worker] = iteration
-        if not (self._is_due and self._can_begin):
+        if not self._is_due:
             return
         self._is_due = False
         begins = self._of_all(self._without_lost(self._begins))
@@ -148,34 +119,12 @@ class PeerSaving(Saving):
             results: of all-reduces that have ended.
         """
         self._gone[worker] = after
-        if self._has_scripts:
-            self._give_up()
         if self._results is None or worker in self._saved:
             return
         if results == self._results:
             self._write_gathered()
         else:  # it had later results, and was not saved before, because it was about to finish
             self._results, self._is_due = None, True
-
-    # -- scripts ----------------------------------------------------------------------
-
-    @property
-    def _has_scripts(self) -> bool:
-        return bool(self._run.script_processes)
-
-    def script_saved(self, worker: int, saved: Part | str) -> None:
-        super().script_saved(worker, saved)
-        if isinstance(saved, str):
-            self._give_up()
-        elif self._initial is None and self._open.lacks_models_only:
-            self._write(self._exchange.state(self._begins, self._exchange.parameters_of(0)))
-
-    def _give_up(self) -> None:
-        self._results = None
-        self._saved.clear()
-        self._open.abandon()
-
-    # ---------------------------------------------------------------------------------
 
     def _without_lost(self, iterations: Mapping[int, int]) -> dict[int, int]:
         lost = {worker for worker, after in self._gone.items() if after is None}
@@ -190,31 +139,19 @@ class PeerSaving(Saving):
     def _is_time(self, results: int) -> bool:
         """True if a checkpoint is due, and no other worker has had so many results."""
         is_first, self._passed = results > self._passed, max(results, self._passed)
-        if not (self._is_due and is_first and self._can_begin):
+        if not (self._is_due and is_first):
             return False
         self._is_due = False
         return True
 
-    @property
-    def _can_begin(self) -> bool:
-        """True if a checkpoint may begin now."""
-        return not (self._open.is_open or (self._has_scripts and self._gone))
-
-    def _begin_next(self) -> bool:
-        """Begin the next checkpoint; return False if it has no folder."""
-        self._number += 1
-        return self._open.begin(self._number)
-
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
-        """Write the models of a checkpoint, which scripts may have begun."""
-
-        if not self._open.is_open and self._begin_next():
-            self._open.ask(self._workers)
+        """Write the models of a checkpoint."""
+        self._number += 1
         kept, life = self._life.kept(self._number, [state], own), self._life
         self._open.is_held = kept is not None
-        if self._open.is_open:
-            name = model_of if self._has_scripts else worker_name
-            self._open.write({"common": state}, {name(each.shard): each for each in own})
+        self._open.write(
+            self._number, {"common": state}, {worker_name(each.shard): each for each in own}
+        )
         if kept is not None:
             writing = life.write(0, max(each.nbytes for each in (state, *own)))
             life.keep(kept, writing, still=writing)

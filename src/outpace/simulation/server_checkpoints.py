@@ -14,7 +14,7 @@ from outpace.simulation.checkpoints import Saving
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
-from outpace.sync.checkpoint.state import ShardState, lacking
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import server_name
 from outpace.tasks import Workload
 
@@ -42,9 +42,6 @@ class ServerSaving(Saving):
         self._names = [server_name(server) for server in range(len(shards))]
         self._planner = CutPlanner(self._names, self._is_exact, self._number)
         self._states: dict[int, ShardState] = {}
-        self._training = set(self._workers)
-        # By worker whose script has left: the last iteration that it has pushed; -1: none.
-        self._last: dict[int, int] = {}
         self._cuts = [
             Cuts(
                 partial(self._place, server),
@@ -146,17 +143,11 @@ class ServerSaving(Saving):
             self._begin_at(None)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        if lacking(states, self._last):
-            self._is_due = True
-            return
         kept = self._coming = self._life.kept(number, states)
         self._open.is_held = kept is not None
-        scripts = self._training if self._run.script_processes else ()
-        if self._open.begin(number, scripts):
-            self._open.ask(scripts)
-            named = {server_name(state.shard): state for state in states}
-            clock, history = states[0].clock, self._exchange.cut_offs.history
-            self._open.write(named, add=lambda folder: saved_history(history, folder, clock))
+        named = {server_name(state.shard): state for state in states}
+        clock, history = states[0].clock, self._exchange.cut_offs.history
+        self._open.write(number, named, add=lambda folder: saved_history(history, folder, clock))
         if kept is not None and (until := self._life.servers_stand_until) > self._run.kernel.now:
             self._run.kernel.call_at(until, self._keep, kept)
         elif kept is not None:
@@ -177,24 +168,3 @@ class ServerSaving(Saving):
     def close(self) -> None:
         self._coming = None
         super().close()
-
-    def leave(self, worker: int, last: int, *, ended: bool) -> None:
-        """A script takes no more part in the training.
-
-        A script is saved when it begins its next iteration, so what it keeps is never behind the
-        iterations that the shards have of it. If the script has left instead, and the shards lack
-        its last gradient, another checkpoint is taken.
-
-        Args:
-            last: the last iteration that it has pushed; -1: none.
-            ended: it has come to its end.
-        """
-        self._training.discard(worker)
-        self._last[worker] = last
-        if ended:
-            self._open.ended.add(worker)
-        if self._open.awaits(worker) and lacking(self._open.shards, {worker: last}):
-            self._open.abandon()
-            self._is_due = True
-            return
-        self._open.saved(worker, None)

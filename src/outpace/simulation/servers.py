@@ -155,20 +155,15 @@ class Servers(Exchange[ServerSaving]):
 
     async def _train(self, train: AbortableProgram, node: WorkerNode) -> None:
         """Run the program of a worker that may leave before its last iteration."""
-        has_ended, computation = False, node.computation
         try:
-            computation.require_present()
             await train(node)
             self._is_at_limit = True
         except WorkerLeft:  # the program sends nothing more
-            has_ended = True
             for name in self._listeners:
                 node.send(name, Leave(node.worker))
         # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
         # the collectives in which others may wait for them.
         self._run.body.left(node.worker, is_over=self._tells_pauses and self._is_at_limit)
-        if self._saving is not None:
-            self._saving.leave(node.worker, computation.pushed, ended=has_ended)
 
     @property
     def _listeners(self) -> list[str]:

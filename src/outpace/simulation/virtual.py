@@ -11,7 +11,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -47,7 +47,6 @@ from outpace.tasks import Evaluation, Workload, require_accuracy
 
 if TYPE_CHECKING:
     from outpace.simulation.control import SimulationControl
-    from outpace.simulation.scripts.process import ScriptProcess
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 SavingT = TypeVar("SavingT", bound=Saving)
@@ -141,7 +140,6 @@ class VirtualRun:
         exchange: combines them.
         life: what happens to the processes.
         saving: takes checkpoints; None: there are none.
-        script_processes: of the scripts, by worker; empty: the run is of a task.
 
     Raises:
         ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
@@ -150,7 +148,6 @@ class VirtualRun:
     body: Body
     exchange: Exchange[Any]
     life: Life
-    script_processes: Sequence[ScriptProcess]
     saving: Saving | None
 
     def __init__(
@@ -229,17 +226,17 @@ class VirtualRun:
         body: Body,
         exchange: Exchange[SavingT],
         life: Life,
-        new_saving: Callable[..., SavingT],
+        new_saving: Callable[..., SavingT] | None = None,
     ) -> None:
         """Take the parts of the run, and start its programs; called once.
 
         new_saving: makes what takes checkpoints, if there are any; takes the run, its exchange, its
-            model, the keeper and the settings.
+            model, the keeper and the settings. None: the run cannot be saved.
         """
         self.body, self.exchange, self.life = body, exchange, life
-        self.script_processes = body.processes
         settings, saving = self.experiment.checkpoint, None
-        if settings is not None and (self._keeper is not None or life.keeps_in_memory):
+        is_kept = self._keeper is not None or life.keeps_in_memory
+        if settings is not None and is_kept and new_saving is not None:
             saving = new_saving(self, exchange, self._workload, self._keeper, settings)
             if settings.every_s is not None:
                 self._call_every(settings.every_s, saving.now, self.kernel.now)

@@ -9,11 +9,8 @@ from typing import Any, Final
 import torch
 
 from outpace.blocks.block import Block, StepSettings
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
-from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.sameness import SameGradients
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.record.tables import NONE
 from outpace.simulation.collective.routes import Formula, Route
 from outpace.simulation.computing import Body, Computation, WorkerLeft
@@ -80,15 +77,6 @@ class ScriptBody(Body, Host):
         ]
         for process in self.processes:
             process.host = self
-        if run.resume is not None:
-            self._take_up(run.resume)
-
-    def _take_up(self, point: ResumePoint) -> None:
-        """Let the scripts continue with what they kept at a checkpoint."""
-        files, others = script_files(point), redivided(point)
-        for process in self.processes:
-            process.kept, process.redivided = files.get(process.worker), others
-            process.had_ended = process.worker in point.checkpoint.index.ended
 
     def start(self) -> None:
         self._workload.workers.begin(self._workload.slices)
@@ -204,10 +192,6 @@ class ScriptBody(Body, Host):
 
     # -- what scripts say --------------------------------------------------------------------
 
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        assert self._run.saving is not None
-        self._run.saving.script_saved(worker, saved)
-
     def warned(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
@@ -256,18 +240,11 @@ class ScriptComputation(Computation):
     def must_stop(self, iteration: int) -> bool:
         return self._has_left or super().must_stop(iteration)
 
-    def require_present(self) -> None:
-        if self._script.had_ended:
-            self._script.await_left()
-            raise WorkerLeft
-
     def sending(self, send: Send) -> Send:
         def sent(to: str, *messages: Message) -> None:
             for message in messages:
-                if isinstance(message, Push):
-                    self.pushed = message.iteration
-                    if message.gradient is not None:
-                        message.settings = self._settings
+                if isinstance(message, Push) and message.gradient is not None:
+                    message.settings = self._settings
             send(to, *messages)
 
         return sent

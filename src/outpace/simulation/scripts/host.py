@@ -9,7 +9,6 @@ import torch
 from outpace.blocks.block import Block, Value
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.messages import Joined, Stepped
 from outpace.simulation.scripts.shared_memory import CallMemory, StepGradient
@@ -68,9 +67,6 @@ class Host:
 
     def warned(self, text: str) -> None:
         """Warn the user, once if several scripts do."""
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """Take the file of what a script keeps, or why it could not be written."""
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""

@@ -13,18 +13,15 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from outpace.engine.distributed.call import Signature
 from outpace.engine.scripts.buffers import BufferLayout
-from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part
 
 
 class FromScript:
@@ -93,15 +90,10 @@ class Computes(FromScript):
     Attributes:
         abortable: True if it is in `outpace.abortable`.
         evaluated: True if it has evaluated its model since the last step.
-        saved: the file of what the script keeps, or why it could not be written; None: it was not
-            to be saved.
-        begins_anew: True if nothing that it keeps says how far it has come.
     """
 
     abortable: bool
     evaluated: bool
-    saved: Part | str | None = None
-    begins_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,31 +240,23 @@ class Begin(ToScript):
         elements: number of parameters.
         slices: of the flat parameters, one for each server.
         buffers: worker 0's, which all begin with.
-        kept: file of what the script kept at a checkpoint; None: the script begins.
-        redivided: of another number of workers than at the checkpoint; None: of as many.
-        has_ended: True if the script had come to its end before the checkpoint: it leaves at once.
     """
 
     elements: int
     slices: list[slice]
     buffers: torch.Tensor
-    kept: Path | None = None
-    redivided: Redivided | None = None
-    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Go(ToScript):
     """The parameters are in the slot: continue with the next gradient.
 
-    discard: the last step was cut off; put the model buffers back. save: write what the script
-    keeps to this file. averages: averaged model buffers that it has not loaded are beside the
-    parameters.
+    discard: the last step was cut off; put the model buffers back. averages: averaged model buffers
+    that it has not loaded are beside the parameters.
     """
 
     iteration: int
     discard: bool
-    save: Path | None = None
     averages: bool = False
 
 

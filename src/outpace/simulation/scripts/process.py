@@ -14,7 +14,6 @@ import torch
 from outpace.blocks.block import Block, parts, value_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
-from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.scripts.requirements import with_name
 from outpace.errors import RunError
 from outpace.simulation.scripts.child.main import run_script
@@ -88,12 +87,6 @@ class ScriptProcess:
         self._has_reader = has_reader
         output.started()
         self.host: Host
-        self.kept: Path | None = None  # what the script kept at a checkpoint, to continue from
-        self.redivided: Redivided | None = None  # if it continues with another number of workers
-        self.had_ended = False  # before that checkpoint, so that it leaves at once
-        self.save: Path | None = None  # where it is to write what it keeps, until it has
-        self.saved: Path | None = None  # where it has written it last
-        self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
         self.waited: Time = 0  # in collectives of its own, in the present iteration
@@ -116,12 +109,7 @@ class ScriptProcess:
         """Begin the run; see `Begin`. first: what worker 0 has attached."""
         elements, self._averaged = sum(first.layers), first.averaged_layout.elements
         self._slots.open(elements, first.dtype, first.averaged_layout)
-        begin = Begin(elements, slices, first.buffers, self.kept, self.redivided, self.had_ended)
-        self._send(begin)
-
-    def go_on(self, iteration: int) -> None:
-        """Let a script that takes its own steps begin an iteration, if the run has checkpoints."""
-        self._send(Go(iteration, discard=False, save=self.save))
+        self._send(Begin(elements, slices, first.buffers))
 
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
@@ -140,7 +128,7 @@ class ScriptProcess:
         self._free_slot()
         self._shown = parameters
         averages = self._fill(parameters)
-        self._send(Go(iteration, discard, self.save, averages))
+        self._send(Go(iteration, discard, averages))
         self._is_computing = True
         message = await self.next_of_step()
         if isinstance(message, Left):
@@ -150,14 +138,7 @@ class ScriptProcess:
             self._ahead = message
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
-        self.computes(message)
         return message
-
-    def computes(self, message: Computes) -> None:
-        """Take what the script has written at the beginning of its iteration."""
-        if message.saved is not None:
-            self.save, self.saved, self.begins_anew = None, self.save, message.begins_anew
-            self.host.script_saved(self.worker, message.saved)
 
     async def finish_step(self) -> Stepped | None:
         """Return the step that the script is in, at its end; None if it leaves the run instead."""
@@ -258,11 +239,6 @@ class ScriptProcess:
                 return message
 
     # -- the end ---------------------------------------------------------------------------
-
-    def await_left(self) -> None:
-        """Wait until a script that `had_ended` has left the run."""
-        message = self.receive()
-        assert isinstance(message, Left)
 
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""

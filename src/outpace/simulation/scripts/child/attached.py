@@ -139,7 +139,7 @@ class VirtualAttached(PipedDriver):
         before = own_bytes(os.getpid())  # without the copies that are made here
         # The state of an optimizer that takes its steps itself stays where it is.
         has_state = script.has_taken_steps() and not self._takes_steps
-        begin = self._begun = self._attach(
+        begin = self._attach(
             layout=self._buffers.layout.added_to(script.layout),
             settings=self._settings(),
             state=script.state_within(slice(0, sum(script.layers))) if has_state else {},
@@ -152,11 +152,10 @@ class VirtualAttached(PipedDriver):
         self._slices = begin.slices
         if number != 0:
             script.load_buffers(begin.buffers)
-        return begin.has_ended
+        return False
 
     def restore(self) -> None:
-        self._restore_from(self._begun)
-        del self._begun
+        """Do nothing: in virtual time scripts are not saved."""
 
     def begin(self) -> None:
         self._buffers.begin()
@@ -234,8 +233,6 @@ class VirtualAttached(PipedDriver):
                 self._before = script.read_buffers()
         self._load(buffers=message.averages)
         self._iteration = message.iteration
-        self._save_to = message.save
-        HERE.data.steps()
         if self.gradients is not None:
             self.gradients.begin()
         self._hook = register_module_forward_pre_hook(self._forward)

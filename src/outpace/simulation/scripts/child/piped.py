@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 from outpace.blocks.block import parameters_digest
@@ -13,13 +12,9 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.ending import EndedEarly, RunOver
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.saved_script import SavedScript
 from outpace.engine.scripts.worker import Presence
-from outpace.record.checkpoints import Part
-from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.messages import Attached, Begin, Computes, Logged, Over, Warns
-from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 
 
@@ -46,9 +41,7 @@ class PipedDriver:
     ) -> None:
         self.name, self.presence, self.script = worker_name(number), Presence(), script
         self._pipe, self._number, self._takes_steps = pipe, number, takes_steps
-        self._follows, self._is_saved = follows, experiment.checkpoint is not None
-        self._kept = SavedScript(script, HERE.kept, self._is_saved, follows=follows)
-        self._save_to: Path | None = None  # what the script keeps, at its next forward pass
+        self._follows = follows
         self._iteration = 0
         self._clock = Stopwatch()
         self._told: tuple[int, str] | None = None  # iteration and digest of the first gradient
@@ -97,38 +90,10 @@ class PipedDriver:
         assert isinstance(begin, Begin)
         return begin
 
-    # -- checkpoints ---------------------------------------------------------------------------
-
-    def _restore_from(self, begin: Begin) -> None:
-        """Put the script into the state that it had at a checkpoint, if it is resumed from one."""
-        if begin.kept is None:
-            return
-        kept, others = read_tree(begin.kept), begin.redivided
-        if self._follows:
-            self.script.load([kept["model"]])
-        if self._takes_steps:
-            self.script.replace_state(kept["optimizer"])
-        self._kept.restore(kept if others is None else others.of(self._number, kept))
-
     def _tell_computes(self, *, is_abortable: bool) -> None:
-        """Tell the simulation about the first forward pass of an iteration; save the script."""
-        path, self._save_to = self._save_to, None
-        saved = None if path is None else self._save(path)
-        anew = not self._kept.is_complete
-        self._pipe.send(Computes(is_abortable, self._clock.has_evaluated, saved, anew))
+        """Tell the simulation about the first forward pass of an iteration."""
+        self._pipe.send(Computes(is_abortable, self._clock.has_evaluated))
         self._clock.computes()
-
-    def _save(self, path: Path) -> Part | str:
-        """Write what the script continues with; return the file, or why it cannot be written."""
-        try:
-            state = self._kept.state()
-            if self._takes_steps:  # elsewhere the simulation has it
-                state["optimizer"] = self.script.whole_state()
-            if self._follows:
-                state["model"] = self.script.flat().cpu()
-            return write_tree(path, state, f"what the script of {self.name} keeps")
-        except (OSError, Unfit) as error:
-            return str(error)
 
     # -- the end -------------------------------------------------------------------------------
 

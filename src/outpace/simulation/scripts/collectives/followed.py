@@ -24,7 +24,6 @@ from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.piped import PipedDriver
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import (
-    Go,
     Gradient,
     Left,
     Over,
@@ -60,18 +59,8 @@ class VirtualFollowed(PipedDriver):
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
-        begin = self._attach(layout=self.script.layout)
-        self._restore_from(begin)
-        self._continue()
+        self._attach(layout=self.script.layout)
         self._clock.start()
-
-    def _continue(self) -> None:
-        """Wait until the next iteration may begin, where the run has checkpoints."""
-        if self._is_saved:
-            go = self._pipe.receive()
-            assert isinstance(go, Go)
-            self._iteration, self._save_to = go.iteration, go.save
-            HERE.data.steps()
 
     # -- an iteration ------------------------------------------------------------------------
 
@@ -119,7 +108,6 @@ class VirtualFollowed(PipedDriver):
         self._iteration += 1
         if self._iteration == self._last:
             self._pipe.exit(Over("stop.iterations is reached"))
-        self._continue()
         self._clock.start()
 
     # -- the end -----------------------------------------------------------------------------

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from outpace.blocks.block import Block, Value
+from outpace.blocks.block import Block
 from outpace.engine.distributed.backward import BackwardTimes
-from outpace.record.checkpoints.trees import read_tree
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.scripts.body import ScriptBody
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.messages import (
@@ -27,65 +22,26 @@ from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
 
 
-class Followed(Exchange[PeerSaving]):
+class Followed(Exchange[Any]):
     """The exchange of a script with DistributedDataParallel and `sync.kind=ssgd`."""
-
-    initial = None  # the scripts have the models
 
     def __init__(self, run: VirtualRun, workload: ScriptWorkload, body: ScriptBody) -> None:
         self._run, self._workload, self._body = run, workload, body
         self._steps = [0] * run.experiment.workers
-        if run.resume is not None:
-            self._steps = list(run.resume.first)
-        self._saving: PeerSaving | None = None
 
-    def start(self, saving: PeerSaving | None) -> None:
-        run, self._saving = self._run, saving
+    def start(self, saving: None) -> None:
+        run = self._run
         self.control = SimulationControl(run, [])
         for process in self._body.processes:
-            first = self._steps[process.worker]
-            worker = FollowedWorker(run, self, self._body, process, first)
+            worker = FollowedWorker(run, self, self._body, process)
             run.kernel.spawn(worker.run(), worker_name(process.worker))
-
-    # -- checkpoints --------------------------------------------------------------------
-
-    def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
-        """Return the state of the model that all workers have when they begin these iterations."""
-        return common_state(iterations, iterations[0], self._run.totals.applied, parameters, {})
-
-    def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
-        """Return nothing: what a worker has beside the model is in the file of its script."""
-        return []
-
-    def parameters_of(self, worker: int | None) -> Value:
-        """Return the parameters that the script of a worker has written for the checkpoint."""
-        path = self._body.processes[worker or 0].saved
-        assert path is not None
-        parameters: torch.Tensor = read_tree(path)["model"]
-        return parameters
-
-    def goes_on(self, worker: int) -> None:
-        """A worker may begin its next iteration."""
-        experiment, steps = self._run.experiment, self._steps[worker]
-        if experiment.checkpoint is None:
-            return
-        if self._saving is not None:
-            self._saving.look(worker, steps, steps)
-        if steps != experiment.stop.iterations:  # its script waits for this
-            self._body.processes[worker].go_on(steps)
 
     def left(self, worker: int) -> None:
         """A script takes no more steps."""
         self._body.left(worker)
-        if self._saving is not None:
-            self._saving.leave(worker, None, self._steps[worker])
-
-    # ---------------------------------------------------------------------------------
 
     def parameters(self) -> list[Block]:
         found = self._body.processes[0].parameters
@@ -138,24 +94,21 @@ class FollowedWorker:
         exchange: Followed,
         body: ScriptBody,
         process: ScriptProcess,
-        first: int,
     ) -> None:
         self._run, self._exchange, self._body = run, exchange, body
         self._process, self.number = process, process.worker
         self._kernel, self._recorder = run.kernel, run.recorder
-        self.iteration = first
+        self.iteration = 0
         self._present: FollowedIteration | None = None
-        self._reductions = first  # backward passes whose gradients were all-reduced
+        self._reductions = 0  # backward passes whose gradients were all-reduced
 
     async def run(self) -> None:
         """Follow the script until it leaves the run."""
-        self._exchange.goes_on(self.number)
         while True:
             message: Any = self._process.receive()
             if isinstance(message, Left):
                 break
             if isinstance(message, Computes):
-                self._process.computes(message)
                 await self._begin(message.evaluated)
             elif isinstance(message, Reaches):
                 await self._compute(message.progress)
@@ -227,4 +180,3 @@ class FollowedWorker:
         )
         self._present = None
         self.iteration += 1
-        self._exchange.goes_on(self.number)
