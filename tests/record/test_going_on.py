@@ -6,7 +6,6 @@ import pytest
 
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
-from outpace.simulation.checkpoints import logged_until
 from outpace.tasks import Evaluation
 
 
@@ -45,15 +44,3 @@ def test_metrics_of_a_script_go_on_with_the_worker_that_makes_the_curve(interrup
     assert [row["lr"] for row in rows] == [0.1, None, None]
     assert [row["depth"] for row in rows] == [None, 2.0, None]
     assert [row["worker"] for row in rows] == [1, 2, 0]
-
-
-def test_of_scripts_that_are_saved_one_after_the_other_each_row_is_kept_or_comes_again():
-    metrics = Metrics()
-    for worker, iteration in ((2, 8), (0, 3), (1, 3), (0, 4), (1, 4)):
-        metrics.log(0, worker, iteration, {"lr": 0.1})
-    # Worker 0 was saved after two rows, worker 1 after four; worker 2 had left before.
-    kept = logged_until(metrics.kept(), {0: 2, 1: 4})
-    assert kept["worker"].to_pylist() == [2, 0, 1]
-    later = Metrics()
-    later.take_up(kept)
-    assert later.table()["iteration"].to_pylist() == [8, 3, 3]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.paths import SCRIPTS
 
-from outpace.errors import ConfigError, RunError
+from outpace.errors import OutpaceWarning, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
 
@@ -25,22 +25,10 @@ def simulated(script: str, *arguments: object, out: Path | None = None, **change
     return simulate({**base, **changes}, out)
 
 
-@pytest.mark.parametrize(
-    ("sync", "why"),
-    [
-        ({"kind": "ssgd"}, r"cannot be saved unless it says what it keeps: call outpace\.attach"),
-        ({"kind": "local-sgd", "every": 2}, r"can be saved with sync\.kind=ssgd only"),
-    ],
-)
-def test_checkpoints_are_refused(sync, why, tmp_path):
-    with pytest.raises(ConfigError, match=why):
-        simulated(
-            "ddp_trains.py",
-            tmp_path,
-            sync=sync,
-            checkpoint={"every_updates": 2},
-            out=tmp_path / "run",
-        )
+def test_scripts_are_not_saved_which_is_said(tmp_path):
+    with pytest.warns(OutpaceWarning, match="checkpoint: in virtual time scripts are not saved"):
+        simulated("ddp_trains.py", tmp_path, checkpoint={"every_s": 1}, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:
