@@ -101,8 +101,6 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
     nowhere = ("runtimes", "fit", "short.parquet", "--model", "stand-in", "-o", "no/m.safetensors")
     assert "there is no folder no" in refused(capsys, *nowhere)
     assert "--seed" in refused(capsys, *fit, "stand-in", "times.parquet", "--seed", "-1")
-    sorts = (*fit, "pooled", "times.parquet", "--ordered")
-    assert "ordered: leave it out: pooled has no choice" in refused(capsys, *sorts)
     simulate(CONFIG, here / "run")
     mixed = refused(capsys, *fit, "stand-in", "run", "times.parquet")
     assert "the sources have different kinds of times" in mixed

@@ -31,7 +31,6 @@ from outpace.cluster.laws import (
     ShiftedExponential,
 )
 from outpace.cluster.network import LinkLaw, NetworkLaw
-from outpace.cluster.regimes import Regime, Regimes
 from outpace.support.estimates import next_of
 from outpace.support.units import nanoseconds
 
@@ -75,9 +74,9 @@ def test_a_law_and_the_factors_of_workers_are_recovered(law, cv):
     assert found.mean_s == pytest.approx(law.mean_s, rel=1e-6 + 3 * WITHIN * cv / math.sqrt(N))
     if hasattr(law, "cv"):
         assert found.cv == pytest.approx(law.cv, rel=WITHIN * math.sqrt(5.3 / (4 * N)))
-    if hasattr(law, "shift_s"):  # the smallest of n: its error is about mean/n
-        assert found.shift_s == pytest.approx(law.shift_s, rel=0.01)
     of_worker = WITHIN * cv / math.sqrt(ITERATIONS)
+    if hasattr(law, "shift_s"):  # the smallest time over the factor of its worker
+        assert found.shift_s == pytest.approx(law.shift_s, rel=of_worker)
     factors = found.factors or (1.0,) * WORKERS
     assert factors == pytest.approx(law.factors or (1.0,) * WORKERS, rel=1e-6 + of_worker)
 
@@ -134,38 +133,14 @@ def test_intervals_hold_a_further_run_of_a_machine_whose_speed_changes_from_run_
     assert 0.80 <= np.mean(held) <= 0.98
 
 
-def test_evaluations_have_a_law_with_a_factor_for_workers_that_are_slower():
-    source = np.random.default_rng(0)
+def test_evaluations_have_a_law():
     seconds = np.full((20, 3), np.nan)
-    seconds[::2, 0] = source.normal(1.0, 0.05, 10)  # worker 1 does not evaluate
-    seconds[1::2, 2] = source.normal(3.0, 0.15, 10)
+    seconds[::2, 0] = np.random.default_rng(0).normal(1.0, 0.05, 10)  # the others evaluate nothing
     law = evaluation_law(seconds)
-    assert law.mean_s == pytest.approx(2.0, rel=WITHIN * 0.05 / math.sqrt(20))
-    assert law.factors == pytest.approx((0.5, 1.0, 1.5), rel=WITHIN * 0.05 / math.sqrt(10))
+    assert law.mean_s == pytest.approx(1.0, rel=WITHIN * 0.05 / math.sqrt(10))
     few = evaluation_law(np.array([[1.0, np.nan], [np.nan, 2.0]]))
     assert few == Constant(mean_s=1.5)
     assert evaluation_law(np.full((3, 2), np.nan)) is None
-
-
-@pytest.mark.parametrize(
-    ("slow", "dwell_s", "fast_s"), [(3.0, 5.0, 20.0), (4.0, 0.8, 6.0)], ids=["regimes", "bursts"]
-)
-def test_regimes_and_bursts_are_recovered(slow, dwell_s, fast_s):
-    law = Regimes(
-        mean_s=0.1, cv=0.1, factors=FACTORS, regimes=(Regime(1.0, fast_s), Regime(slow, dwell_s))
-    )
-    recording = recorded(law, 600)
-    found = fit_run_times([recording]).law
-    assert isinstance(found, Regimes)
-    assert found.mean_s == pytest.approx(0.1, rel=0.02)
-    assert found.cv == pytest.approx(0.1, rel=0.1)
-    assert found.regimes[1].factor == pytest.approx(slow, rel=0.03)
-    # A mean of exponential times has a relative error of 1/√spells.
-    total_s = float(recording.seconds.sum())
-    error = WITHIN / math.sqrt(total_s / (fast_s + dwell_s))
-    assert found.regimes[0].dwell_s == pytest.approx(fast_s, rel=error)
-    assert found.regimes[1].dwell_s == pytest.approx(dwell_s, rel=error)
-    assert found.factors == pytest.approx(FACTORS, rel=0.03)
 
 
 def test_a_law_that_misses_one_worker_is_not_taken():

@@ -101,9 +101,6 @@ def test_an_oracle_ends_with_the_last_recorded_iteration(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (HEAD + "0,0,1\n0,2,1\n1,0,1\n", "has no rows of iteration 1"),
-        (HEAD + "0,0,1\n0,0,2\n1,0,1\n", "worker 0, iteration 0 is there twice"),
-        (HEAD + "0,0,1\n1,0,-0.5\n", "worker 1, iteration 0: -0.5 is not a run time"),
         (HEAD + "0,0,1\n", "has no run times of worker 1"),
         (HEAD + "0,0,1\n1,0,1\n2,0,1\n", "has run times of worker 2, and there are 2 workers"),
     ],

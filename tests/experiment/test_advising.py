@@ -86,7 +86,6 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     pair = data["one_run"]["speedup_over_bsp"]
     assert pair["both"] == pair["seeds"]
     assert pair["both"]["low"] < data["speedup_over_bsp"]["mean"] < pair["both"]["high"]
-    assert data["left_target"][0] == 3  # three seeds continue
     assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
 
 
@@ -217,20 +216,6 @@ def test_changed_clusters():
     assert found[2].data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
     even = {**CONFIG, "compute": {"kind": "constant", "mean_s": 1.0}}
     assert changed(found_of(even).problem, worse_stragglers) is None
-
-
-@pytest.mark.slow
-def test_where_each_message_takes_as_long_as_a_step_the_advice_is_to_send_rarely():
-    config = {
-        **CONFIG,
-        "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.3},
-        "workers": 8,
-        "servers": 1,
-        "compute": {"kind": "constant", "mean_s": 0.1},
-        "network": {"latency_s": 0.1, "bandwidth_bytes_per_s": 1e9},
-    }
-    only = ["asp", "ssp", "drop-stragglers", "local-sgd"]
-    assert outpace.advise(config, target_loss=0.01, seeds=6, only=only).strategy == "local-sgd"
 
 
 def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_again(

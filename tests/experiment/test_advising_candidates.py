@@ -40,11 +40,6 @@ def test_a_quorum_leaves_out_an_eighth_or_a_quarter_and_at_least_one_worker(work
     assert [sync["quorum"] for sync in drops] == quorums
 
 
-def test_one_worker_has_no_strategies_without_servers_and_no_quorums():
-    kinds = {each.sync["kind"] for each in candidates(1)}
-    assert not kinds & {"ssgd", "gossip", "hpsgd", "drop-stragglers", "partial-push"}
-
-
 def test_all_candidates_fit_a_configuration_with_servers_and_late_messages():
     delays = [{"message": "reply", "probability": 0.1, "seconds": 1.0}]
     found, refused = usable(

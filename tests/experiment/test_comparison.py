@@ -15,7 +15,7 @@ from tests.support.command import outpace as command
 from tests.support.command import refused
 
 from outpace.cluster.faults import RandomFaults
-from outpace.errors import ConfigError, OutpaceWarning, RunError
+from outpace.errors import ConfigError, OutpaceWarning
 from outpace.experiment.compared import compared
 from outpace.experiment.comparison import compare, variants_from
 from outpace.support.estimates import NOTHING
@@ -163,15 +163,6 @@ def test_what_a_user_warns_of_beside_is_said_once_with_its_place(tmp_path):
         compare(variants({"name": "A", "sync": mine}), tmp_path / "out", seeds=2, processes=2)
     (said,) = warned
     assert re.fullmatch("A: .*mine.py:5: UserWarning: look here", str(said.message))
-
-
-def test_a_comparison_that_cannot_be_written_fails_with_the_cause(tmp_path):
-    chosen, out = variants({"name": "BSP"}), tmp_path / "out"
-    (out / "report.html").mkdir(parents=True)
-    with pytest.raises(RunError, match=r"cannot write about the runs in .*out: .*report.html"):
-        compare(chosen, out, resume=True)
-    assert (out / "comparison.json").is_file()
-    assert (out / "BSP" / "summary.json").is_file()
 
 
 def test_a_comparison_is_resumed_where_it_stopped(tmp_path):

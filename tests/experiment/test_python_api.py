@@ -122,24 +122,10 @@ def test_a_comparison_with_a_folder_takes_a_given_task_and_does_not_resume_it(ya
         outpace.compare(yaml, tmp_path / "all", task=make_task, resume=True)
 
 
-def test_results_are_shown_in_a_line_and_a_figure(yaml):
+def test_results_are_shown_in_a_line(yaml):
     result = outpace.simulate(CONFIG, task=make_task)
     assert repr(result).startswith("<Result: status complete, virtual time (s) ")
     assert ", gradients 6, " in repr(result)
-    figure = result.plot()
-    assert list(figure.data[0].y) == result.metrics["accuracy"].to_pylist()
-    assert figure.layout.xaxis.title.text == "time (s)"
-    assert list(result.plot("train_loss", "gradients").data[0].x) == [0, 2, 4, 6]
-    with pytest.raises(ConfigError, match="quantity must be one of accuracy, train_loss"):
-        result.plot("loss")
-
     rows = outpace.compare(yaml, task=make_task)
     assert repr(rows).splitlines()[0] == "Comparison of 2 runs:"
     assert [line.split(",")[0] for line in repr(rows).splitlines()[1:]] == ["  <BSP", "  <wide"]
-    assert [trace.name for trace in rows.plot().data] == ["BSP", "wide"]
-
-
-def test_without_evaluations_there_is_no_figure():
-    result = outpace.simulate(TIMING)
-    with pytest.raises(ConfigError, match="plot: these runs have no training loss"):
-        result.plot()

@@ -88,16 +88,6 @@ def test_bsp_that_goes_on_is_bitwise_the_run_without_interruption(tmp_path, opti
     assert not (tmp_path / "run" / "trace").exists()
 
 
-@pytest.mark.parametrize("every", [{"every_s": 0.2}, {"every_updates": 4}])
-def test_bsp_on_arrival_is_saved_where_an_iteration_begins(tmp_path, every):
-    changes = {"sync": {"kind": "bsp", "apply": "on-arrival"}, "checkpoint": {**every, "keep": 2}}
-    expected = outpace.simulate({**CONFIG, **changes})
-    run = interrupted(tmp_path / "run", **changes)
-    assert len(list((run / "checkpoints").iterdir())) == 2
-    result = outpace.simulate(resume=run)
-    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -167,23 +157,6 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch)
     assert result.summary["warnings"] == [said]
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_what_a_process_still_wrote_of_a_checkpoint_that_was_given_up_is_gone_after_the_run(
-    tmp_path,
-):
-    """A server of a real run made a file while the folder of the last checkpoint was removed."""
-    made = tmp_path / "run" / "checkpoints" / "000099.part"
-
-    def write() -> None:
-        made.mkdir()
-        (made / "server-0.safetensors").touch()
-
-    def control(run):
-        run.at(HALF_S, write)
-
-    outpace.simulate(CONFIG, tmp_path / "run", control=control, checkpoint={"every_s": 100})
-    assert [path.name for path in made.parent.iterdir()] == ["000001"]
 
 
 def test_sigusr1_takes_a_checkpoint(tmp_path):
@@ -355,22 +328,6 @@ def test_a_strategy_that_does_not_say_when_it_can_be_saved_is_refused(tmp_path):
     sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}
     with pytest.raises(outpace.ConfigError, match=r"checkpoint: the state that the workers of"):
         outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
-
-
-def test_a_rule_that_cuts_iterations_off_knows_what_it_had_observed(tmp_path):
-    sync = {"kind": "cutoff", "model": "mean-5", "warmup": 6}
-    compute = {"kind": "lognormal", "mean_s": 0.1, "cv": 1.5}
-    out = interrupted(tmp_path / "run", 2.0, sync=sync, compute=compute)
-    outpace.simulate(resume=out)
-    rows = [
-        row for row in pq.read_table(out / files.TRACE).to_pylist() if row["event"] == "cut-off"
-    ]
-    counts = {row["iteration"]: row["clock"] for row in rows}
-    assert [counts[iteration] for iteration in range(6)] == [3] * 6  # it waits for all
-    resumed = json.loads((out / files.SUMMARY).read_text())["resumed_from"]
-    first = int(resumed[-6:]) * 7 - 7  # checkpoints are 7 iterations apart
-    assert 0 < first < 20
-    assert min(counts[iteration] for iteration in range(first, first + 5)) < 3
 
 
 def test_the_costs_of_failures_before_the_checkpoint_are_counted(tmp_path):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ import torch
 from outpace.errors import ConfigError
 from outpace.predict import deep_markov
 from outpace.predict.deep_markov import DeepMarkov
-from outpace.predict.models import load, save
 from outpace.predict.recorded import RunTimes
 from outpace.support import repeatable
 
@@ -134,32 +130,11 @@ def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(either):
     assert np.isfinite(follower.predict().sample(100)).all()
 
 
-def test_a_prediction_stays_the_same_until_the_next_iteration(small):
-    follower = watched(small, recorded(10))
-    assert follower.predict() is follower.predict()
-
-
-def test_times_that_cannot_be_written_to_are_read(small):
-    history = recorded(10)
-    history.seconds.flags.writeable = history.censored.flags.writeable = False
-    with warnings.catch_warnings(action="error"):
-        fit([RunTimes(recorded().seconds, history.censored.repeat(6, 0), NODE)], **SMALL)
-        watched(small, history).predict().given(history.seconds[0], 1.0)
-
-
 def test_same_seed_same_bits_and_another_seed_another_model():
     history = cut_after(recorded(slow=[(20, 40)]), 6)
     one, same, other = (fit([history], seed=seed, **SMALL).tensors() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_one_filter_does_not_disturb_another(small):
-    history = recorded(10)
-    alone = watched(small, history, seed=3).predict().sample(20)
-    watched(small, recorded(10, seed=8), seed=4).predict().sample(20)
-    assert np.array_equal(alone, watched(small, history, seed=3).predict().sample(20))
-    assert not np.array_equal(alone, watched(small, history, seed=4).predict().sample(20))
 
 
 def test_the_users_generators_dtype_and_threads_are_left_as_they_were(plain):
@@ -184,40 +159,6 @@ def test_its_parts_make_it_again_bit_for_bit(small):
     assert np.array_equal(one, other)
 
 
-def reloaded(folder, tensors, settings):
-    """A file with these parts, read as a model."""
-    path = folder / "model.safetensors"
-    parts = SimpleNamespace(kind="deep-markov", tensors=lambda: tensors, settings=lambda: settings)
-    save(parts, path)
-    return load(path)
-
-
-@pytest.mark.parametrize("part", ["scale.width", "emission.mean.weight"])
-def test_a_file_without_one_of_the_parts_is_refused(small, tmp_path, part):
-    tensors = dict(small.tensors())
-    del tensors[part]
-    with pytest.raises(ConfigError, match=rf"model.safetensors(.|\n)*{part}(.|\n)*fit it again"):
-        reloaded(tmp_path, tensors, small.settings())
-
-
-@pytest.mark.parametrize("change", [{"workers": 9}, {"lags": 3}, {"workers": "many"}])
-def test_settings_of_another_model_are_refused(small, tmp_path, change):
-    with pytest.raises(ConfigError, match="fit it again"):
-        reloaded(tmp_path, small.tensors(), {**small.settings(), **change})
-
-
-def test_progress_rises_to_one(plain):
-    _, told, *_ = plain
-    assert told[-1] == 1
-    assert all(a < b for a, b in itertools.pairwise(told))
-
-
-def test_censored_and_full_fits_agree_when_nothing_is_censored(plain):
-    one = plain[0].tensors()
-    other = fit([cut_after(recorded(), WORKERS)], **SMALL).tensors()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_a_fit_to_censored_times_knows_that_they_were_longer():
     # A quarter of the workers always takes twice as long, and is cut off in two of five.
     history = recorded(80)
@@ -230,18 +171,6 @@ def test_a_fit_to_censored_times_knows_that_they_were_longer():
     assert np.median(drawn[:, :2]) > 0.4
 
 
-def test_the_state_grows_with_the_number_of_nodes_that_change():
-    def states(nodes):
-        rng = np.random.default_rng(0)
-        slow = np.repeat(rng.random((200, nodes)) < 0.3, 5, axis=1)
-        seconds = 0.25 * np.exp(rng.normal(0, 0.03, slow.shape)) * np.where(slow, 2, 1)
-        history = RunTimes(seconds, np.zeros(slow.shape, bool), np.arange(nodes).repeat(5))
-        return fit([history], steps=1).settings()
-
-    assert states(12)["factors"] == 12
-    assert states(12)["latent"] > states(4)["latent"]
-
-
 def test_a_single_worker_is_learned_from():
     history = RunTimes(recorded().seconds[:, :1], np.zeros((60, 1), bool), np.zeros(1, np.int64))
     drawn = watched(fit([history], **SMALL), history).predict().sample(100)
@@ -252,11 +181,6 @@ def test_times_without_any_spread_are_learned_from():
     history = recorded(noise=0.0)
     drawn = watched(fit([history], **SMALL), history).predict().sample(10)
     assert drawn == pytest.approx(0.25, rel=0.01)
-
-
-def test_nothing_to_fit_to():
-    with pytest.raises(ConfigError, match="record a run"):
-        fit([])
 
 
 def test_too_few_iterations_say_how_many_are_needed():

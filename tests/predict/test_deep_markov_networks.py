@@ -108,26 +108,6 @@ def test_importance_weights_of_the_guide_give_back_the_likelihood():
     assert estimate == pytest.approx(exact, abs=0.05)
 
 
-def test_annealing_leaves_out_part_of_the_divergence_only():
-    network = linear_network()
-    noise, window = torch.zeros(3, 1, 1, dtype=torch.float64), seen(WINDOW)
-    none, half, full = (float(network.bound(window, window, noise, w)) for w in (0.0, 0.5, 1.0))
-    assert none > full
-    assert half == pytest.approx((none + full) / 2)
-
-
-def test_what_is_ahead_of_nothing_is_the_first_state_emitted():
-    network = linear_network()
-    generator = torch.Generator().manual_seed(0)
-    mean, std = network.ahead(seen(WINDOW[:0, 0]), 20_000, generator)
-    loading, offset, noise = (
-        torch.tensor(part, dtype=torch.float64) for part in (LOADING, OFFSET, NOISE)
-    )
-    assert torch.allclose(mean.mean(0), loading * FIRST + offset, atol=0.04)
-    assert torch.allclose(mean.std(0), loading.abs() * FIRST_STD, rtol=0.03)
-    assert torch.allclose(std, noise.expand_as(std), rtol=1e-5)
-
-
 def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():
     # Of 2175 sorted run times one draw near 0 s was enough to make 1 the best cut-off.
     torch.manual_seed(0)

@@ -38,11 +38,6 @@ def rewritten(path, **changes):
     return path
 
 
-def test_a_model_is_fitted_by_its_name(stand_in):
-    found = fit("stand-in", [TIMES, TIMES], seed=3)
-    assert (found.kind, found.mean.item(), found.seed) == ("stand-in", 2.5, 3)
-
-
 def test_fits_of_a_run_begin_with_the_one_before(monkeypatch):
     monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     fitting, begun_with = FittingAtOnce("stand-in", 0), []
@@ -50,21 +45,6 @@ def test_fits_of_a_run_begin_with_the_one_before(monkeypatch):
         fitting.start(table([[value], [value]]))
         begun_with.append(fitting.model.begun_with)
     assert begun_with == [None, 1.0, 3.0]
-
-
-def test_threads_are_given_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        fit("stand-in", [TIMES])
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_an_unknown_name_gets_its_nearest():
-    with pytest.raises(ConfigError, match=r"no run-time model 'poled'\. Did you mean 'pooled'\?"):
-        fit("poled", [TIMES])
 
 
 def test_what_is_saved_is_loaded(saved):
@@ -127,8 +107,3 @@ def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
         save(fit("stand-in", [TIMES]), tmp_path / "nowhere" / "model.safetensors")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_is_no_model(tmp_path):
-    with pytest.raises(ConfigError, match="Is a directory"):
-        load(tmp_path)

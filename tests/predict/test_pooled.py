@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +63,6 @@ def test_made_again_from_its_parts_it_draws_the_same_and_changes_no_global_state
     again = Pooled.from_parts(model.tensors(), model.settings())
     assert torch.equal(torch.get_rng_state(), state)
     assert np.array_equal(*(_followed(each, _history(10, 1)) for each in (model, again)))
-
-
-def test_changing_its_tensors_does_not_change_a_model(model: Pooled) -> None:
-    before = _followed(model, _history(5, 1))
-    for tensor in model.tensors().values():
-        tensor.zero_()
-    assert np.array_equal(_followed(model, _history(5, 1)), before)
 
 
 def test_one_node_for_all_is_the_same_as_a_node_for_each(model: Pooled) -> None:
@@ -134,14 +126,6 @@ def test_a_fit_begins_no_further_from_normal_than_nodes_changed() -> None:
     assert float(law.level.detach().max()) == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.inf])
-def test_what_is_no_time_is_named(value: float) -> None:
-    history = _history(20, 0)
-    history.seconds[7, 5] = value
-    with pytest.raises(ConfigError, match="worker 5, iteration 7"):
-        fit([history])
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -161,26 +145,6 @@ def test_what_there_is_nothing_to_learn_from_is_refused(
         fit([RunTimes(seconds[:rows], censored[:rows], whole.node)])
     with pytest.raises(ConfigError, match="record a run first"):
         fit([])
-
-
-@pytest.mark.slow
-def test_two_regimes_are_learned_well_enough_to_beat_the_last_iteration() -> None:
-    """By 2 % of the throughput, on 8 nodes of 4 that are slow for about ten iterations."""
-    model = fit([_history(150, 10, nodes=8, per=4)])
-    history = _history(200, 12, nodes=8, per=4)
-    workers = history.workers
-    count = np.arange(1, workers + 1)
-    follower = model.follow(history.node, 0)
-    predicted, last = [], []
-    for before, now in pairwise(history.seconds):
-        follower.observe(before, np.zeros(workers, bool))
-        draws = np.sort(follower.predict().sample(100).ravel())
-        until = draws[(np.arange(1, len(draws) + 1) / draws).argmax()]
-        came = int((now <= until).sum())
-        predicted.append(came / until if came < workers else workers / now.max())
-        chosen = int((count / np.sort(before)).argmax())
-        last.append((count / np.sort(now))[chosen])
-    assert np.mean(predicted[20:]) > 1.02 * np.mean(last[20:])
 
 
 def _history(

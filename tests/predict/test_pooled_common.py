@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
 from outpace.predict.pooled.law import (
@@ -19,7 +18,6 @@ from outpace.predict.pooled.law import (
     near,
     plausible,
     posterior,
-    resolution,
 )
 
 _SPREAD = 0.03
@@ -63,46 +61,6 @@ def _times(law: Law, factor: float, slow: int, seed: int) -> Tensor:
     times = factor + law.offset + _SPREAD * noise
     times[:slow] += math.log(2.0)
     return times
-
-
-def test_points_are_two_deviations_of_what_all_workers_leave_uncertain_apart() -> None:
-    """Of four workers: the factor is the mean of four times. A worker that is absent says nothing.
-
-    A worker with half of the spread says as much as four; one whose regime is one of two equally
-    probable ones with spreads 1 and 2 as much as 5/8.
-    """
-    law = _law(nodes=1, width=4)._replace(straggle=torch.full((1, 4), -50.0))
-    every = torch.ones(1, 4, dtype=torch.bool)
-    assert float(resolution(law, every)) == pytest.approx(_SPREAD)
-    one = torch.tensor([[True, False, False, False]])
-    assert float(resolution(law, one)) == pytest.approx(2.0 * _SPREAD)
-    spread = torch.tensor([[[0.5, 0.5], [1.0, 1.0], [1.0, 2.0], [9.0, 9.0]]])
-    law = law._replace(spread=spread, log_regime=torch.tensor([[0.5, 0.5]]).log())
-    here = torch.tensor([[True, True, True, False]])
-    assert float(resolution(law, here)) == pytest.approx(2.0 / math.sqrt(4.0 + 1.0 + 0.625))
-
-
-def test_a_delay_says_less_of_the_factor() -> None:
-    """Half of the times are delayed, with a spread of 2 instead of 1."""
-    law = _law(nodes=1, width=1)._replace(
-        spread=torch.ones(1, 1, 2),
-        delay_spread=torch.full((1, 1), 2.0),
-        straggle=torch.zeros(1, 1),
-    )
-    step = resolution(law, torch.ones(1, 1, dtype=torch.bool))
-    assert float(step) == pytest.approx(2.0 / math.sqrt(0.5 + 0.5 / 4.0))
-
-
-def test_the_points_have_the_probabilities_of_normals_and_add_up_to_one() -> None:
-    points = 0.1 * torch.arange(-50, 51)
-    weight, middle = torch.tensor([0.0, math.log(3.0)]), torch.tensor([0.0, 0.4])
-    factor = Factor(weight, middle, torch.tensor([0.3, 0.8]))
-    found = factor.log_share(points, torch.tensor(0.1)).exp()
-    assert float(found.sum()) == pytest.approx(1.0, abs=1e-5)
-    expected = 0.1 * (
-        0.25 * norm.pdf(points.numpy(), 0.0, 0.3) + 0.75 * norm.pdf(points.numpy(), 0.4, 0.8)
-    )
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("middle", [0.3, 0.33, 0.35])
@@ -158,15 +116,6 @@ def test_if_all_levels_rise_only_the_probability_of_the_factor_changes(
         assert float(slope) == pytest.approx(factor / size**2, abs=2.0)
 
 
-def test_where_nothing_is_known_the_middle_is_taken() -> None:
-    law = _law()._replace(shift=torch.tensor([0.25]))
-    none = torch.zeros(_NODES, _WIDTH, dtype=torch.bool)
-    few = near(law, _factor(0.1), torch.full((_NODES, _WIDTH), torch.nan), none, none)
-    counted = few.shift[few.log_shift > -torch.inf]
-    assert len(set(counted.tolist())) == 5
-    assert float(counted.mean()) == pytest.approx(0.25)
-
-
 def test_what_is_plausible_holds_the_whole_factor() -> None:
     """Its mean and deviation, of a wide factor, and of a narrow one beside a rare wide one."""
     law = _law()
@@ -184,14 +133,6 @@ def test_what_is_plausible_holds_the_whole_factor() -> None:
         assert float(weight @ found.shift) == pytest.approx(mean, abs=1e-3)
         around = (found.shift - mean).square()
         assert float(weight @ around) == pytest.approx(variance, rel=0.02)
-
-
-def test_a_forecast_has_a_limited_number_of_points() -> None:
-    """A factor with a deviation of 3, as in times that grow a thousandfold, and 96 workers."""
-    law = _law(nodes=96, width=1)
-    found = plausible(law, _factor(3.0), _everyone(law))
-    assert 400 < len(found.shift) <= 515
-    assert float(found.log_shift.exp() @ found.shift.square()) == pytest.approx(9.0, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -221,16 +162,3 @@ def test_some_workers_say_which_points_matter_given_all(
     # A third of the workers judges: with three arrivals the errors are about a tenth, and a law
     # whose points are joined at their prior mean has twice as much.
     assert np.sqrt(np.square(errors).mean(axis=0)).max() < 0.15
-
-
-def test_of_many_workers_few_points_are_asked_and_keep_the_whole_probability() -> None:
-    """Before any worker has come the factor is uncertain: 2,000 workers, at most 16 points."""
-    law = _law(nodes=100, width=20)
-    every = _everyone(law)
-    law = plausible(law, _factor(0.4), every)
-    away = torch.full((100, 20), -2.0)
-    found = likely(law, away, every, every)
-    assert len(law.shift) > 100
-    assert len(found.shift) <= 16
-    assert float(found.log_shift.exp().sum()) == pytest.approx(1.0, abs=1e-5)
-    assert float(found.log_shift.exp() @ found.shift) == pytest.approx(0.0, abs=0.05)

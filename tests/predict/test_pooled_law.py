@@ -116,19 +116,6 @@ def test_conditional_draws_are_those_left_of_many_draws(seed: int) -> None:
     assert ks_2samp(kept[:, rest].prod(axis=1), found[:, rest].prod(axis=1)).pvalue > 1e-3
 
 
-def test_before_anybody_could_have_come_nothing_is_learned() -> None:
-    law = _law(7)
-    plain = _forecast(law).sample(200)
-    found = _forecast(law).given(np.full(4, np.nan), 0.0).sample(200)
-    assert np.array_equal(plain, found)
-
-
-def test_when_all_have_come_nothing_is_left_to_chance() -> None:
-    times = np.array([1.0, 2.0, 3.0, 4.0])
-    found = _forecast(_law(8)).given(times, 4.0).sample(3)
-    assert np.array_equal(found, np.tile(times, (3, 1)))
-
-
 def test_time_beyond_all_that_was_thought_possible_gives_finite_draws() -> None:
     forecast = _forecast(_law(9))
     found = forecast.given(np.array([1.0, np.nan, np.nan, np.nan]), 1e6).sample(50)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -87,11 +86,6 @@ def test_asked_again_it_sees_who_has_come_and_nothing_else():
     assert done.reviews[0] == 2
 
 
-def test_a_time_to_ask_again_that_has_passed_is_nothing_to_wait_for():
-    rule = Scripted(Wait(again_s=2.5), Wait(again_s=2.5, again_count=1))
-    assert replay(rule, TIMES[:1]).ended_s[0] == 4.0
-
-
 def test_those_cut_off_are_seen_as_long_as_they_computed_or_in_full():
     part, full = Scripted(Wait(count=2)), Scripted(Wait(count=2))
     replay(part, TIMES[:1], censored=True)
@@ -116,17 +110,3 @@ def test_the_figures_of_a_replay():
     assert done.gradients_per_s == pytest.approx(6 / 5.5)
     assert done.time_saved == pytest.approx(1 - (5.5 / 6) / (12 / 8))
     assert done.since(1).gradients_per_s == pytest.approx(3 / 2.5)
-
-
-def test_what_a_rule_takes_is_timed_apart_from_its_reviews():
-    ticks = itertools.count()
-    rule = Scripted(Wait(again_s=1.5), Wait(again_s=2.5), Wait())
-    done = replay(rule, TIMES, clock=lambda: float(next(ticks)))
-    assert done.ready_s.tolist() == [1, 2]  # to begin; to observe and to begin
-    assert done.rule_s.tolist() == [2, 3]
-
-
-@pytest.mark.parametrize("times", [[[1.0, 0.0]], [[math.nan, math.nan]]])
-def test_a_table_without_times_is_refused(times):
-    with pytest.raises(ValueError, match="seconds must be"):
-        replay(Fixed(Wait()), np.array(times))

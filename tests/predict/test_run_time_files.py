@@ -111,29 +111,6 @@ def test_what_is_no_table_of_times_is_refused_with_the_place(tmp_path, text, wor
         read(csv(tmp_path, text))
 
 
-@pytest.mark.parametrize(
-    ("times", "words"),
-    [
-        (table([[1.0, 0.0]]), "worker 1, iteration 0: 0 is not a run time"),
-        (table([[1.0], [float("inf")]]), "worker 0, iteration 1: inf is not a run time"),
-        (table([[1.0], [NAN]]), "no worker has a run time of iteration 1"),
-        (table(np.zeros((0, 2))), "has no run times"),
-    ],
-)
-def test_a_bad_table_is_not_written_and_leaves_what_was_there(tmp_path, times, words):
-    path = tmp_path / "times.parquet"
-    path.write_text("before")
-    with pytest.raises(ConfigError, match=words):
-        write(times, path)
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_where_nothing_can_be_written_is_said(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
-        write(table([[1.0]]), tmp_path / "nowhere" / "times.parquet")
-
-
 def test_a_time_that_was_cut_off_is_not_replayed_as_if_it_were_whole(tmp_path):
     path = tmp_path / "times.parquet"
     write(table([[1.0, 2.0], [1.0, 3.0]], censored=[[0, 0], [0, 1]]), path)

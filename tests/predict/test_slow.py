@@ -59,15 +59,6 @@ def test_bursts_have_a_begin_and_an_end():
     assert pattern_of(periods[:1]) == "once"
 
 
-def test_the_tail_of_the_times_of_equal_units_names_none():
-    """Student's t with 3 degrees of freedom on the logarithm."""
-    rng = np.random.default_rng(8)
-    for units in (4, 16):
-        for _ in range(4):
-            seconds = np.exp(0.1 / math.sqrt(3) * rng.standard_t(3, (300, units)))
-            assert not slow_units(seconds).periods
-
-
 def test_fast_units_are_found_where_most_are_slow():
     seconds = noise(np.random.default_rng(10), 40, 8)
     assert fast_units(seconds) is None

@@ -39,11 +39,6 @@ def said(**changes):
     return "\n".join(found).replace(SPACE, " ")
 
 
-def test_a_strategy_that_left_the_target_again_is_warned_of():
-    assert "Warning: ASP left the target again in 1 of 2 simulated" in said(left_target=(2, 1))
-    assert "Warning" not in said(left_target=(2, 0))
-
-
 def test_an_answer_so_far_says_how_many_candidates_were_not_tried_if_any():
     begin = "The study ended early (interrupted), and this is the answer so far. "
     end = "It needs about 20.0 s more at the pace of its runs."

@@ -40,7 +40,6 @@ def calibrate(
     from outpace.experiment.calibrating import calibrate as calibrate_runs
     from outpace.experiment.calibrating import calibrate_traces, write_calibration
     from outpace.experiment.calibrating.cluster_file import require_own
-    from outpace.experiment.calibrating.comparing import comparison_path, write_comparison
 
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {out}: a cluster file is written as .yaml; name such a file")
@@ -50,12 +49,9 @@ def calibrate(
     page = out.with_suffix(".html")
     require_page(page, "-o")
     traced = _are_traces(sources)
-    if traced:
-        require_own(comparison_path(out))
     found = calibrate_traces(sources) if traced else calibrate_runs(sources)
     write_calibration(found, out, page)
     read_cluster(out)
-    notes = [*found.notes, *(write_comparison(found, out) if traced else ())]
     width = max(len(name) for name, _ in found.shown.laws)
     for name, words in found.shown.laws:
         echo(f"{name.ljust(width)}  {words}")
@@ -63,12 +59,11 @@ def calibrate(
         if rows:
             echo("")
             print_rows(rows)
-    say("note", notes)
+    say("note", found.notes)
     echo(f"cluster: {out}")
     echo(f"page: {page}")
     if traced:
         echo(f"model: task: {{kind: timing, parameters: {found.parameters}}}")
-        echo(f"next: outpace compare {comparison_path(out)}")
 
 
 def _are_traces(sources: Sequence[Path]) -> bool:

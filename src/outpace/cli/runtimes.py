@@ -99,14 +99,6 @@ def fit(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help=_HELP)],
     model: Annotated[str, typer.Option("--model", help="pooled or deep-markov.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .safetensors.")],
-    ordered: Annotated[
-        bool | None,
-        typer.Option(
-            "--ordered/--not-ordered",
-            help="deep-markov: model the sorted run times, or each worker's own. "
-            "Default: sorted with more than 512 workers.",
-        ),
-    ] = None,
     seed: _Seed = 0,
     of: _Of = None,
     workers_per_node: _PerNode = None,
@@ -130,7 +122,7 @@ def fit(
     times = [source.times for source in found]
     try:
         with progress_bars() as bar:
-            fitted = fit_model(model, times, seed=seed, progress=bar(model), ordered=ordered)
+            fitted = fit_model(model, times, seed=seed, progress=bar(model))
     except ConfigError as error:  # the message refers to recordings by number
         raise ConfigError(f"{', '.join(map(str, sources))}: {error}") from error
     took = time.perf_counter() - began

@@ -1,22 +1,15 @@
 """Failures of the machines of a simulated cluster: when they happen, and how long repairs take.
 
-The times between the random failures of a node are independent. With the `exponential`
-distribution a node fails at a constant rate; with `weibull` and a shape below 1 a failure makes
-the next one likelier for some time, as logs of clusters show (Schroeder and Gibson 2006 find shapes
-of 0.7 to 0.8).
+The times between the random failures of a node are independent and exponential: a node fails at a
+constant rate.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Literal
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from typing import Literal
 
 from outpace.support.checks import Bandwidth, NotNegative, Positive, check_ranges
 from outpace.support.randomness import RandomStream
@@ -53,40 +46,26 @@ class RandomFaults:
 
     Attributes:
         mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many.
-        distribution: of the times between two failures of one node.
-        shape: of the Weibull distribution; 1 is the exponential one.
         kind: as in `Fault`.
-
-    Raises:
-        ValueError: unless a shape is given with the Weibull distribution, and only there.
     """
 
     mtbf_s: Positive
-    distribution: Literal["exponential", "weibull"] = "exponential"
-    shape: Annotated[float, Field(ge=0.1, le=100)] | None = None
     kind: Literal["crash"] = "crash"
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if (self.distribution == "weibull") != (self.shape is not None):
-            raise ValueError("needs a shape with distribution: weibull, and only there")
 
     def times(self, seed: int, purpose: str, node: int) -> Iterator[Time]:
         """Yield the times of the failures of one node (ns), which do not end.
 
         They are a function of (seed, purpose, node).
         """
-        stream = RandomStream(seed, purpose, node, self._draw)
+        mean_s = self.mtbf_s
+        stream = RandomStream(seed, purpose, node, lambda source, n: source.exponential(mean_s, n))
         at = 0
         for n in count():
             at += max(1, nanoseconds(stream[n]))
             yield at
-
-    def _draw(self, source: np.random.Generator, n: int) -> NDArray[np.float64]:
-        if self.shape is None:
-            return source.exponential(self.mtbf_s, n)
-        scale = self.mtbf_s / math.gamma(1.0 + 1.0 / self.shape)
-        return np.minimum(scale * source.weibull(self.shape, n), 1e9)
 
 
 @dataclass(frozen=True, slots=True)

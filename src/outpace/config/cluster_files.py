@@ -118,7 +118,7 @@ def included(
             raise ConfigError(
                 f"{source}: {DRAW}: only the law of a cluster file that states its errors can be "
                 "drawn: leave compute out, and name such a file by include or --cluster; outpace "
-                "calibrate writes one unless run times switch between regimes"
+                "calibrate writes one"
             )
         cluster.keys["compute"] |= cluster.drawn
     keys = cluster.fitted(own, folder)

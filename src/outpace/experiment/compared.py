@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -27,9 +27,6 @@ from outpace.support.estimates import (
     ratio_of,
 )
 from outpace.support.targets import Target
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 _MOST_IN_WORDS: Final = 20  # runs
 _Value = TypeVar("_Value")
@@ -95,15 +92,6 @@ class Comparison(list[Row]):
         rows = [f"  {row!r}" for row in self[:_MOST_IN_WORDS]]
         more = [f"  and {len(self) - len(rows)} more"] if len(self) > len(rows) else []
         return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
-
-    def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
-        """Return a plotly figure of the evaluations of all runs; arguments as `Result.plot`."""
-        places = {name: k for k, name in enumerate(dict.fromkeys(r.variant.name for r in self))}
-        curves = [
-            display.Curve(self.name_of(row), places[row.variant.name], _evaluations(row))
-            for row in self
-        ]
-        return display.figure(curves, quantity, against)
 
     def name_of(self, row: Row) -> str:
         """Return the name of a run, which no other run of the comparison has."""

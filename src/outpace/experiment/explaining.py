@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from outpace.config.clusters import machines_of_run
 from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
@@ -34,7 +33,6 @@ from outpace.report.explaining.tables import Tables
 from outpace.report.explaining.words import ALL_WORKERS, repair_of
 from outpace.support.regular_files import regular
 from outpace.support.yaml_files import merged
-from outpace.sync.messages import worker_name
 
 _CAUSES: Final = 3  # most that are simulated, beside all together
 _MOST: Final = 40_000  # gradients that are simulated
@@ -81,7 +79,7 @@ def explain(
     try:
         replay = _Replay.of_run(found.tables)
         base = replay.time_of(replay.seconds)
-        found_gains, notes = _gains(replay, found, base) if gains else ([], [])
+        found_gains = _gains(replay, found, base) if gains else []
         if changes:
             workers = changes.get("workers")
             if isinstance(workers, int) and workers > found.tables.workers:
@@ -96,9 +94,8 @@ def explain(
             raise
         found_gains, notes = [], [f"what a repair would gain is not known: {error}"]
     else:
-        notes = [*replay.notes, *notes]
-    all_notes = (*explanation.notes, *notes)
-    return replace(explanation, gains=tuple(found_gains), notes=all_notes)
+        notes = [*replay.notes]
+    return replace(explanation, gains=tuple(found_gains), notes=(*explanation.notes, *notes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,8 +188,8 @@ class _Replay:
         return Gain(change, cause, time_s - saved_s, saved_s)
 
 
-def _gains(replay: _Replay, found: Examined, base: float) -> tuple[list[Gain], list[str]]:
-    """Return the gains of repairs, and notes about those that are unknown."""
+def _gains(replay: _Replay, found: Examined, base: float) -> list[Gain]:
+    """Return the gains of repairs."""
     causes, faster = found.explanation.causes, found.explanation.faster
     delays = [delay[replay.rows] for delay in found.delays]
     repairs = [
@@ -207,45 +204,10 @@ def _gains(replay: _Replay, found: Examined, base: float) -> tuple[list[Gain], l
         slow = replay.seconds * (1 - 1 / faster.factor)
         slow[:, list(faster.workers)] = 0.0
         repairs.append((ALL_WORKERS, "", slow))
-    gains = [
+    return [
         replay.gain(change, cause, base, replay.without(delay, base))
         for change, cause, delay in repairs
     ]
-    first = next((cause for cause in workers if cause.pattern == "steady"), None)
-    if first is None or replay.tables.workers <= 2:
-        return gains, []
-    try:
-        fewer = _without_worker(replay, first.worker)
-        saved = base - fewer.time_of(np.delete(replay.seconds, first.worker, axis=1))
-    except ConfigError as error:
-        return gains, [f"what the run would take without {first.name} is not known: {error}"]
-    return [*gains, replay.gain(f"without {first.name}", first.name, base, saved)], []
-
-
-def _without_worker(replay: _Replay, worker: int) -> _Replay:
-    """Return the run with the network of the other workers, which are numbered anew.
-
-    Raises:
-        ConfigError: the network names workers in rules that are not about a single one.
-    """
-    network = replay.data.get("network")
-    if not isinstance(network, Mapping):
-        return replay
-    for key in ("matrix", "pairs", "delays"):
-        if network.get(key):
-            raise ConfigError(f"network.{key} names workers, which would have other numbers")
-    left = [number for number in range(replay.tables.workers) if number != worker]
-    names = {worker_name(old): worker_name(new) for new, old in enumerate(left)}
-    found = dict(network)
-    if nodes := network.get("nodes"):
-        found["nodes"] = {
-            names.get(node, node): link
-            for node, link in nodes.items()
-            if node != worker_name(worker)
-        }
-    if machines := network.get("machines"):
-        found["machines"] = machines_of_run(machines, left, replay.tables.servers)
-    return replace(replay, data={**replay.data, "network": found})
 
 
 def _chosen(seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

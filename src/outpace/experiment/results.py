@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -16,12 +16,8 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.experiment import display
 from outpace.record import folder as files
-from outpace.record.curves import curve_of
 from outpace.record.timing import read_timing
 from outpace.support.regular_files import regular
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True)
@@ -61,24 +57,6 @@ class Result:
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", in {self.folder}"
         return f"<Result: {display.in_words(self.summary)}{where}>"
-
-    def plot(self, quantity: str | None = None, against: str = "time_s") -> Figure:
-        """Return a plotly figure of the evaluations, or of the curve that a script logged.
-
-        Args:
-            quantity: `accuracy`, `train_loss`, `test_loss` or `batch_loss`; None: the accuracy,
-                or the training loss if there is none.
-            against: `time_s`, `updates` or `gradients`.
-
-        Raises:
-            ConfigError: if there is no such quantity, or the run was not evaluated for it.
-        """
-        return display.figure([self._curve], quantity, against)
-
-    @property
-    def _curve(self) -> display.Curve:
-        name = "run" if self.folder is None else self.folder.name
-        return display.Curve(name, 0, curve_of(self.metrics))
 
     @staticmethod
     def read(folder: Path) -> Result:

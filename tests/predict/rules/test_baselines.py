@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Elfving, expected_order
 
 NO_WORKER = np.zeros(100, dtype=bool)
@@ -15,17 +14,6 @@ NO_WORKER = np.zeros(100, dtype=bool)
 def test_expected_times_of_normal_times_are_within_a_hundredth_and_a_half(n):
     times = np.random.default_rng(n).normal(10, 1, (2000, n))
     assert expected_order(times) == pytest.approx(np.sort(times).mean(axis=0), rel=0.015)
-
-
-def test_elfving_waits_for_all_in_its_window_and_then_always_for_the_same():
-    rule, random = Elfving(3), np.random.default_rng(0)
-    waits = []
-    for _ in range(6):
-        waits.append(rule.begin())
-        rule.observe(random.normal(1, 0.1, 100), NO_WORKER, 2.0)
-    assert waits[:3] == [Wait()] * 3
-    assert 50 < waits[3].count < 100
-    assert waits[3:] == [waits[3]] * 3
 
 
 def test_times_with_two_modes_do_not_make_elfving_wait_for_one_worker():

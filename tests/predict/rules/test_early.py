@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Early
 from outpace.predict.rules.comparing import Hedge
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.planning import best_count, best_deadline
+from outpace.predict.rules.planning import best_deadline
 from outpace.predict.rules.settings import CutOffSettings
 
 # Relative to the second of eight: 1.2 is the best deadline (6 / 1.2 = 5; 8 / 2 = 4; 2 / 1 = 2).
@@ -34,13 +33,6 @@ def arrived(*times, workers=8):
     return np.array([*times, *[math.nan] * (workers - len(times))])
 
 
-def test_the_first_iteration_waits_for_all_and_the_others_for_a_quarter_before_they_decide():
-    rule = early()
-    assert rule.begin() == Wait()
-    shown(rule, [EIGHT])
-    assert rule.begin() == Wait(again_count=2)
-
-
 @pytest.mark.parametrize("speed", [0.1, 1.0, 7.0])
 def test_the_deadline_is_relative_to_the_first_quarter_whatever_the_iteration_is_like(speed):
     rule = shown(early(), [EIGHT, 3 * EIGHT, 0.5 * EIGHT])
@@ -48,12 +40,6 @@ def test_the_deadline_is_relative_to_the_first_quarter_whatever_the_iteration_is
     wait = rule.review(arrived(0.8 * speed, speed), speed)
     assert wait.count == math.inf
     assert wait.until_s == pytest.approx(1.2 * 1.005 * speed)
-
-
-def test_a_count_is_chosen_from_relative_times_too():
-    rule = shown(early(best_count), [EIGHT, 30 * EIGHT])
-    rule.begin()
-    assert rule.review(arrived(1.0, 2.0), 2.0) == Wait(count=6)
 
 
 def test_a_worker_that_was_cut_off_is_not_taken_to_have_been_about_to_come():

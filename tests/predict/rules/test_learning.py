@@ -72,15 +72,6 @@ def test_all_then_the_last_iterations_then_the_model(takes):
     ]
 
 
-def test_it_is_fitted_to_the_warm_up():
-    fitting = After(3)
-    replay(learning(fitting, Watching()), TIMES)
-    (history,) = fitting.histories
-    assert history.seconds.tolist() == TIMES[:10].tolist()
-    assert not history.censored.any()
-    assert history.node.tolist() == NODE.tolist()
-
-
 def test_the_rule_that_is_made_has_observed_the_whole_run():
     made = Watching()
     replay(learning(After(5), made), TIMES)
@@ -125,13 +116,6 @@ def test_it_is_fitted_again_whenever_the_run_is_three_times_as_long():
     assert len(made[2].seen) == 260
 
 
-def test_what_lies_far_back_is_not_shown_to_a_new_rule():
-    made = Watching()
-    fitting = After(150)
-    replay(learning(fitting, made), LONG)
-    assert len(made.seen) == 100 + 100  # of 160 before, and all since
-
-
 def test_if_a_later_fit_fails_the_model_that_is_there_goes_on():
     said = []
     rule = learning(After(0, ConfigError("no"), which=2), Watching(), say=said.append)
@@ -155,12 +139,3 @@ def test_by_name_it_is_the_hedge_without_a_model_from_the_second_iteration_until
     (history,) = fitting.histories
     assert history.iterations == 20
     assert history.censored.any()
-
-
-@pytest.mark.parametrize("settings", [{"warmup": 12}, {"model": "deep-markov"}])
-def test_by_name_it_waits_for_all_while_that_is_asked_for_or_the_model_needs_it(settings):
-    waits = settings.get("warmup", 20)
-    rule = make_rule(CutOffSettings(**settings), node=NODE, fitting=After(10))
-    counts = replay(rule, TIMES).count.tolist()
-    assert counts[:waits] == [6] * waits
-    assert counts == replay(hedge_without_a_model(waits), TIMES).count.tolist()

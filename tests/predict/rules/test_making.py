@@ -87,34 +87,6 @@ def test_every_rule_waits_for_all_in_its_warm_up_and_decides_the_same_with_the_s
     assert (once.count < 30).any() == (model != "all")
 
 
-def test_the_oracle_is_told_the_times():
-    rows = iter(times(1))
-    assert run("oracle", truth=lambda: next(rows)).of_oracle == 100
-
-
-def test_a_learned_model_does_what_it_is_meant_for():
-    assert run("pooled", fitted=Recorded()).reviews.sum() > 0
-
-
-@pytest.mark.parametrize(("kind", "again"), [("pooled", True), ("deep-markov", False)])
-def test_the_hedge_hedges_what_a_model_is_meant_for(monkeypatch, kind, again):
-    asked = []
-    given = Bootstrap.given
-
-    def asking(self, arrived, elapsed_s):
-        asked.append(elapsed_s)
-        return given(self, arrived, elapsed_s)
-
-    monkeypatch.setattr(Bootstrap, "given", asking)
-    monkeypatch.setattr(Recorded, "kind", kind)
-    run(kind, "hedge", fitted=Recorded())
-    assert bool(asked) == again
-
-
-def test_one_that_decides_seldom_is_not_asked_again():
-    assert run("pooled", "replan", fitted=Recorded(), every=10).reviews.sum() == 0
-
-
 class Wrong(Recorded):
     """Predicts that one worker takes ten times as long as the others."""
 
@@ -173,16 +145,3 @@ def test_names_that_do_not_go_together_are_refused(names, words):
 def test_a_rule_whose_model_or_times_are_missing_is_refused(name, options, words):
     with pytest.raises(ConfigError, match=words):
         rule(name, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"every": 0}, "every must be"),
-        ({"warmup": -1}, "warmup must be"),
-        ({"samples": 0}, "samples must be"),
-    ],
-)
-def test_values_out_of_range_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        CutOffSettings(**options)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from tests.support.scenarios import Always, Scenarios, best_stopping
 
-from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.planning import Predicted, Replan
 
@@ -69,14 +68,6 @@ def test_it_goes_on_when_more_are_about_to_come_than_it_planned_for():
     assert replay(planned(seconds), seconds[-1:]).count[0] == 2
 
 
-def test_it_is_asked_no_more_often_than_it_may_be():
-    seconds = np.random.default_rng(0).lognormal(0, 0.5, (40, 8))
-    following = Always(Drawn(8))
-    for reviews in (0, 1, 3):
-        done = replay(Replan(following, reviews=reviews), seconds)
-        assert done.reviews.max() == reviews
-
-
 @pytest.mark.parametrize("reviews", [0, 1, 8])
 def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(reviews):
     seconds = np.linspace(1.0, 1.1, 8)[None]
@@ -85,12 +76,6 @@ def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(rev
     done = replay(rule, seconds)
     assert done.reviews[0] == reviews
     assert (done.count[0], done.ended_s[0] < 1.4) == (7, True)
-
-
-def test_without_reviews_it_is_the_plan_for_as_long_as_that_takes_in_any_draw():
-    seconds = nodes(2.0)
-    plan = replace(planned(seconds).begin(), until_s=seconds.max())
-    assert replan(seconds, reviews=0).begin() == plan
 
 
 @pytest.mark.parametrize(("prediction_s", "reviews"), [(0.0, True), (0.001, True), (0.2, False)])
@@ -106,23 +91,6 @@ def test_where_predictions_take_too_long_for_the_iterations_it_only_plans(predic
     done = replay(rule, seconds)
     assert (done.reviews[1:] > 0).any() == reviews
     assert len(noted) == (not reviews)
-
-
-def test_one_prediction_that_is_held_up_changes_nothing():
-    held_up = [0.0] * 10
-    held_up[7] = 0.9
-    clock = itertools.chain.from_iterable((10.0 * n, 10.0 * n + t) for n, t in enumerate(held_up))
-    times = iter(list(clock))
-    rule = Replan(Always(Drawn(8)), clock=lambda: next(times))
-    done = replay(rule, np.random.default_rng(1).lognormal(0, 0.3, (10, 8)))
-    assert done.reviews[7] > 0
-
-
-def test_an_iteration_that_it_does_not_end_is_ended_by_what_it_says_last():
-    rule = replan(nodes(2.0))
-    assert rule.begin().again_s < np.inf
-    never = rule.review(np.full(6, np.nan), 0.1)
-    assert never != Wait()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Oracle, Rolling
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.planning import CutOffPlan, best_count, best_deadline
+from outpace.predict.rules.planning import CutOffPlan, best_count
 from outpace.predict.rules.settings import CutOffSettings
 
 SLOW = np.array([1.0, 1.1, 1.2, 4.0])
@@ -48,14 +47,6 @@ def test_one_that_was_not_there_never_comes():
     assert window(([1.0, math.nan], [0, 0])) == [[1.0, math.inf]]
 
 
-def test_only_the_last_ones_are_kept():
-    assert window(*[([float(t)], [0]) for t in range(1, 6)]) == [[3.0], [4.0], [5.0]]
-
-
-def test_before_it_has_seen_anything_it_waits_for_all():
-    assert Rolling(5, best_count).begin() == Wait()
-
-
 @pytest.mark.parametrize(("iterations", "count"), [(1, 4), (20, 3)])
 def test_the_count_that_was_best_over_the_window(iterations, count):
     rule = Rolling(iterations, best_count)
@@ -64,29 +55,9 @@ def test_the_count_that_was_best_over_the_window(iterations, count):
     assert rule.begin().count == count
 
 
-def test_averaged_it_takes_every_workers_mean():
-    rule = Rolling(2, best_count, averaged=True)
-    rule.observe(np.array([1.0, 1.0, 2.0]), np.zeros(3, dtype=bool), 2.0)
-    rule.observe(np.array([1.0, 2.0, 1.0]), np.zeros(3, dtype=bool), 2.0)
-    assert rule.begin().count == 3  # of (1, 1.5, 1.5); either by itself has 2 / 1 as the best
-
-
-def test_the_deadline_that_was_best_over_the_window():
-    rule = Rolling(5, best_deadline)
-    for row in (SLOW, EVEN):
-        rule.observe(row, ALL, 4.0)
-    assert rule.begin().until_s == 1.3
-
-
 def test_chen_waits_for_2051_of_2175():
     rule = make_rule(CutOffSettings("fixed", share=0.943), node=np.zeros(2175, dtype=int))
     assert rule.begin().count == 2051
-
-
-@pytest.mark.parametrize("share", [0.0, 1.1, math.nan])
-def test_a_share_out_of_range_is_refused(share):
-    with pytest.raises(ValueError, match=r"share must be (above 0|at most 1)"):
-        CutOffSettings("fixed", share=share)
 
 
 def test_the_oracle_is_what_everything_is_measured_by():

@@ -4,10 +4,8 @@ The choice, in this order:
 
 1. The law with independent run times whose BIC is the smallest (`independent`); workers' factors
    are shrunk towards 1 (`factors`).
-2. If times of a worker are related to those before, or the law's distribution is off: two regimes
-   (`switching`), if their BIC is smaller.
-3. If the best law still does not reproduce what was recorded, the recorded run times themselves,
-   replayed (`compute: {kind: trace}`).
+2. If it does not reproduce what was recorded, the recorded run times themselves, replayed
+   (`compute: {kind: trace}`): also if a worker's times are related to those before.
 
 A law reproduces what was recorded if the Kolmogorov distance of the pooled times, the means of the
 k-th fastest of the N workers for k = 1..N, and the correlation of a worker's times from one
@@ -18,7 +16,7 @@ law for a long run, however close.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import scipy.stats
@@ -26,18 +24,13 @@ import scipy.stats
 from outpace.cluster.calibration import Floats
 from outpace.cluster.calibration.factors import between
 from outpace.cluster.calibration.independent import independent_fits
-from outpace.cluster.calibration.switching import switching_fit
 from outpace.cluster.laws import Errors, ServiceLaw
-from outpace.cluster.regimes import Regimes
 from outpace.support.randomness import generator
-from outpace.support.units import nanoseconds
-
-Law: TypeAlias = ServiceLaw | Regimes
 
 DISTANCE: Final = 0.08  # largest Kolmogorov distance of all run times
 DISTANCE_OF_WORKER: Final = 0.16  # of those of one worker
 ORDER: Final = 0.03  # largest relative error of the mean of an order statistic
-CORRELATION: Final = 0.15  # largest difference
+CORRELATION: Final = 0.15  # largest one of a worker's consecutive times
 _ERRORS: Final = 3  # standard errors that are allowed where these are more
 _BY_CHANCE: Final = 1.5  # over √n: such a distance of n times from their own law is rare
 _BY_CHANCE_OF_WORKER: Final = 2.0  # a worker's factor may be off, too
@@ -85,8 +78,8 @@ class Goodness:
         recorded_order: Mean of the k-th fastest of the N workers, in s, shape (N,).
         fitted_order: The same of the law.
         order_error: Standard errors of the recorded means, shape (N,).
-        recorded_correlation: Of the logarithms of a worker's consecutive times, from -1 to 1.
-        fitted_correlation: The same of the law.
+        correlation: Of the logarithms of a worker's consecutive times, from -1 to 1; that of a law
+            is 0.
         count: Number of recorded run times.
         drawn: Run times that the law drew, shape (T', N).
     """
@@ -96,8 +89,7 @@ class Goodness:
     recorded_order: Floats
     fitted_order: Floats
     order_error: Floats
-    recorded_correlation: float
-    fitted_correlation: float
+    correlation: float
     count: int
     drawn: Floats
 
@@ -123,12 +115,8 @@ class Goodness:
         if abs(self.order_off[worst]) > allowed[worst]:
             off = 100 * self.order_off[worst]
             found.append(f"the mean of place {worst + 1} of {len(allowed)} is {off:+.1f} % off")
-        difference = abs(self.recorded_correlation - self.fitted_correlation)
-        if difference > max(CORRELATION, _ERRORS * error):
-            found.append(
-                f"correlation {self.recorded_correlation:.2f} from one iteration to the next, and "
-                f"{self.fitted_correlation:.2f} by the law"
-            )
+        if abs(self.correlation) > max(CORRELATION, _ERRORS * error):
+            found.append(f"correlation {self.correlation:.2f} from one iteration to the next")
         return found
 
 
@@ -144,12 +132,12 @@ class RunTimeFit:
         warm_up: Number of iterations at the begin of each run that were left out.
         iterations: Number of the others.
         recorded: Run times of those that all workers finished, in s, shape (T, N).
-        errors: Relative standard errors of the law's parameters; None: they are not known.
+        errors: Relative standard errors of the law's parameters; None if times are replayed.
         speed_cv: Relative standard deviation of the speed of a further run from that of the law.
     """
 
-    law: Law | None
-    tried: Law
+    law: ServiceLaw | None
+    tried: ServiceLaw
     goodness: Goodness
     reasons: list[str]
     warm_up: int
@@ -170,26 +158,18 @@ def fit_run_times(recordings: list[Recording], *, assumed_cv: float = 0.0) -> Ru
     recordings = [each.without(warm_up) for each in recordings]
     seconds = np.concatenate([each.seconds for each in recordings])
     best = independent_fits(seconds)[0]
-    law: Law = best.law
-    errors: Errors | None = best.errors
-    goodness = compare(law, recordings)
-    if goodness.complaints():
-        switching = switching_fit([(each.starts, each.seconds) for each in recordings])
-        if switching is not None and switching.bic < best.bic:
-            law, errors = switching.law, None
-            goodness = compare(law, recordings)
+    goodness = compare(best.law, recordings)
     reasons = goodness.complaints()
     speed_cv = speed_of_further_run(recordings, assumed_cv)
-    errors = None if reasons or errors is None else replace(errors, speed=speed_cv)
     return RunTimeFit(
-        None if reasons else law,
-        law,
+        None if reasons else best.law,
+        best.law,
         goodness,
         reasons,
         warm_up,
         len(seconds),
         seconds[~np.isnan(seconds).any(axis=1)],
-        errors,
+        None if reasons else replace(best.errors, speed=speed_cv),
         speed_cv,
     )
 
@@ -242,11 +222,11 @@ def warm_up_of(seconds: Floats) -> int:
     return first
 
 
-def compare(law: Law, recordings: list[Recording]) -> Goodness:
+def compare(law: ServiceLaw, recordings: list[Recording]) -> Goodness:
     """Compare the law with recorded run times."""
     seconds = np.concatenate([each.seconds for each in recordings])
     workers = seconds.shape[1]
-    drawn = _draw(law, workers, recordings)
+    drawn = _draw(law, workers)
     whole = seconds[~np.isnan(seconds).any(axis=1)]
     recorded_order, error = _order_statistics(whole)
     return Goodness(
@@ -256,32 +236,17 @@ def compare(law: Law, recordings: list[Recording]) -> Goodness:
         np.sort(drawn, axis=1).mean(axis=0),
         error,
         _correlation([each.seconds for each in recordings]),
-        _correlation([drawn]) if isinstance(law, Regimes) else 0.0,
         int((~np.isnan(seconds)).sum()),
         drawn,
     )
 
 
-def _draw(law: Law, workers: int, recordings: list[Recording]) -> Floats:
+def _draw(law: ServiceLaw, workers: int) -> Floats:
     """Return run times of the law, shape (T', N)."""
     count = max(200, _DRAWN // workers)
     factors = np.array(law.factors or [1.0] * workers)
-    if not isinstance(law, Regimes):
-        draw = law.shape()
-        source = generator(0, "goodness of fit")
-        multiples = draw(source, count * workers).reshape(count, workers)
-        return law.mean_s * factors * multiples
-    # A worker's next iteration starts as much later than this one ends as it did on average.
-    gaps = [np.diff(each.starts, axis=0) - each.seconds[:-1] for each in recordings]
-    rest = max(0.0, float(np.nanmean(np.concatenate(gaps)))) if sum(map(len, gaps)) else 0.0
-    times = np.empty((count, workers))
-    run_time = law.run_time(0, workers)
-    for worker in range(workers):
-        now = 0.0
-        for iteration in range(count):
-            times[iteration, worker] = taken = run_time(worker, iteration, nanoseconds(now))
-            now += taken + rest
-    return times
+    multiples = law.shape()(generator(0, "goodness of fit"), count * workers)
+    return law.mean_s * factors * multiples.reshape(count, workers)
 
 
 def distance_of(recorded: Floats, drawn: Floats) -> float:

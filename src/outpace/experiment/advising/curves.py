@@ -31,7 +31,6 @@ class Trial:
         part: of the study: SEARCH, FRESH, or a changed cluster in words.
         candidate: its name.
         limit_s: virtual time at which it ends: its horizon, or when it can no longer win.
-        until_s: virtual time until which it continues after it has reached the target.
         every_s: virtual time from one evaluation to the next; None: as configured.
     """
 
@@ -40,7 +39,6 @@ class Trial:
     rate: float
     seed: int
     limit_s: float = field(default=math.inf, compare=False)
-    until_s: float = field(default=0.0, compare=False)
     every_s: float | None = field(default=None, compare=False)
 
 

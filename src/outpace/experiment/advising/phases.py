@@ -25,8 +25,6 @@ from outpace.experiment.advising.findings import LONGEST, Findings
 from outpace.experiment.advising.runner import Budget
 
 FINALISTS: Final = 4
-WHOLE: Final = 3  # fresh seeds whose runs continue after the target
-_FURTHER: Final = 1.25  # in times of BSP: until then
 _RATES, _SURE = 2, 3  # learning rates of each candidate, and of the references, after that round
 _POINTS: Final = 10  # evaluations until the best time so far, in the search
 _FRESH_POINTS: Final = 25  # and on fresh seeds
@@ -84,9 +82,6 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
         return
     bsp_s = found.best_s([BSP]) or found.horizon_s
     limit_s = min(found.horizon_s, LONGEST * bsp_s)
-    # These runs are longer than those so far.
-    has_time = possible >= LONGEST * len(found.seeds) * len(names)
-    until_s = min(limit_s, _FURTHER * bsp_s) if has_time else 0.0
     every_s = found.every_s(_FRESH_POINTS)
     # An answer on few seeds is worth more than what would change it.
     for share, seeds in ((1.0, found.seeds[:_LEAST_SEEDS]), (0.85, found.seeds)):
@@ -99,7 +94,6 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
                     found.fresh_rate(name),
                     seed,
                     limit_s=limit_s,
-                    until_s=until_s if seed in found.seeds[:WHOLE] else 0.0,
                     every_s=every_s,
                 )
                 for seed in seeds

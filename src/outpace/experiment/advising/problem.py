@@ -102,7 +102,7 @@ class Problem:
         if math.isfinite(trial.limit_s):
             stop = {"virtual_time_s": trial.limit_s}
         stop.pop("target_accuracy", None)
-        if self.target.accuracy is not None and not trial.until_s:
+        if self.target.accuracy is not None:
             stop["target_accuracy"] = self.target.accuracy
         if stop or not self.is_script:
             data["stop"] = stop

@@ -21,11 +21,9 @@ from outpace.report.advice.result import (
     Promise,
 )
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time
-from outpace.support.targets import Target
 from outpace.support.version import __version__
 
 _PHASES: Final = ("compute", "communicate", "wait")
-_LEFT: Final = 1.1  # times the loss of the target, or the share of errors that it allows
 _SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, takes seconds
 _SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
 
@@ -82,27 +80,12 @@ def advice_of(found: Findings, error: PredictionError, min_gain: float = MIN_GAI
         at_edge=tuple(each for each in named if _at_edge(found, each)),
         first_log=sum(curve.shows_at_once(level) for curves in named.values() for curve in curves),
         short=_short(found, bsp),
-        left_target=left_target(own, problem.target),
         notes=tuple(problem.cluster_notes()),
         time_goes={each: _shares(curves) for each, curves in named.items() if curves},
         sensitivity=tuple(_changed(found)),
         evaluated_every_s=every_s,
         trials=len(found.trials),
     )
-
-
-def left_target(curves: Sequence[Curve], target: Target) -> tuple[int, int]:
-    """Return how many runs continued after the target, and how many of them left it again.
-
-    A run has left it if its last evaluation is worse by more than a tenth: of the loss, or of the
-    share of errors.
-    """
-    level = target.level
-    continued = [
-        curve.last for curve in curves if curve.end_s > curve.time_to(level, math.inf).time_s
-    ]
-    bound = _LEFT * level if target.accuracy is None else 1 - _LEFT * (1 - level)
-    return len(continued), sum(score < bound for score in continued)
 
 
 def _candidate(

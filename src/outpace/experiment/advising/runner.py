@@ -109,8 +109,8 @@ def carry_out(
 ) -> Iterator[tuple[Trial, Curve]]:
     """Run trials, as many at a time as the pool allows, and yield them with their curves.
 
-    A trial ends when it has reached the target and its `until_s`, or at its limit. Trials for which
-    there was no time are missing.
+    A trial ends when it has reached the target, or at its limit. Trials for which there was no time
+    are missing.
 
     Args:
         problem: on the cluster of these trials.
@@ -118,23 +118,20 @@ def carry_out(
     target = problem.target
     orders = [Order(trial, problem.experiment(trial), name=trial.candidate) for trial in trials]
     reached: set[Trial] = set()
-    enough: set[Trial] = set()
     for event in events_of(pool, orders, budget):
         trial = event.key
         assert isinstance(trial, Trial)
         if isinstance(event, Point):
             score = target.score(event.accuracy, event.train_loss)
-            if score is not None and score >= target.level:
+            if score is not None and score >= target.level and trial not in reached:
                 reached.add(trial)
-            if trial in reached - enough and event.time_s >= trial.until_s:
-                enough.add(trial)
-                pool.stop(trial, "the advice needs no more of this run")
-        elif event.status != "stopped" or trial in enough:
+                pool.stop(trial, "it has reached the target")
+        elif event.status != "stopped" or trial in reached:
             budget.ended()
-            yield trial, _curve(event, target, trial.until_s)
+            yield trial, _curve(event, target)
 
 
-def _curve(end: Ended, target: Target, until_s: float) -> Curve:
+def _curve(end: Ended, target: Target) -> Curve:
     """Return the curve of a trial, without what it did until it heard that it was to stop."""
     times_s: list[float] = []
     scores: list[float] = []
@@ -144,7 +141,7 @@ def _curve(end: Ended, target: Target, until_s: float) -> Curve:
             continue
         times_s.append(point.time_s)
         scores.append(score)
-        if point.time_s >= until_s and max(scores) >= target.level:
+        if score >= target.level:
             break
     error = end.error if end.status == "failed" else None
     return Curve(tuple(times_s), tuple(scores), error, _totals(end.summary))

@@ -38,7 +38,6 @@ from outpace.real.net.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
 from outpace.report.calibration import Shown
 from outpace.report.words import plural
-from outpace.sync.messages import server_name, worker_name
 
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
 _OVERLAPPED: Final = 0.9  # times as long as alone, up to which all-reduces are said to overlap
@@ -102,7 +101,7 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     if evaluations is not None:
         laws["evaluation_time"] = evaluations
     notes += _notes_of_training(contention, all_reduces)
-    caveats += [_memory_words(run) for run in with_servers if _is_in_memory(run)][:1]
+    caveats += [_memory_words(run) for run in with_servers if _may_be_in_memory(run)][:1]
     counts = {
         "run": len(runs),
         "worker": first.workers,
@@ -204,25 +203,16 @@ def _network_law(
         return replace(found, all_reduce=all_reduces.law)
     # All-reduces go over the network, as the probes do.
     assert network is not None
-    links = network.law if any(map(_is_in_memory, runs)) else found
+    links = network.law if any(map(_may_be_in_memory, runs)) else found
     size_bytes = max(run.push_bytes * run.servers for run in runs)
     return replace(found, all_reduce=assumed_all_reduce(links, runs[0].workers, size_bytes))
 
 
-def _is_in_memory(run: Run) -> bool:
-    """True if large blocks of requests or answers lay in memory that both processes shared.
-
-    Which of them did is not recorded: those for which there was no memory or no slot did not.
-    """
-    if run.measured is None or not run.config.get("shared_memory"):
-        return False
-    requests = run.measured.requests
-    is_large = np.maximum(requests.sent_bytes, requests.answer_bytes) >= LEAST_BYTES
-    pairs = np.stack([requests.worker, requests.server], axis=1)[is_large]
-    return any(
-        run.nodes.get(worker_name(worker)) == run.nodes.get(server_name(server))
-        for worker, server in np.unique(pairs, axis=0).tolist()
-    )
+def _may_be_in_memory(run: Run) -> bool:
+    """True if blocks were large enough for shared memory, and processes shared a machine."""
+    places = list(run.nodes.values())
+    shares = not places or len(set(places)) < len(places)
+    return bool(run.config.get("shared_memory")) and shares and run.push_bytes >= LEAST_BYTES
 
 
 # -- what is said ----------------------------------------------------------------------

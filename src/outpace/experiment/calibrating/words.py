@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from outpace.cluster.calibration.all_reduces import AllReduceFit
 from outpace.cluster.calibration.network import NetworkFit
-from outpace.cluster.calibration.run_times import Law, RunTimeFit
+from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.cluster.laws import ServiceLaw, ServiceSize, ShiftedExponential
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
-from outpace.cluster.regimes import Regimes
 from outpace.report.words import SPACE, duration, number, plural
 
 
@@ -30,19 +29,13 @@ def compute_words(fit: RunTimeFit, overhead_s: float = 0.0) -> str:
     return f"{law_words(fit.law)}{error}{own}"
 
 
-def law_words(law: Law | ServiceLaw, nodes: str = "workers") -> str:
+def law_words(law: ServiceLaw, nodes: str = "workers") -> str:
     """Return a law and its parameters in words; nodes: whose factors it has."""
     parts = [str(law.kind), f"mean {_time(law.mean_s)}"]
     if isinstance(law, ShiftedExponential):
         parts[1] = f"{_time(law.shift_s)} plus {_time(law.mean_s)} on average"
     elif cv := getattr(law, "cv", 0.0):
         parts.append(f"cv {cv:.3g}")
-    if isinstance(law, Regimes):
-        fast, slow = law.regimes
-        parts.append(
-            f"steps {slow.factor:.3g} times as long in slow periods, which last "
-            f"{_time(slow.dwell_s)} on average, with {_time(fast.dwell_s)} between them"
-        )
     if law.factors:
         parts.append(f"factors of the {nodes} {min(law.factors):.3g} to {max(law.factors):.3g}")
     return ", ".join(parts)

@@ -111,8 +111,6 @@ class AdviceResult:
         first_log: number of runs of the recommended strategy and BSP on fresh seeds that reached
             the target at their first log.
         short: seconds of a run and of a step of BSP, if they are too short to judge by; else None.
-        left_target: number of runs of the recommended strategy that continued after the target,
-            and of those of them that left it again.
         notes: of the cluster files, about how they were recorded.
         time_goes: shares of a worker's time under BSP and the recommended strategy: compute,
             communicate, wait.
@@ -146,7 +144,6 @@ class AdviceResult:
     at_edge: tuple[str, ...] = ()
     first_log: int = 0
     short: tuple[float, float] | None = None
-    left_target: tuple[int, int] = (0, 0)
     notes: tuple[str, ...] = ()
     time_goes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     sensitivity: tuple[ChangedCluster, ...] = ()

@@ -90,13 +90,6 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
             f"{plural(advice.first_log, 'run')} reached the target at the first log, so the "
             "resolution of the times is one log: log more often, or choose a harder target."
         )
-    continued, left = advice.left_target
-    if left:
-        yield (
-            f"Warning: {advice.name} left the target again in {left} of "
-            f"{plural(continued, 'simulated run')} that continued after it: keep the model from "
-            "when the target is reached, or try a lower learning rate."
-        )
     for each in advice.candidates:
         if each.lowered_from is not None:
             yield (
