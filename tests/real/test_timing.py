@@ -21,21 +21,11 @@ from outpace.real.run import RealRun
 from outpace.real.training import TaskTraining
 from outpace.record.timing import Timing, timing_table
 from outpace.record.trace import Trace, trace_table
+from outpace.sync.bookkeeping.updates import Updates
 
 pytestmark = pytest.mark.slow
 
 MS = 1_000_000
-SLOW = """\
-import time, torch
-
-class Slow(torch.optim.SGD):
-    def step(self, closure=None):
-        time.sleep(0.05)
-        return super().step(closure)
-
-def make(groups):
-    return Slow(groups, lr=0.1)
-"""
 ELEMENTS = 1000
 CONFIG = {
     "task": {"kind": "quadratic", "eigenvalues": [0.5] * ELEMENTS, "noise": 0.1},
@@ -47,15 +37,31 @@ CONFIG = {
 }
 
 
+def serve_slowly(*arguments) -> None:
+    step = Updates._step
+
+    def slow_step(self, *given, **more):
+        time.sleep(0.05)
+        step(self, *given, **more)
+
+    Updates._step = slow_step  # this process is the server's alone
+    server = Server(*arguments)
+    server.run(server.serve())
+
+
+class WithASlowServer(LocalLauncher):
+    def start(self, role) -> None:
+        if role.name.startswith("server"):
+            role = replace(role, target=serve_slowly)
+        super().start(role)
+
+
 @pytest.fixture(scope="module")
-def slow_server(tmp_path_factory):
+def slow_server():
     """A run whose server takes 50 ms for an update."""
-    folder = tmp_path_factory.mktemp("slow")
-    (folder / "slow.py").write_text(SLOW)
-    optimizer = {"kind": "python", "target": f"{folder}/slow.py:make"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probes, "PROBE_S", 5.0)  # enough if other processes are busy
-        return run(CONFIG, folder / "out", optimizer=optimizer)
+        return run(CONFIG, launcher=WithASlowServer)
 
 
 def rows_of(table, what):
