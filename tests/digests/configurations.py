@@ -335,11 +335,6 @@ def _scripts() -> Iterator[tuple[str, Configuration]]:
     ):
         made = _script("attached.py", strategy, network, law, optimizer)
         yield f"{strategy}/{network}/{law}/script-{optimizer}", Configuration(made)
-    for strategy, network in (("bsp", "serialised"), ("ssgd", "serialised")):
-        made = _script("attached.py", strategy, network, "lognormal", "sgd")
-        made["checkpoint"] = {"every_s": 0.2}
-        name = f"{strategy}/{network}/lognormal/script-sgd/resumed"
-        yield name, Configuration(made, "resume")
     for strategy, network, law in (
         ("ssgd", "none", "constant"),
         ("ssgd", "serialised", "lognormal"),

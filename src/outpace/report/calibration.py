@@ -89,11 +89,15 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
             "and transfers.",
         ),
     ]
-    goodness = shown.compute.goodness
+    fit = shown.compute
+    off = percent(float(np.abs(fit.goodness.order_off).max()))
+    does = "describes" if fit.law else "does not describe"
     fitted = (
-        f"Run times: {_law_name(shown)}, Kolmogorov distance {goodness.distance:.3f}, order "
-        f"statistics at most {percent(float(np.abs(goodness.order_off).max()))} off."
+        f"The law {fit.tried.kind} {does} the run times: Kolmogorov "
+        f"distance {fit.goodness.distance:.3f}, order statistics at most {off} off."
     )
+    if fit.law is None:
+        fitted += " The recorded times are replayed."
     head, *rows = shown.compute_rows()
     tables = [Table("goodness", head, rows)]
     if shown.all_reduces is not None:
