@@ -54,7 +54,12 @@ PARTS: Final = {
     ),
     "wire": Part(
         ("real/net/wire.py", "real/net/block_frames.py", "real/net/*messages.py"),
-        ("tests/real/net", "tests/fuzz", "tests/contracts/test_transports.py"),
+        (
+            "tests/real/net",
+            "tests/fuzz",
+            "tests/contracts/test_transports.py",
+            "tests/contracts/test_bf16_with_servers.py",
+        ),
     ),
     "advise": Part(("experiment/advising/*.py",), ("tests/experiment", "tests/cli")),
 }

@@ -6,6 +6,7 @@ from outpace.report.advice.page import _times
 from outpace.report.advice.result import (
     AdviceResult,
     CandidateResult,
+    ChangedCluster,
     OneRun,
     Promise,
 )
@@ -68,6 +69,18 @@ def test_the_promise_names_its_parts_or_says_which_one_is_not_known():
     text = said(one_run=unknown)
     assert "without the error of the calibration: no cluster file" in text
     assert "every 2.00 s here" in text  # a fifth of the time to the target
+
+
+def test_the_first_of_a_changed_cluster_may_be_so_by_chance():
+    def first(name, low):
+        speedup = Estimate(1.5, low, 2.0)
+        return said(sensitivity=(ChangedCluster("twice the workers", name, speedup),))
+
+    assert "With twice the workers, ASP is first, 1.5× [1.20, 2.00] as fast as BSP." in first(
+        "ASP", 1.2
+    )
+    assert "as fast as BSP, which may be chance." in first("ASP", 0.9)
+    assert "chance" not in first("BSP", 1.0)
 
 
 def test_a_strategy_that_missed_the_target_is_drawn_as_an_arrow_and_comes_last():

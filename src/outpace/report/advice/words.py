@@ -132,8 +132,9 @@ def _reasons(advice: AdviceResult) -> Iterator[str]:
 def _more(advice: AdviceResult) -> Iterator[str]:
     """Say what would change the advice, and how times are meant."""
     for each in advice.sensitivity:
-        over = gain(each.speedup_over_bsp)
-        yield f"With {each.change}, {each.best} is first, {over} as fast as BSP."
+        over, low = gain(each.speedup_over_bsp), each.speedup_over_bsp.low
+        doubt = ", which may be chance" if each.best != BSP and (low is None or low <= 1) else ""
+        yield f"With {each.change}, {each.best} is first, {over} as fast as BSP{doubt}."
     if advice.evaluated_every_s is not None and advice.seeds:
         every = seconds(advice.evaluated_every_s)
         yield (
