@@ -336,19 +336,10 @@ def unusual():
 def unsupported():
     from torch.distributed import rpc
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.tensor import distribute_tensor
-    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    count, cpu = dist.get_world_size(), torch.device("cpu")
+    count = dist.get_world_size()
     mesh = init_device_mesh("cpu", (count,))
     for use in (
-        lambda: FullyShardedDataParallel(Net()),
-        lambda: fully_shard(Net()),
-        lambda: parallelize_module(Net(), mesh, {"first": ColwiseParallel()}),
-        lambda: distribute_tensor(torch.ones(4), mesh),
-        lambda: PipelineStage(Net(), rank(), count, cpu),
         lambda: rpc.init_rpc(f"worker{rank()}", rank=rank(), world_size=count),
         lambda: dist.split_group(split_ranks=[[each] for each in range(count)]),
         lambda: dist.send(torch.ones(1), 0),
@@ -362,6 +353,29 @@ def unsupported():
             say(f"{type(error).__name__}: {error}")
     model = DDP(Net(), device_mesh=mesh)
     train(model, sgd(model.parameters()), steps=2)
+
+
+@case
+def sharded():
+    """FSDP."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    fully_shard(model)
+    train(model, sgd(model.parameters()), steps=2)
+
+
+@case
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh())
+    parallelize_module(model, mesh, {"0": ColwiseParallel()})
+    optimizer = sgd(model.parameters())
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
 
 
 @case

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,13 +47,9 @@ class BackwardPass:
 
     DistributedDataParallel all-reduces a bucket as soon as its gradients are there, and waits for
     all buckets when the backward pass ends, in C++. `finish` waits just before that.
-
-    Args:
-        computed: see `Call`.
     """
 
-    def __init__(self, computed: Callable[[], float | None] = lambda: None) -> None:
-        self.computed = computed
+    def __init__(self) -> None:
         self._elements = dict[int, int]()  # of the models with a forward pass, by their id
         self._last_elements = 0  # of the models of the last backward pass
         self._waits_at_last = False

@@ -154,8 +154,6 @@ class Call(Signature):
             returns its `Work`.
         timeout_s: longest time for which this process waits for the others.
         waits: the script waits for the end of the call before it does anything else.
-        computed: share of the gradients of a backward pass that have been computed when a script
-            without DistributedDataParallel makes the call; None if there is none.
     """
 
     start: Callable[[Any], Any]
@@ -163,7 +161,6 @@ class Call(Signature):
     outputs: tuple[torch.Tensor, ...] = ()
     timeout_s: float = 1800.0
     waits: bool = False
-    computed: float | None = None
 
 
 def not_compiled(kind: KindT) -> KindT:

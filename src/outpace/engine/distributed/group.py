@@ -70,7 +70,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         timeout_s: longest wait for the other processes, unless a call has its own.
         backward: the backward pass whose gradient buckets this group all-reduces.
         numbers: of its calls.
-        check: called with each call before it begins.
     """
 
     def __init__(
@@ -79,11 +78,10 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         timeout_s: float,
         backward: BackwardPass,
         numbers: Iterator[int],
-        check: Callable[[Call], None] | None = None,
     ) -> None:
         super().__init__(collectives.rank, collectives.size)
         self._collectives, self.timeout_s = collectives, timeout_s
-        self._backward, self._numbers, self._check = backward, numbers, check
+        self._backward, self._numbers = backward, numbers
         self._name = ""
 
     # -- what torch asks a group --------------------------------------------------------------
@@ -151,10 +149,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             outputs=tuple(outputs),
             timeout_s=timeout_s,
             waits=not getattr(opts, "asyncOp", True),
-            computed=None if bucket is not None else self._backward.computed(),
         )
-        if self._check is not None:
-            self._check(call)
         return self._collectives.begin(call)
 
     def _timeout_of(self, opts: Any) -> float:
@@ -219,7 +214,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
                 "the default group"
             )
         seconds = self.timeout_s if timeout is None else timeout.total_seconds()
-        group = OutpaceGroup(self._collectives, seconds, self._backward, self._numbers, self._check)
+        group = OutpaceGroup(self._collectives, seconds, self._backward, self._numbers)
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group

@@ -50,13 +50,6 @@ class Optimizers:
         found = sorted(elements, key=lambda pair: -pair[0])
         return [optimizer for count, optimizer in found if count]
 
-    def have_gradients(self) -> bool:
-        """Return whether an optimizer has a parameter with a gradient, or has taken a step."""
-        return any(
-            optimizer.state or any(p.grad is not None for p in _members(optimizer))
-            for optimizer in self.alive()
-        )
-
 
 def require_one(optimizers: Iterable[torch.optim.Optimizer], strategy: str) -> None:
     """Raise ConfigError if a model has several optimizers."""

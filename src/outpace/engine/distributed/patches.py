@@ -34,8 +34,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.by_hand import ByHand
-from outpace.engine.distributed.call import Alone, Call
+from outpace.engine.distributed.call import Alone
 from outpace.engine.distributed.environment import (
     calls_attach,
     require_own_place,
@@ -44,7 +43,7 @@ from outpace.engine.distributed.environment import (
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
-from outpace.engine.distributed.where import innermost, where
+from outpace.engine.distributed.where import SUPPORTED, innermost, where
 from outpace.engine.scripts.ending import letting_it_end
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -82,7 +81,7 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
         module: Any = distributed
         module._get_default_group = script.alone
     else:
-        register_optimizer_step_pre_hook(script.by_hand.before_step)
+        register_optimizer_step_pre_hook(script.require_model)
         register_optimizer_step_post_hook(script.after_step)
 
 
@@ -103,8 +102,7 @@ class _Script:
         self._strategy = strategy
         self._follows = HERE.follow is not None
         self.optimizers = Optimizers(None if self._follows else self.before_step)
-        self.by_hand = ByHand(self.optimizers, self._begin)
-        self._backward = BackwardPass(self.by_hand.share)
+        self._backward = BackwardPass()
         self._backend: str | None = None  # that the script has named
         self._numbers = itertools.count()  # of calls
         self._exchanges_nothing = Alone()
@@ -143,8 +141,6 @@ class _Script:
         c10d: Any = dist.distributed_c10d
         shared: Any = dist
         HERE.is_distributed, HERE.begin = True, self.attach
-        if self._follows and not self._models:
-            self.by_hand.look()
         self._backend = backend
         original(
             _NAME,
@@ -163,8 +159,7 @@ class _Script:
         assert HERE.collectives is not None
         seconds = timeout.total_seconds()
         collectives = HERE.collectives(seconds, self._backend)
-        check = None if self._follows else self.check
-        return OutpaceGroup(collectives, seconds, self._backward, self._numbers, check)
+        return OutpaceGroup(collectives, seconds, self._backward, self._numbers)
 
     @functools.cache  # noqa: B019  # there is one script in a process
     def alone(self) -> OutpaceGroup:
@@ -176,7 +171,6 @@ class _Script:
     def make_model(self, init: Callable[..., None], model: Any, *args: Any, **kwargs: Any) -> None:
         """Make an object of DistributedDataParallel."""
         self._models[model] = 0
-        self.by_hand.look_no_more()
         given = inspect.signature(init).bind(model, *args, **kwargs)
         if self._follows:
             init(*given.args, **given.kwargs)
@@ -207,19 +201,6 @@ class _Script:
             f"{what} at {where(innermost())}: with sync.kind={self._strategy} "
             "DistributedDataParallel exchanges no gradients; leave it out, or take sync.kind=ssgd"
         )
-
-    def check(self, call: Call) -> None:
-        """Raise ConfigError for a collective of a script that averages gradients itself.
-
-        The strategy is not ssgd.
-        """
-        if not self._models and self.optimizers.have_gradients():
-            raise ConfigError(
-                f"{call}: this script trains a model that is not in DistributedDataParallel, and "
-                f"averages gradients itself, but sync.kind={self._strategy} exchanges those of a "
-                "model in DistributedDataParallel: wrap the model in it and leave the script's own "
-                "average out, or take sync.kind=ssgd"
-            )
 
     def forward(self, forward: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
         """Carry out a forward pass of DistributedDataParallel."""
@@ -310,6 +291,7 @@ class _Script:
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Attach the optimizer if no forward pass came before: a closure may run it later."""
+        self.require_model()
         if HERE.worker is None and HERE.is_distributed:
             for model in self._models:
                 if optimizer in self.optimizers.of(model.module):
@@ -317,10 +299,19 @@ class _Script:
                     return
 
     @_disable_dynamo
+    def require_model(self, *_: Any) -> None:
+        """Raise ConfigError at a step of a script that has no model in DistributedDataParallel."""
+        if HERE.worker is None and HERE.is_distributed and not self._models:
+            raise ConfigError(
+                f"{where(innermost())}: the script trains a model that is not in "
+                "DistributedDataParallel (FSDP, tensor or pipeline parallelism, or an average of "
+                f"its own): {SUPPORTED}"
+            )
+
+    @_disable_dynamo
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Count an iteration."""
         if optimizer is self._followed and HERE.worker is not None:
-            self.by_hand.stepped()
             with letting_it_end():
                 HERE.worker.stepped()
 

@@ -148,7 +148,7 @@ def _nothing_trained(path: str) -> ConfigError:
         return ConfigError(
             f"{path} called torch.distributed.init_process_group, but trained no model in "
             "DistributedDataParallel by an optimizer of its parameters: wrap the model in it, and "
-            "make an optimizer; with sync.kind=ssgd a script may also average gradients itself"
+            "make an optimizer"
         )
     return ConfigError(
         f"{path} ended without calling outpace.attach(model, optimizer) or "

@@ -61,7 +61,6 @@ class RealFollowed(WorkerDriver, Observer):
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._workers = list(range(experiment.workers))
         self._started: Time = 0  # of the iteration
-        self._computed: Time = 0  # its computation ended, without DistributedDataParallel
         self._pass: BackwardTimes | None = None  # the last one of this iteration
         self._passes = 0  # of the run
         self._draw_s = 0.0
@@ -82,9 +81,10 @@ class RealFollowed(WorkerDriver, Observer):
     def stepped(self) -> None:
         process, trainer = self.process, self._trainer
         iteration, known = trainer.iteration, self._pass
-        self._note_computed()
+        if known is None and not self.presence.is_out:
+            self._await_law()
         now = process.now
-        computed = self._computed if known is None else known.computed
+        computed = now if known is None else known.computed
         held = 0 if known is None else max(0, known.began - computed)
         process.recorder.gradient_computed(process.worker)
         process.recorder.gradients_applied(1, () if known is None else (0,))
@@ -105,7 +105,7 @@ class RealFollowed(WorkerDriver, Observer):
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
-        self._pass, self._started, self._computed = None, self.process.now, 0
+        self._pass, self._started = None, self.process.now
         self._draw_s = self.process.draw_s(self._trainer.iteration, self._started)
 
     def _stop(self) -> None:
@@ -126,8 +126,6 @@ class RealFollowed(WorkerDriver, Observer):
 
     def begins(self, call: Call) -> None:
         bucket = call.bucket
-        if bucket is None and call.computed == 1:
-            self._note_computed()
         if bucket is None or self.presence.is_out:
             return
         if bucket.index == 0:
@@ -151,11 +149,6 @@ class RealFollowed(WorkerDriver, Observer):
         if (known := self._pass) is not None:
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed
-
-    def _note_computed(self) -> None:
-        if self._pass is None and not (self._computed or self.presence.is_out):
-            self._await_law()
-            self._computed = self.process.now
 
     def has_seen_end(self) -> bool:
         return self.process.stopped is not None
@@ -182,7 +175,7 @@ class RealFollowed(WorkerDriver, Observer):
             process.span_of(ALL_REDUCE, iteration, known.joined, known.ended, span, known.nbytes)
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
-        is_after = self._computed > 0 or (self._pass is not None and self._pass.ended > 0)
+        is_after = self._pass is not None and self._pass.ended > 0
         self._own.waited(call, begun, ended, in_computation=not is_after)
 
     def broken(self, call: Call) -> None:

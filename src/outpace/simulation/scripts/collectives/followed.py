@@ -90,8 +90,6 @@ class VirtualFollowed(PipedDriver):
             share = call.bucket.handed_over / call.bucket.total
             self._reach(self._forward + (1 - self._forward) * share)
             self._first.add(self._iteration, call.inputs, completes=call.bucket.is_last)
-        elif self._passes and call.computed is not None:
-            self._reach(self._forward + (1 - self._forward) * call.computed)
         return self._progress
 
     def _reach(self, share: float) -> None:
