@@ -37,10 +37,10 @@ class Pieces:
     network layer received it until it is used in a computation.
 
     Args:
-        parts: Blocks that are added to each other must have been cut alike. The last ones may have
-            another dtype than the first; `dtype` is that of the first.
+        parts: Blocks that are added to each other must be cut in the same way. The last parts may
+            have another dtype than the first; `dtype` is the dtype of the first.
         finite: True if all entries are finite; None if that is unknown.
-        is_shared: another process can write to it, too.
+        is_shared: True if another process can write to it as well.
     """
 
     __slots__ = ("__weakref__", "dtype", "finite", "is_shared", "nbytes", "parts")
@@ -73,7 +73,7 @@ class Pieces:
         return self
 
     def clone(self) -> Pieces:
-        """Return a copy in new memory, cut alike."""
+        """Return a copy in new memory, cut in the same way."""
         return Pieces([part.clone() for part in self.parts], self.finite)
 
     def whole(self) -> torch.Tensor:
@@ -86,7 +86,7 @@ class Pieces:
             place.copy_(part)
 
     def split(self, block: torch.Tensor | Pieces) -> Sequence[torch.Tensor]:
-        """Cut a block of the same length in the same way; views, unless it is cut otherwise."""
+        """Cut a block of the same length in the same way; parts are copies where needed."""
         lengths = [part.numel() for part in self.parts]
         if isinstance(block, Pieces):
             if [part.numel() for part in block.parts] == lengths:
@@ -127,8 +127,8 @@ Block: TypeAlias = Value | Deferred
 class StepSettings(msgspec.Struct, forbid_unknown_fields=True):
     """Settings of a user's own optimizer for one step; they travel with the gradient."""
 
-    groups: list[dict[str, Any]]  # of each parameter group (lr and the like)
-    # Parameters without a gradient, which the step leaves as they are.
+    groups: list[dict[str, Any]]  # the settings (such as lr) of each parameter group
+    # Numbers of the parameters without a gradient, which the step does not change.
     unused: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]] = []
 
 
@@ -144,7 +144,7 @@ def whole(block: Block) -> torch.Tensor | Phantom:
 
 
 def whole_tensor(block: Block) -> torch.Tensor:
-    """Return a block that has values in one piece."""
+    """Return the values of a block as one tensor; the block is not a `Phantom`."""
     tensor = whole(block)
     assert isinstance(tensor, torch.Tensor), "the block has values"
     return tensor

@@ -1,4 +1,4 @@
-"""Gradients of parameters, joined into the blocks of the servers, and when a block is complete.
+"""Joins gradients of parameters into the blocks of the servers, and tells when a block is complete.
 
 A block is complete in a backward pass when the gradients of all parameters in it are made; where
 there is no backward pass, that time is estimated.
@@ -12,18 +12,18 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-# Returns memory for the block with this number, of so many elements; None: any memory will do.
+# Returns memory for the block with this number and number of elements; None: any memory.
 BlockMemory: TypeAlias = Callable[[int, int, torch.dtype], torch.Tensor | None]
 
 
 def no_block_memory(block: int, elements: int, dtype: torch.dtype) -> None:
-    """A `BlockMemory` that has none."""
+    """A `BlockMemory` that has no memory."""
 
 
 class Piece(NamedTuple):
     """The elements of one tensor that belong to one block."""
 
-    tensor: int  # its number
+    tensor: int  # the number of the tensor
     low: int
     high: int
 
@@ -36,7 +36,7 @@ class Gathering:
         slices: one for each block; none is empty.
 
     Attributes:
-        pieces: of each block, in order.
+        pieces: the pieces of each block, in order.
     """
 
     def __init__(self, layers: Sequence[int], slices: Sequence[slice]) -> None:
@@ -60,8 +60,8 @@ class Gathering:
         """Return a copy of one block, on the CPU.
 
         Args:
-            tensor: returns the tensor of a number.
-            memory: where the copy is made, unless the tensors are on a GPU.
+            tensor: returns the tensor with a given number.
+            memory: gives the memory of the copy, unless the tensors are on a GPU.
         """
         pieces = [
             tensor(each.tensor).reshape(-1)[each.low : each.high] for each in self.pieces[number]
@@ -76,8 +76,8 @@ class Gathering:
         """Return a copy of all blocks, on the CPU.
 
         Args:
-            memory: where they are made, unless the tensors are on a GPU. Without any, they are
-                views of one vector.
+            memory: gives the memory of the copies, unless the tensors are on a GPU. Without it, the
+                blocks are views of one vector.
         """
         dtype = tensors[0].dtype
         sizes = [part.stop - part.start for part in self.slices]
@@ -121,14 +121,14 @@ class Readiness:
         self._missing: list[int] = []
 
     def begin(self, absent: Collection[int] = ()) -> None:
-        """Begin anew. absent: numbers of tensors that are not waited for."""
+        """Forget which tensors are complete. absent: numbers of tensors that are not waited for."""
         self._missing = list(map(len, self._pieces))
         for number in absent:
             for place in self._parts[number]:
                 self._missing[place] -= 1
 
     def made(self, number: int) -> list[int]:
-        """Return the parts that a tensor completes, which is complete now; the last one first."""
+        """Return the parts that are complete now that this tensor is; the last part first."""
         complete = []
         for place in reversed(self._parts[number]):
             self._missing[place] -= 1
@@ -144,9 +144,9 @@ class Readiness:
 def shares_until_ready(slices: Sequence[slice], forward_share: float) -> list[float]:
     """Return, for each part, the share of a computation after which its gradient is complete.
 
-    An estimate: forward takes `forward_share` of the time. Backward makes the gradient from the
-    last element to the first, each in the same time. So a part is complete when its first element
-    is; the first part after 1, the whole computation.
+    This is an estimate: the forward pass takes `forward_share` of the time, and the backward pass
+    then computes the gradient from the last element to the first, each in the same time. So a part
+    is complete when its first element is complete. The share of the first part is 1.
     """
     elements = slices[-1].stop
     return [1 - (1 - forward_share) * part.start / elements for part in slices]

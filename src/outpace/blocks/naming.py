@@ -23,7 +23,7 @@ def layout_of(
 
     Args:
         parameters: names and tensors, in the order of the flat parameters.
-        aliases: further names of tensors, each with the first name.
+        aliases: further names of tensors, each with the tensor's first name.
         buffers: names, shapes and dtypes of tensors that are saved but not exchanged.
         others: further entries.
     """
@@ -34,7 +34,7 @@ def layout_of(
 def aliases_in(
     saved: Mapping[str, torch.Tensor], named: Mapping[str, torch.Tensor]
 ) -> list[tuple[str, str]]:
-    """Return the names in a state_dict of tensors that have another name in `named`, with that."""
+    """Return (alias, name) for the tensors in a state_dict that `named` has by another name."""
     first = {id(tensor): name for name, tensor in named.items()}
     return [
         (name, first[id(tensor)])
@@ -49,10 +49,10 @@ def state_dict_of(
     """Return parameters and model buffers by name; empty if there are no parameters.
 
     Args:
-        layout: of the model, see `layout_of`.
+        layout: layout of the model, see `layout_of`.
         blocks: the flat parameters in blocks.
-        buffers: the bytes of the buffers at the end, and of the names that the parameters have
-            then (`packed_by_name`); None: they are left out.
+        buffers: the bytes (see `packed_by_name`) of the model buffers at the end, and the names
+            that the parameters have then; None: the buffers are left out.
     """
     tensors = [tensor for block in blocks for tensor in parts(block)]
     if not tensors:
@@ -74,5 +74,5 @@ def state_dict_of(
     found.update(others)
     for name, first in known["aliases"]:
         if first in found:
-            found[name] = found[first].clone()  # as files want it
+            found[name] = found[first].clone()  # contiguous, as the file format requires
     return {name: tensor for name, tensor in found.items() if name not in known.get("unsaved", ())}

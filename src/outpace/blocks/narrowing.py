@@ -1,7 +1,7 @@
-"""Blocks that travel in bfloat16, a float32 without its lower 16 bits: two bytes a number.
+"""Converts blocks for transfer to bfloat16, a float32 without its lower 16 bits.
 
-The sender rounds each number to the nearest in bfloat16, ties to even; the receiver computes in
-the precision of the parameters again. What has two bytes a number already travels as it is.
+The sender rounds each number to the nearest bfloat16, ties to even. The receiver converts it back
+to the precision of the parameters. Numbers of two bytes are sent unchanged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def is_narrowed(dtype: torch.dtype) -> bool:
 
 
 def narrowed(block: Block) -> Block:
-    """Return a block in bfloat16 with memory of its own; one that is short already, as it is.
+    """Return a copy of a block in bfloat16; the block itself if its numbers have two bytes.
 
-    A phantom counts as float32. A float64 is rounded to float32 first.
+    A phantom counts as a float32 block. A float64 is rounded to float32 first.
     """
     if isinstance(block, Phantom):
         return Phantom(block.nbytes // 2)
@@ -49,7 +49,7 @@ def _rounded(value: Value) -> torch.Tensor:
 
 
 def widened(value: Value, dtype: torch.dtype) -> Value:
-    """Return the numbers of a block in this dtype: the block itself if they are."""
+    """Return the numbers of a block in this dtype: the block itself if it has this dtype."""
     if isinstance(value, Phantom) or value.dtype == dtype:
         return value
     if isinstance(value, Pieces):
@@ -58,7 +58,7 @@ def widened(value: Value, dtype: torch.dtype) -> Value:
 
 
 class Full(NamedTuple):
-    """The form of a block before it is narrowed. dtype: None for a `Phantom`."""
+    """The form of a block before its conversion. dtype: None for a `Phantom`."""
 
     dtype: torch.dtype | None
     nbytes: int
@@ -74,14 +74,14 @@ class Full(NamedTuple):
 
 
 class LastNarrowed:
-    """Narrows a block that is sent to several receivers once."""
+    """Converts a block only once if it is sent to several receivers."""
 
     def __init__(self) -> None:
         self._last: weakref.ref[torch.Tensor | Pieces] | None = None
         self._narrowed: Block
 
     def __call__(self, value: Value) -> Block:
-        """Return the narrowed block; the same one as for the last call with this value."""
+        """Return the converted block: for the same value as in the last call, the same block."""
         if isinstance(value, Phantom):
             return narrowed(value)
         if self._last is None or self._last() is not value:

@@ -1,4 +1,4 @@
-"""Tensors as bytes, and back."""
+"""Converts tensors to bytes and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only
 
 
 class BlockHead(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Announces the block that comes with a message, whose place it takes there."""
+    """Stands for a block in a wire message; the block itself follows the message."""
 
     dtype: Annotated[str, msgspec.Meta(max_length=64)]
     elements: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -78,16 +78,16 @@ class _Contents(msgspec.Struct):
     names: list[str] = []
 
 
-_HEAD: Final = 8  # bytes: the length of the contents as JSON
+_HEAD: Final = 8  # size in bytes of the number that gives the length of the JSON text
 
 
 def packed_by_name(tensors: Mapping[str, torch.Tensor], names: Sequence[str] = ()) -> torch.Tensor:
-    """Return tensors and their names as bytes, which `unpacked_by_name` reads; shape (bytes,).
+    """Return tensors and their names as bytes for `unpacked_by_name`; shape (bytes,), uint8.
 
     Shapes may differ from one call to the next.
 
     Args:
-        names: further names.
+        names: further names to pack.
     """
     listed = [(name, list(t.shape), dtype_name(t.dtype)) for name, t in tensors.items()]
     contents = msgspec.json.encode(_Contents(listed, list(names)))

@@ -16,7 +16,7 @@ class Slicing(StrEnum):
     """How parameters are divided among the servers (FluentPS, section III-B)."""
 
     EVEN = "even"  # equal parts, regardless of tensors; they stay the same when servers are lost
-    LAYERS = "layers"  # whole parameter tensors, equally many for each server
+    LAYERS = "layers"  # whole parameter tensors, the same number for each server
 
 
 def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[slice]:
@@ -65,7 +65,7 @@ def layers_within(part: slice, layers: Sequence[int]) -> list[slice]:
 
 
 def _even(things: int, servers: int) -> list[int]:
-    """Return the bounds between servers: server m has things m·K // M up to (m+1)·K // M."""
+    """Return the bounds between servers: server m has items m·K // M up to (m+1)·K // M."""
     return [server * things // servers for server in range(servers + 1)]
 
 
@@ -74,7 +74,7 @@ def _between(bounds: Sequence[int]) -> list[slice]:
 
 
 def recut(blocks: Sequence[Block], slices: Sequence[slice]) -> Sequence[Block]:
-    """Return the blocks of these slices of the parameters, if there is another number of blocks."""
+    """Return the blocks cut into these slices of the parameters, if their numbers differ."""
     if len(blocks) == len(slices):
         return blocks
     values = list(map(value_of, blocks))
@@ -88,10 +88,10 @@ def recut(blocks: Sequence[Block], slices: Sequence[slice]) -> Sequence[Block]:
 def consecutive(block: torch.Tensor | Pieces, lengths: Iterable[int]) -> Iterator[torch.Tensor]:
     """Yield consecutive parts of a block from its start.
 
-    They are views, but for copies of those that lie in several pieces.
+    A part within one piece is a view; any other part is a copy.
 
     Args:
-        lengths: of the parts, at most as long as the block together.
+        lengths: lengths of the parts; their sum is at most the length of the block.
     """
     pieces = iter(parts(block))
     piece = next(pieces)

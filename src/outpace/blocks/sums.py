@@ -1,9 +1,9 @@
 """Sums of gradients in a fixed binary tree, so that the order of arrival does not matter.
 
-Floating-point addition is not associative: 32 gradients summed as they arrive give a different
-last bit each time. Here the leaf of worker n is node `size + n` of a heap-numbered binary tree;
-two children are added as soon as both are known, and those without a sibling move up at the
-end. The sum depends on which workers contributed, not on when.
+Floating-point addition is not associative: 32 gradients summed as they arrive give a different last
+bit each time. Here the leaf of worker n is node `size + n` of a heap-numbered binary tree. Two
+children are added as soon as both are known; at the end, a child without a sibling moves up. The
+sum depends on which workers contributed, not on the order of arrival.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Gradient: TypeAlias = torch.Tensor | Pieces
 def all_finite(tensor: Gradient) -> bool:
     """False if an entry of this 1-D tensor is infinite or NaN.
 
-    A dot product of the tensor with itself costs a twentieth of isfinite().all(). It also
-    overflows where entries exceed 1e19, which is as good as diverged. Half precision overflows
-    far earlier, so the least and the largest entry are tested; they are NaN if an entry is.
+    A dot product of the tensor with itself costs a twentieth of isfinite().all(). The product also
+    overflows if entries exceed 1e19, but then the training has diverged. Half precision overflows
+    far earlier, so there the smallest and the largest entry are tested; both are NaN if any entry
+    is.
     """
     if isinstance(tensor, Pieces):
         return all(map(all_finite, tensor.parts)) if tensor.finite is None else tensor.finite
@@ -75,14 +76,14 @@ class PartialSum(BlockSum):
 
     @abstractmethod
     def parts(self) -> list[tuple[int, Value]]:
-        """Return copies of the sums that have not been added to each other yet, with places.
+        """Return copies of the sums that are not added to each other yet, with their places.
 
-        The place is the node of a tree, or 0 where gradients are added as they arrive.
+        A place is the node of a tree, or 0 if gradients are added as they arrive.
         """
 
     @abstractmethod
     def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
-        """Put copies of the `parts` of a sum of `count` gradients into this empty one."""
+        """Restore an empty sum from copies of the `parts` of a sum of `count` gradients."""
 
 
 class TreeSum(PartialSum):
@@ -114,7 +115,8 @@ class TreeSum(PartialSum):
     def total(self) -> Any:
         if not self._pending:
             raise ValueError("nothing was added to this sum")
-        # The deepest nodes have the highest numbers; a merge makes a lower one.
+        # The deepest nodes have the highest numbers; two merged nodes give a node with a lower
+        # number.
         nodes = [-node for node in self._pending]
         heapq.heapify(nodes)
         while nodes[0] != -1:
@@ -123,7 +125,7 @@ class TreeSum(PartialSum):
             sibling = self._pending.pop(node ^ 1, None)
             if sibling is not None:
                 gradient = _added(sibling, gradient)
-                heapq.heappop(nodes)  # the sibling, which comes right after
+                heapq.heappop(nodes)  # the sibling, which follows in the sorted list
             self._pending[node >> 1] = gradient
             heapq.heappush(nodes, -(node >> 1))
         return self._pending[1]
@@ -159,7 +161,8 @@ class ArrivalSum(PartialSum):
 def _added(one: Any, other: Any) -> Any:
     """Add two blocks in place and return the sum: in pieces if one of them is.
 
-    The gradients of a shard are cut alike, if at all. A sum from a file is in one piece.
+    The gradients of a shard are all cut in the same way, or none is cut. A sum from a file is in
+    one piece.
     """
     if type(one) is not type(other):
         if isinstance(other, Pieces):
@@ -170,7 +173,7 @@ def _added(one: Any, other: Any) -> Any:
 
 
 def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of gradients of workers 0, 1, ... as a shard computes it."""
+    """Return the sum of the gradients of workers 0, 1, ..., in the order that a shard uses."""
     copies = [gradient.clone() for gradient in gradients]
     total = TreeSum(len(copies))
     for worker, gradient in enumerate(copies):

@@ -1,4 +1,4 @@
-"""Parts that the commands share: the app, error messages, progress bars, tables."""
+"""Parts that the commands share: the app, error messages, progress bars and tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outpace.support.words import printable
 def echo(text: str, err: bool = False) -> None:
     """Print a line to standard output, or to standard error.
 
-    It may have names and messages of a stranger, which must not control the terminal.
+    The line may contain names and messages from a stranger; they must not control the terminal.
     """
     write_line(sys.stderr if err else sys.stdout, printable(text))
 
@@ -41,7 +41,7 @@ class _InWords(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as error:
-            if not error.format_message():  # help was asked for
+            if not error.format_message():  # the user asked for help
                 raise
             echo(usage_in_words(error, given), err=True)
             raise typer.Exit(2) from None
@@ -90,8 +90,8 @@ def _all(
 def progress_bars(wanted: bool = True) -> Iterator[Callable[[str], Callable[[float], None]]]:
     """Show progress bars on a terminal, if they are wanted.
 
-    Yields a function that takes a label and adds a bar. It returns the function that sets the
-    bar's share done, from 0 to 1.
+    Yields a function that takes a label and adds a bar. That function returns another function,
+    which sets the completed share of the bar, from 0 to 1.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -105,7 +105,7 @@ def progress_bars(wanted: bool = True) -> Iterator[Callable[[str], Callable[[flo
             task = progress.add_task(escape(printable(label)), total=None)
 
             def show(share: float) -> None:
-                if share > 0:  # until then the bar only shows that something happens
+                if share > 0:  # before, the bar only shows activity
                     progress.update(task, total=1.0, completed=min(share, 1.0))
 
             return show
@@ -159,7 +159,8 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
 def print_comparison(variants: Sequence[VariantResult], *, of_runs: bool) -> None:
     """Print one row per variant of a comparison over several seeds, with 95 % intervals.
 
-    of_runs: also print how long a run takes, with an interval that holds a further run with 90 %.
+    of_runs: True: also print how long a run takes, with an interval that contains a further run
+    with a probability of 90 %.
     """
     run = ["run s (90 %)"] if of_runs else []
     has_goodput = any(variant.goodput.mean is not None for variant in variants)
@@ -190,13 +191,13 @@ def _estimate(found: Estimate, form: str) -> str:
     mean, low, high = (_number(each, form) for each in (found.mean, found.low, found.high))
     if found.low is None and found.high is None:
         return mean
-    if found.low is None or found.high is None:  # a run missed the target: a bound
+    if found.low is None or found.high is None:  # a run missed the target, so the mean is a bound
         return f"{'at most' if found.low is None else 'at least'} {mean}"
     return f"{mean} [{low}, {high}]"
 
 
 def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of names and right-aligned numbers; the first row has the titles."""
+    """Print rows of names and right-aligned numbers; the first row contains the titles."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for name, *cells in rows:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
@@ -209,7 +210,7 @@ def say(kind: str, lines: Sequence[str]) -> None:
 
 
 def is_page(path: Path) -> bool:
-    """True if the file is a page of Outpace: the head of such a file says so."""
+    """True if the file is a page of Outpace, which its first characters say."""
     try:
         if not path.is_file():
             return False
@@ -220,9 +221,9 @@ def is_page(path: Path) -> bool:
 
 
 def require_page(path: Path, option: str = "--out") -> None:
-    """Raise ConfigError if there is such a file, and Outpace did not write it.
+    """Raise ConfigError if the file exists and was not written by Outpace.
 
-    option: the one that names the page.
+    option: the option that names the page.
     """
     if os.path.lexists(path) and not is_page(path):
         raise ConfigError(
@@ -232,9 +233,9 @@ def require_page(path: Path, option: str = "--out") -> None:
 
 
 def usage_in_words(error: Any, given: Sequence[str]) -> str:
-    """Return what to say of a usage error of typer.
+    """Return a message for a usage error of typer.
 
-    given: arguments of the command, without those after --.
+    given: arguments of the command, without the arguments after --.
     """
     message = error.format_message()
     if error.ctx is None:

@@ -1,4 +1,4 @@
-"""outpace doctor: what a bug report needs to know of this machine."""
+"""outpace doctor: what a bug report should say about this machine."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _gpu() -> str:
 
 
 def _works(attempt: Callable[[], None], problems: list[str], remedy: str) -> str:
-    """Return how an attempt went; an error is a problem, with what to do."""
+    """Return whether an attempt succeeded, as text; add an error to `problems`, with the remedy."""
     try:
         attempt()
     except OSError as error:

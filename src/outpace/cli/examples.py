@@ -51,7 +51,7 @@ def examples(
 
 
 def _examples() -> list[Path]:
-    """Return the files, which a wheel has in the package, and a checkout beside `src`."""
+    """Return the example files: in a wheel they are in the package, in a checkout beside `src`."""
     inside = _PACKAGE / "examples"
     place = inside if inside.is_dir() else _PACKAGE.parents[1] / "examples"
     found = sorted(path for path in place.glob("[!._]*") if path.is_file())
@@ -61,7 +61,7 @@ def _examples() -> list[Path]:
 
 
 def _about(path: Path) -> str:
-    """Return the first line of what an example says about itself."""
+    """Return the first line of an example's description of itself."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         text = ast.get_docstring(ast.parse(text)) or ""

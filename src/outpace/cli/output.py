@@ -30,7 +30,7 @@ class Output:
 
     @contextlib.contextmanager
     def of_run(self) -> Iterator[None]:
-        """Run the block; with JSON, what it and its processes print goes to standard error."""
+        """Run the block; with JSON, its output and that of its processes go to standard error."""
         if not self._as_json:
             yield
             return
@@ -46,7 +46,7 @@ class Output:
 
     @contextlib.contextmanager
     def continuable(self, folder: Path) -> Iterator[None]:
-        """Run the block; if it is interrupted, say how what is in the folder is continued."""
+        """Run the block; if it is interrupted, say how to continue with what the folder has."""
         try:
             yield
         except KeyboardInterrupt:
@@ -60,10 +60,10 @@ class Output:
     def with_bars(
         self, start_fork_server: Callable[[], None]
     ) -> Iterator[Callable[[str], Callable[[float], None]]]:
-        """Run the block as `of_run`, with progress bars; yields the function that adds one.
+        """Run the block like `of_run`, with progress bars; yields the function that adds a bar.
 
-        The fork server is started before them: they have a thread, and then this process could not
-        be copied.
+        The fork server is started before the bars, because the bars have a thread, and a process
+        with a second thread cannot be copied.
         """
         with self.of_run():
             start_fork_server()
@@ -87,7 +87,7 @@ class Output:
             print_table()
 
     def where(self, folder: Path) -> None:
-        """Say where the report is, or the folder if the report could not be written."""
+        """Print where the report is, or the folder if the report could not be written."""
         from outpace.record.folder import REPORT
 
         if not self.quiet:

@@ -16,17 +16,18 @@ _is_the_command: Final = [False]
 
 
 def this_process_is_the_command() -> None:
-    """Say that this process is the command, and no program that calls its functions.
+    """Note that this process is the command, and not a program that calls its functions.
 
-    Only then is it known what the process has done before, and a copy of it made.
+    A fork server is a copy of this process only then, because only then it is known what the
+    process has done before.
     """
     _is_the_command[0] = True
 
 
 def fork_server_of_run(experiment: Experiment | None) -> None:
-    """Start the fork server of a real run; None: of one that is resumed.
+    """Start the fork server of a real run. experiment: None if the run is resumed.
 
-    Called before anything of the run is made, see `forking.start_fork_server_as_copy`.
+    This is called before any part of the run is made, see `forking.start_fork_server_as_copy`.
     """
     from outpace.config.launchers import Local
 
@@ -35,7 +36,7 @@ def fork_server_of_run(experiment: Experiment | None) -> None:
 
 
 def fork_server_of_simulation(experiment: Experiment | None) -> None:
-    """Start the fork server of a simulation that has processes; None: of one that is resumed."""
+    """Start the fork server of a simulation with processes. experiment: None if it is resumed."""
     from outpace.config.executors import Processes
 
     if experiment is None:
@@ -48,7 +49,7 @@ def fork_server_of_trials(experiments: Sequence[Experiment] | None, on: object) 
     """Start the fork server of a command that carries out many simulated runs.
 
     Args:
-        experiments: of the runs; None: they are not known yet.
+        experiments: the experiments of the runs; None: they are not known yet.
         on: where the runs are carried out; None: on this machine.
     """
     if on is None:
@@ -56,7 +57,7 @@ def fork_server_of_trials(experiments: Sequence[Experiment] | None, on: object) 
 
 
 def _start(experiments: Sequence[Experiment] | None) -> None:
-    """Start the fork server of these experiments; None: they are not known yet."""
+    """Start the fork server of these experiments. None: they are not known yet."""
     from outpace.support.processes.forking import start_fork_server_as_copy
 
     if not _is_the_command[0]:
@@ -68,21 +69,22 @@ def _start(experiments: Sequence[Experiment] | None) -> None:
 
 
 def _load_data(experiment: Experiment) -> None:
-    """Read the data set of the task once, for this process and those that are forked.
+    """Read the task's data set once, for this process and the processes forked from it.
 
-    If it cannot be read, that is said when the task is made.
+    If it cannot be read, the error is raised when the task is made.
     """
     from outpace.support.repeatable import one_thread
     from outpace.tasks import HasData
 
     if isinstance(experiment.task, HasData):
-        # One thread: a copy would wait for torch's other threads, which it does not have.
+        # Only one thread is used: a copy would wait for torch's other threads, which it does not
+        # have.
         with one_thread(), suppress(ConfigError):
             experiment.task.load()
 
 
 def _has_torch_optimizer(experiment: Experiment) -> bool:
-    """True if a process of the run makes an optimizer of torch."""
+    """True if a process of the run uses an optimizer of torch."""
     from outpace.sync.parameter_block import imports_dynamo
 
     optimizer, peers = experiment.optimizer, experiment.peers

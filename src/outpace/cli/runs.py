@@ -76,7 +76,8 @@ def simulate(
     else:
         config = _required(config, "simulate")
         experiment = source_for("simulate", config, context.obj, given, cluster).experiment()
-    from outpace.experiment.running import simulate as simulate_one  # after what can be refused
+    # after everything that can be refused
+    from outpace.experiment.running import simulate as simulate_one
 
     output = Output(quiet, as_json)
     with _folder(resume, out, config or "") as folder:
@@ -120,7 +121,8 @@ def run(
     else:
         config = _required(config, "run")
         source = source_for("run", config, context.obj, given)
-        from outpace.experiment.sources import without_include  # here: errors of YAML come at once
+        # here, so that errors of YAML come at once
+        from outpace.experiment.sources import without_include
 
         experiment = source._replace(data=without_include(source.data, output.log)).experiment()
     with _folder(resume, out, config or "") as folder:
@@ -188,12 +190,12 @@ def worker(
         echo(f"error: {problem}", err=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    # What the script has registered for its end is done; the rest is of this command's modules.
+    # The exit handlers of the script have run; the remaining ones belong to this command's modules.
     os._exit(0 if problem is None else getattr(problem, "exit_code", 1))
 
 
 def _run(experiment: Experiment | None, folder: Path, output: Output, **options: Any) -> None:
-    """Run an experiment, or resume the one in the folder; options: of `outpace.run`."""
+    """Run an experiment, or resume the run in the folder. options: options of `outpace.run`."""
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
 
@@ -213,7 +215,7 @@ def _run(experiment: Experiment | None, folder: Path, output: Output, **options:
 def _said_on_failure(
     output: Output, folder: Path, command: Literal["run", "simulate"]
 ) -> Iterator[None]:
-    """If the run in this block fails or is interrupted, say where it is and how to resume it."""
+    """Say where the run is and how to resume it if this block fails or is interrupted."""
     from outpace.experiment.status import resume_command
     from outpace.record.checkpoints import Checkpoints
     from outpace.record.folder import SUMMARY, read_summary
@@ -231,7 +233,7 @@ def _said_on_failure(
 
 
 def _required(config: Path | None, command: str) -> Path:
-    """Return the file. Raises ConfigError if it is missing."""
+    """Return the argument CONFIG. Raises ConfigError if it is missing."""
     if config is None:
         raise ConfigError(
             f"outpace {command}: CONFIG is missing: name a YAML file or a script, or with --resume "
@@ -243,15 +245,15 @@ def _required(config: Path | None, command: str) -> Path:
 def _changes(
     config: Path | None, overrides: Sequence[str], arguments: Sequence[str] | None, **others: object
 ) -> dict[str, Any]:
-    """Return the overrides of a run that is resumed, as keyword arguments of `simulate`.
+    """Return the overrides for a run that is resumed, as keyword arguments of `simulate`.
 
     Args:
         config: the first argument, which is an override if it has a "=".
-        arguments: those after --.
-        others: options that only a new run can have, by name.
+        arguments: the arguments after --.
+        others: options that only a new run can have, with their values, by name.
 
     Raises:
-        ConfigError: if anything is given that only a new run can have.
+        ConfigError: if an option is given that only a new run can have.
     """
     from outpace.support.yaml_files import with_overrides
 
@@ -266,7 +268,7 @@ def _changes(
 
 @contextmanager
 def _folder(resume: Path | None, out: Path | None, source: str | Path) -> Iterator[Path]:
-    """Yield the folder of a run that is resumed, or the folder for a new run of `source`."""
+    """Yield the folder of the run that is resumed, or the folder for a new run of `source`."""
     if resume is not None:
         yield resume
     else:

@@ -1,4 +1,4 @@
-"""Read the arguments of commands: a YAML file or a script, a cluster file, a budget."""
+"""Reads the arguments of commands: a YAML file or a script, a cluster file, a budget."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 def source_data(
     command: str, config: Path, arguments: Sequence[str] | None, overrides: Sequence[str]
 ) -> tuple[dict[str, Any], Path]:
-    """Return the data of a YAML file or for a script, and the folder that paths in it start from.
+    """Return the data of a YAML file or for a script, and the folder that its paths start from.
 
     Args:
-        arguments: those after --, for a script.
+        arguments: the arguments after --, which are for a script.
 
     Raises:
-        ConfigError: if the file cannot be read, or the script's workers are not counted.
+        ConfigError: if the file cannot be read, or if a script has no number of workers.
     """
     from outpace.support.yaml_files import read_yaml
 
@@ -57,14 +57,15 @@ def source_for(
     cluster: Path | None = None,
     over: Sequence[str] = (),
 ) -> Source:
-    """Return the configuration that a command is given: a file or script, and what replaces keys.
+    """Return the configuration of a command: a file or a script, with its changed keys.
 
-    over: keys of a sweep, of which `workers` may be one.
+    over: keys of a sweep; `workers` may be one of them.
 
-    Raises ConfigError as `source_data`, or if the cluster file cannot be read.
+    Raises ConfigError like `source_data`, and if the cluster file cannot be read.
     """
     data, base = source_data(command, config, arguments, [*overrides, *over])
-    from outpace.config.cluster_files import with_cluster  # here: errors of YAML come at once
+    # here, so that errors of YAML come at once
+    from outpace.config.cluster_files import with_cluster
     from outpace.experiment.sources import Source
     from outpace.support.yaml_files import with_overrides
 

@@ -126,7 +126,7 @@ def _ended(summary: dict[str, Any]) -> str:
 
 
 def _failures(counts: dict[str, Any]) -> Iterator[str]:
-    """Yield a line about failures that the run has survived, if there were any."""
+    """Yield a line about the failures that the run has survived, if there were any."""
     restarts, lost = counts.get("restarts", 0), counts.get("updates_lost", 0)
     resumed_from = counts.get("resumed_from")
     if restarts or lost or resumed_from:
@@ -147,7 +147,7 @@ def _print_processes(known: Status) -> None:
 
 
 def _span(span_s: float) -> str:
-    """Return a duration in words, such as `3 min 20 s`."""
+    """Return a duration as text, such as `3 min 20 s`."""
     minutes, seconds = divmod(max(0, round(span_s)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -1,1 +1,1 @@
-"""The simulated machines: how long workers compute, what the network takes."""
+"""The simulated machines: the run times of workers and servers, and the network."""

@@ -1,7 +1,8 @@
-"""The rounds of the messages of averages, and of the collectives of torch.distributed.
+"""The rounds of messages in averages, and in the collectives of torch.distributed.
 
-N members, m bytes of each member (of all its chunks together, where it has a chunk for each other
-member), latency L and bandwidth B. The first member is the root, if there is one.
+There are N members with m bytes each, the latency is L, and the bandwidth is B. If a member has a
+chunk for each other member, m is the size of all its chunks together. If there is a root, it is the
+first member.
 
 - ring (Patarasu and Yuan, 2009; HPSGD, section 2): 2(N−1) rounds, in each of which every worker
   sends a chunk of m/N bytes to the next, so 2(N−1)·(L + m/(N·B)) in all.
@@ -9,8 +10,8 @@ member), latency L and bandwidth B. The first member is the root, if there is on
   rounds back.
 - exchange: two workers send each other m bytes at once, L + m/B.
 
-The formulas of the others are those of Thakur, Rabenseifner and Gropp (2005), section 4, except for
-gather and scatter:
+The other formulas, except for gather and scatter, are from Thakur, Rabenseifner and Gropp (2005),
+section 4:
 
 - broadcast and reduce: a binomial tree, ⌈log2 N⌉·(L + m/B).
 - all-gather: a ring, (N−1)·(L + m/B).
@@ -102,5 +103,5 @@ _IN_CHUNKS: Final = ("ring", "reduce_scatter", "all_to_all")
 
 
 def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
-    """Return the rounds, and into how many chunks the bytes are divided; a message carries one."""
+    """Return the rounds, and the number of chunks of the bytes; a message carries one chunk."""
     return _ROUNDS[pattern](members), len(members) if pattern in _IN_CHUNKS else 1

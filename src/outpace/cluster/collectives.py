@@ -1,14 +1,15 @@
 """The time that the messages of a collective or an average take (`collective_rounds`).
 
-A library may need more for a round than for a message, because of its protocol. So all-reduces and
-the collectives of scripts, but not exchanges, may have an L and B of their
-own (`network.all_reduce`).
+A library may need more time for a round than for a message, because of its protocol. So all-reduces
+and the collectives of scripts, but not exchanges, may have a separate L and B
+(`network.all_reduce`).
 
-Workers on one machine share its connection. Their messages of a round to other machines, and those
-from other machines, go one after the other; messages within the machine use its loopback. A
-preemptive schedule needs no longer than the busiest direction of a machine (Gonzalez and Sahni,
-1976). So a ring in which each machine has neighbouring workers takes as long as among machines with
-a worker each: one message leaves a machine in each round, and one arrives.
+Workers on one machine share its connection. In a round, their messages to other machines are sent
+one after the other, and messages from other machines arrive one after the other; messages within
+the machine use its loopback. A preemptive schedule needs no more time than the busiest direction of
+a machine (Gonzalez and Sahni, 1976). So a ring in which the workers of a machine are neighbours
+takes as long as a ring of machines with one worker each: in each round one message leaves a machine
+and one arrives.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from outpace.cluster.paths import Paths
 from outpace.support.units import SECOND, Time, nanoseconds
 from outpace.sync.messages import worker_name
 
-_End: TypeAlias = tuple[int | str, str]  # a machine, and which of its interfaces
+_End: TypeAlias = tuple[int | str, str]  # a machine, and one of its interfaces
 
 
 class Cost(NamedTuple):
-    """The cost of an average by itself."""
+    """The cost of an average that shares no connection with other messages."""
 
     duration: Time
     messages: int
-    bytes_sent: int  # between machines
+    bytes_sent: int  # for messages between machines
 
 
 class Costs:
-    """Costs of averages that share no connections with other messages.
+    """Costs of averages that share no connection with other messages.
 
     Rounds follow each other, and each takes as long as its slowest message.
 
@@ -95,7 +96,7 @@ class Costs:
         return one == other
 
     def _link(self, paths: Paths, pair: tuple[int, int]) -> tuple[tuple[_End, ...], Time, float]:
-        """Return what a message between these workers occupies, its latency and its bandwidth."""
+        """Return the interfaces, latency and bandwidth of messages between these workers."""
         sender, receiver = map(worker_name, pair)
         source, target = paths.machine(sender), paths.machine(receiver)
         if source == target:

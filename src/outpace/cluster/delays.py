@@ -20,15 +20,15 @@ _TYPES: Final = {"push": Push, "pull": Pull, "reply": Reply}
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """With `probability` a message of this type arrives `seconds` later.
+    """A rule by which a message of this type arrives `seconds` later, with `probability`.
 
-    Several rules that apply to a message add up.
+    If several rules apply to a message, their delays add up.
 
     Attributes:
         nodes: Names or patterns; only messages from or to these workers and servers.
-        message: which messages.
-        probability: of a delay, for each message.
-        seconds: how late it is; several rules add up.
+        message: type of message that is delayed.
+        probability: probability of a delay, for each message.
+        seconds: the delay; the delays of several rules add up.
     """
 
     message: Literal["push", "pull", "reply"]
@@ -56,7 +56,7 @@ class Lateness:
     def of(self, sender: str, receiver: str, message: object) -> Time:
         """Return the delay of a message in nanoseconds.
 
-        It is 0 for all messages that are not a push to, a pull from or a reply of a server.
+        It is 0 for messages other than pushes, pulls and replies of servers.
         """
         if not isinstance(message, Push | Pull | Reply):
             return 0

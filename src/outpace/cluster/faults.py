@@ -1,7 +1,7 @@
 """Failures of the machines of a simulated cluster: when they happen, and how long repairs take.
 
-The times between the random failures of a node are independent and exponential: a node fails at a
-constant rate.
+The times between the random failures of a node are independent and exponential, so a node fails at
+a constant rate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RandomFaults:
     """Processes of workers, or of servers, that are killed at random times.
 
     Attributes:
-        mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many.
+        mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many
+            failures.
         kind: as in `Fault`.
     """
 
@@ -56,9 +57,9 @@ class RandomFaults:
         check_ranges(self)
 
     def times(self, seed: int, purpose: str, node: int) -> Iterator[Time]:
-        """Yield the times of the failures of one node (ns), which do not end.
+        """Yield the times of the failures of one node (ns), without end.
 
-        They are a function of (seed, purpose, node).
+        The times are a function of (seed, purpose, node).
         """
         mean_s = self.mtbf_s
         stream = RandomStream(seed, purpose, node, lambda source, n: source.exponential(mean_s, n))
@@ -75,12 +76,12 @@ class Recovery:
     The defaults are what real runs take.
 
     Attributes:
-        detected_s: from the death of a process until the others know.
-        worker_s: to start another process for a worker.
-        servers_s: to start all processes again after the loss of a server.
-        checkpoint_s: for which the servers stand still when a checkpoint is taken.
-        disk_bytes_per_s: with which each server then writes its part; None: no time, as in a real
-            run, which writes during the training.
+        detected_s: seconds from the death of a process until the others know.
+        worker_s: seconds to start another process for a worker.
+        servers_s: seconds to start all processes again after the loss of a server.
+        checkpoint_s: seconds for which the servers stop working when a checkpoint is taken.
+        disk_bytes_per_s: rate at which each server then writes its part; None: writing takes no
+            time, as in a real run, which writes during the training.
     """
 
     detected_s: NotNegative = 0.25
@@ -93,7 +94,7 @@ class Recovery:
         check_ranges(self)
 
     def writing_s(self, size_bytes: int) -> float:
-        """Return for how long a server stands still that writes so many bytes, in seconds."""
+        """Return the seconds for which a server stops working to write this many bytes."""
         written_s = 0.0 if self.disk_bytes_per_s is None else size_bytes / self.disk_bytes_per_s
         return self.checkpoint_s + written_s
 
@@ -103,7 +104,8 @@ class Faults:
     """The failures of a run in virtual time.
 
     Attributes:
-        workers, servers: random failures of each of them; None: none.
+        workers, servers: random failures of the workers, or of the servers; None: no random
+            failures.
         schedule: failures at given times.
         recovery: how long repairs take.
     """

@@ -1,4 +1,4 @@
-"""Laws of random times: how long a simulated worker computes, and a simulated server serves."""
+"""Laws of random times: how long simulated workers compute and simulated servers need."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Workers take `factor` times as long for iterations that start in [from_s, until_s).
+    """A period in which workers are slower.
 
-    Overlapping periods multiply.
+    Iterations that start in [from_s, until_s) take `factor` times as long. The factors of
+    overlapping periods multiply.
 
     Attributes:
         workers: Numbers of the slow workers.
@@ -58,12 +59,12 @@ class Errors:
     """Relative standard errors of the parameters of a law that was calibrated.
 
     Args:
-        mean_s: Of the mean.
-        cv: Of the coefficient of variation; only of laws that have one.
-        factors: Of the factor of each worker; empty: they are exact.
-        speed: Of the speed of all workers together, which differs from run to run.
-        known: Number of workers that were calibrated. Each further worker is like one of these,
-            drawn for each seed. None: all.
+        mean_s: Relative error of the mean.
+        cv: Relative error of the coefficient of variation; only if the law has one.
+        factors: Relative error of the factor of each worker; empty: the factors are exact.
+        speed: Relative error of the speed of all workers together, which differs from run to run.
+        known: Number of workers that were calibrated. Each further worker is like one of these
+            workers, drawn for each seed. None: all workers were calibrated.
     """
 
     mean_s: Probability = 0.0
@@ -81,9 +82,10 @@ class RunTimeLaw(ABC):
     """A worker's time per iteration: mean_s · shape · factor of the worker · slow periods.
 
     Args:
-        mean_s: Seconds. The mean of the whole, where the shape has mean 1.
+        mean_s: Mean time in seconds, before factors and slow periods; of `shifted-exponential`,
+            without `shift_s`.
         worker_cv: Standard deviation of the workers' factors, which are drawn with mean 1.
-        factors: The factor of each worker, in place of drawn ones; empty: they are drawn.
+        factors: The factor of each worker, in place of drawn factors; empty: they are drawn.
         slow: Periods in which workers are slower.
         errors: Draw the parameters for each seed within these errors; None: they are exact.
     """
@@ -107,9 +109,9 @@ class RunTimeLaw(ABC):
         """Return a function that draws multiples of `mean_s`."""
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the function from worker, iteration and its start (ns) to its run time in seconds.
+        """Return the function from worker, iteration and the iteration's start (ns) to seconds.
 
-        iterations: how many each worker will do at most, if that is known. Raises ConfigError if
+        iterations: the number that each worker runs at most, if it is known. Raises ConfigError if
         a slow period names a worker that does not exist, or not every worker has a factor.
         """
         if self.factors and len(self.factors) != workers:
@@ -124,7 +126,7 @@ class RunTimeLaw(ABC):
         )
 
     def drawn(self, seed: int) -> Self:
-        """Return a law whose parameters are drawn within `errors`, by log-normal laws."""
+        """Return a law with parameters drawn within `errors`, each from a log-normal law."""
         if self.errors is None:
             return self
         count, known = len(self.factors), self.errors.known
@@ -140,7 +142,7 @@ class RunTimeLaw(ABC):
     def service_times(self, seed: int, purpose: str, node: int) -> RandomStream:
         """Return the seconds that a node needs for its first, second, ... push, pull or other work.
 
-        Of nodes that have factors, the node's factor counts.
+        If the law has factors, the times have the factor of the node.
         """
         draw = self.shape()
         mean_s = self.mean_s * (self.factors[node] if self.factors else 1.0)
@@ -149,7 +151,7 @@ class RunTimeLaw(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(RunTimeLaw):
-    """Always `mean_s`."""
+    """Run times that are always `mean_s`."""
 
     kind: Literal["constant"] = "constant"
 
@@ -162,7 +164,7 @@ class Spread(RunTimeLaw, ABC):
     """A law with a coefficient of variation.
 
     Attributes:
-        cv: standard deviation over mean, from 0 to 1000.
+        cv: ratio of standard deviation to mean, from 0 to 1000.
     """
 
     cv: Annotated[float, Field(ge=0, le=1000)] = 0.0
@@ -177,7 +179,7 @@ class Spread(RunTimeLaw, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal(Spread):
-    """Normal with standard deviation cv·mean_s; a negative draw counts as 0."""
+    """Normal run times with standard deviation cv·mean_s; a negative draw counts as 0."""
 
     kind: Literal["normal"] = "normal"
 
@@ -187,7 +189,7 @@ class Normal(Spread):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lognormal(Spread):
-    """Log-normal with mean mean_s and standard deviation cv·mean_s."""
+    """Log-normal run times with mean mean_s and standard deviation cv·mean_s."""
 
     kind: Literal["lognormal"] = "lognormal"
 
@@ -197,7 +199,7 @@ class Lognormal(Spread):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential(RunTimeLaw):
-    """Exponential with mean mean_s."""
+    """Exponential run times with mean mean_s."""
 
     kind: Literal["exponential"] = "exponential"
 
@@ -207,7 +209,7 @@ class Exponential(RunTimeLaw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftedExponential(RunTimeLaw):
-    """The minimum `shift_s` plus an exponential time with mean `mean_s`.
+    """Run times that are the sum of `shift_s` and an exponential time with mean `mean_s`.
 
     Speeds of workers and slow periods multiply the sum.
 
@@ -231,15 +233,16 @@ ServiceLaw: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSize:
-    """The size of a server that service times are for, and how they change with the size.
+    """The server size that service times are for, and how the times change with the size.
 
     The change is limited, so that no time of a small server is negative.
 
     Args:
         size_bytes: Bytes of the parameters of a server to which the times apply unchanged.
-        message_s_per_byte: Seconds that a push and a pull take longer for each additional byte.
-        update_s_per_byte: The same for an update, which reads and writes every parameter. It also
-            holds for pushes if no `update_time` is given, since they contain the update then.
+        message_s_per_byte: Additional seconds of a push and of a pull for each additional byte.
+        update_s_per_byte: Additional seconds of an update, which reads and writes every parameter,
+            for each additional byte. It also holds for pushes if no `update_time` is given, since
+            they contain the update then.
     """
 
     size_bytes: Count
@@ -250,7 +253,7 @@ class ServiceSize:
         check_ranges(self)
 
     def factor(self, law: ServiceLaw, size_bytes: int, *, has_update: bool) -> float:
-        """Return the factor of the law's times on a server with `size_bytes`."""
+        """Return the factor of the law's times on a server with `size_bytes` bytes."""
         mean_s = law.mean_s + (law.shift_s if isinstance(law, ShiftedExponential) else 0.0)
         slope = self.update_s_per_byte if has_update else self.message_s_per_byte
         slope = min(slope, mean_s / self.size_bytes)
@@ -258,7 +261,7 @@ class ServiceSize:
 
 
 def drawn_speed(cv: float, seed: int) -> float:
-    """Return the factor of all run times of a run, by which the machine's speed differs."""
+    """Return the factor of a run's run times, as the machine's speed differs between runs."""
     return math.exp(cv * _normal(seed, "speed of the run"))
 
 
@@ -268,7 +271,7 @@ def _normal(seed: int, purpose: str) -> float:
 
 def lognormal(cv: float) -> Draw:
     """Return draws from the log-normal law with mean 1 and this coefficient of variation."""
-    variance = math.log1p(cv**2)  # of the logarithm
+    variance = math.log1p(cv**2)  # standard deviation of the logarithm
     return lambda source, n: source.lognormal(-variance / 2, math.sqrt(variance), n)
 
 

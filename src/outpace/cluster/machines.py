@@ -16,12 +16,12 @@ class Machines:
     The order of nodes is: workers, servers, the scheduler.
 
     Args:
-        workers, servers: Their numbers.
+        workers, servers: Numbers of workers and servers.
         colocate: Server m is on the machine of worker m.
         scheduler: True if the run has one.
-        shared: The nodes of machines by the names of these machines. All nodes that are not named,
-            and that `colocate` puts nowhere, have a machine of their own. Names of nodes that the
-            run does not have are passed over.
+        shared: The nodes of each machine with several nodes, by name of the machine. Every other
+            node that `colocate` does not place has a machine for itself. Names of nodes that the
+            run does not have are ignored.
     """
 
     workers: int
@@ -50,7 +50,7 @@ class Machines:
         if self.colocate:
             for m in range(min(self.workers, self.servers)):
                 first[server_name(m)] = worker_name(m)
-        numbers: dict[str, int] = {}  # by the node that stands for a machine
+        numbers: dict[str, int] = {}  # by the machine's first node
         return {name: numbers.setdefault(first.get(name, name), len(numbers)) for name in names}
 
     def nodes(self) -> dict[int, list[str]]:

@@ -17,21 +17,22 @@ from outpace.support.regular_files import named, regular
 
 _UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SUFFIXES: Final = (".npz", ".npy", ".csv", ".txt")
-_ASYMMETRY: Final = 1e-6  # relative; what rounding to single precision leaves
+_ASYMMETRY: Final = 1e-6  # relative error of rounding to single precision
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A symmetric matrix of round-trip times; the latency of a message is half of one.
+    """A symmetric matrix of round-trip times; the latency of a message is half a round trip.
 
-    Rows and columns are machines, in the order of `Machines`; surplus ones are not used.
+    Rows and columns are machines, in the order of `Machines`; surplus rows and columns are not
+    used.
 
     Attributes:
         path: A file .npz, .npy, .csv, or .txt with numbers separated by blanks. Its rows are the
-            workers, then the servers; a machine with several nodes has one row, in the place of its
+            workers, then the servers; a machine with several nodes has one row, at the place of its
             first node.
-        array: Name of the array in an .npz with several.
-        unit: of the round-trip times, which are halved for one message.
+        array: Name of the array in an .npz file with several arrays.
+        unit: unit of the round-trip times.
     """
 
     path: NotEmpty = field(metadata=FILE)

@@ -19,11 +19,11 @@ from outpace.sync.messages import SCHEDULER
 
 @dataclass(frozen=True, slots=True)
 class LinkLaw:
-    """A node's connection, where it differs from the others.
+    """A node's connection, if it differs from the others.
 
     Args:
-        latency_s: Seconds.
-        bandwidth_bytes_per_s: In each direction.
+        latency_s: Latency in seconds.
+        bandwidth_bytes_per_s: Bandwidth in each direction.
     """
 
     latency_s: NotNegative | None = None
@@ -33,7 +33,7 @@ class LinkLaw:
         check_ranges(self)
 
     def over(self, other: LinkLaw) -> LinkLaw:
-        """Return this one, with the values of `other` where it has none."""
+        """Return this connection with the values of `other` for those that it does not have."""
         latency_s = other.latency_s if self.latency_s is None else self.latency_s
         bandwidth = self.bandwidth_bytes_per_s or other.bandwidth_bytes_per_s
         return LinkLaw(latency_s, bandwidth)
@@ -41,7 +41,7 @@ class LinkLaw:
 
 @dataclass(frozen=True, slots=True)
 class PairLaw:
-    """The path between two nodes, in both directions, where it differs from the others.
+    """The path between two nodes, in both directions, if it differs from the others.
 
     Args:
         between: The names of the two nodes.
@@ -61,14 +61,14 @@ class PairLaw:
 
 @dataclass(frozen=True, slots=True)
 class AllReduceLaw(LinkLaw):
-    """The cost of a round of an all-reduce, where it differs from that of a message.
+    """The cost of a round of an all-reduce, if it differs from the cost of a message.
 
     A round takes latency + bytes / bandwidth, with the bytes that a worker sends in it (Thakur,
     Rabenseifner, Gropp 2005, section 3).
 
     Args:
         latency_s: Seconds per round; None: the latency of the links.
-        bandwidth_bytes_per_s: None: the bandwidth of the links.
+        bandwidth_bytes_per_s: Bandwidth of a round; None: the bandwidth of the links.
     """
 
 
@@ -76,29 +76,31 @@ class AllReduceLaw(LinkLaw):
 class NetworkLaw:
     """Latency and bandwidth of the connections.
 
-    A message of m bytes arrives latency + m / bandwidth after it starts; the slower of its two
-    ends counts. The latency between two nodes is that of `pairs`; else the larger one of the
-    two ends, which for each is what `nodes` says, else what `matrix` says, else `latency_s`.
+    A message of m bytes arrives latency + m / bandwidth after it starts; the slower of its two ends
+    counts. The latency between two nodes is given by `pairs`. Otherwise it is the larger latency of
+    the two ends, and the latency of an end is given by `nodes`, else by `matrix`, else by
+    `latency_s`.
 
     Args:
-        latency_s: Seconds.
-        bandwidth_bytes_per_s: In each direction of a connection; by default infinite.
-        contention: What transfers that meet at a node do. `serialised`: one at a time occupies
-            sender and receiver; `fair`: all go at once and share bandwidth (max-min).
-        nodes: Differing nodes by name (worker-3) or pattern (server-*). Names win over patterns
-            and later patterns over earlier ones, key by key.
-        pairs: Differing pairs of nodes; they win over both ends.
-        machines: Nodes that share a machine, by the names of machines. They share its connection in
-            each direction. Nodes that are not named have a machine of their own.
-        loopback: What messages between two nodes of one machine take, which do not use its
-            connection; by default nothing.
+        latency_s: Latency in seconds.
+        bandwidth_bytes_per_s: Bandwidth in each direction of a connection; by default infinite.
+        contention: How transfers share a node. `serialised`: one transfer at a time occupies sender
+            and receiver; `fair`: all transfers run at once and share the bandwidth (max-min).
+        nodes: Connections of nodes that differ, by name (worker-3) or pattern (server-*). Names
+            override patterns, and later patterns override earlier ones, key by key.
+        pairs: Paths between pairs of nodes that differ; they override both ends.
+        machines: Nodes that share a machine, by name of the machine. They share its connection in
+            each direction. Every node that is not named has a machine for itself.
+        loopback: Latency and bandwidth between two nodes of one machine, which do not use its
+            connection; by default messages between them take no time.
         matrix: Latencies between machines, from a file, in place of `latency_s`.
         delays: Random delays of messages.
-        all_reduce: Cost of a round of an all-reduce, for all workers alike; it replaces what is
-            said of links, and contention. None: its messages are like all others.
-        log: True keeps the times of every message in messages.parquet.
-        stretch: In real runs, True makes all-reduces take at least the time that each by itself
-            would take on this network.
+        all_reduce: Cost of a round of an all-reduce, for all workers alike; it replaces the
+            settings of the links, and contention. None: the messages of an all-reduce are like all
+            others.
+        log: Save the times of every message in messages.parquet.
+        stretch: In real runs, make an all-reduce take at least the time that it would take on this
+            network without other traffic.
     """
 
     latency_s: NotNegative = 0.0
@@ -131,7 +133,7 @@ class NetworkLaw:
         return {node: machine for machine, nodes in self.machines.items() for node in nodes}
 
     def own(self, node: str) -> LinkLaw:
-        """Return what `nodes` says about a node."""
+        """Return the settings in `nodes` for a node."""
         found = LinkLaw()
         patterns = [
             link for key, link in self.nodes.items() if _is_pattern(key) and fnmatchcase(node, key)
@@ -141,7 +143,7 @@ class NetworkLaw:
         return found
 
     def require_machines(self, machines: Machines) -> None:
-        """Raise ValueError if it names unknown nodes or contradicts itself on one machine."""
+        """Raise ValueError if the law names unknown nodes or contradicts itself for a machine."""
         problems = list(self._unknown(machines))
         if machines.colocate and self.machines:
             problems.append(
@@ -203,7 +205,7 @@ def _check_machines(machines: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _may_be_absent(node: str, machines: Machines) -> bool:
-    """True if the strategy of the run decides that there is no such node."""
+    """True if the strategy of the run decides whether there is such a node."""
     if node == SCHEDULER:
         return not machines.scheduler
     return not machines.servers and re.fullmatch(r"server-\d+", node) is not None

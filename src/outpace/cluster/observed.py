@@ -1,4 +1,4 @@
-"""Run times that were observed: replayed from a file, or measured on this computer."""
+"""Observed run times: replayed from a file, or measured on this computer."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ from outpace.support.units import Time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Run times from a file; see `outpace.predict.recorded` for its formats.
+    """Run times that are replayed from a file; `outpace.predict.recorded` lists its formats.
 
     Attributes:
         scale: Factor of all run times.
-        wrap: True: begin again with the first iteration after the last recorded one. False: a
-            worker that has done all recorded iterations ends the run with an error.
-        recorded_workers: For each worker, the recorded worker whose times it replays; empty:
-            each replays its own. Workers that replay the same one start at different iterations
-            of it, evenly spaced, and begin again with its first iteration after its last.
-        block: Number of iterations. None: replay the iterations in order. Else draw blocks of so
-            many consecutive ones for each seed, the same for all workers: see `_Blocks`.
-        speed_cv: Relative standard deviation of the speed of all workers from run to run, which is
-            drawn for each seed.
+        wrap: True: begin again with the first iteration after the last recorded one. False: the run
+            ends with an error if a worker has done all recorded iterations.
+        recorded_workers: For each worker, the recorded worker whose times it replays; empty: worker
+            n replays recorded worker n. Workers that replay the same recorded worker start at
+            different iterations, evenly spaced, and begin again with the first iteration after the
+            last.
+        block: Number of iterations in a block. None: replay the iterations in order. Otherwise
+            replay blocks of consecutive iterations, drawn for each seed, the same for all workers:
+            see `_Blocks`.
+        speed_cv: Relative standard deviation of the speed of all workers from run to run; the speed
+            is drawn for each seed.
         slow: Periods in which workers are slower.
         path: file of recorded run times.
     """
@@ -69,12 +71,12 @@ class Recorded:
         check_ranges(self)
 
     def nodes(self, workers: int) -> Nodes:
-        """Return the node of each worker, shape (N,); its own if the file has no nodes.
+        """Return the node of each worker, shape (N,); the worker's number if the file has no nodes.
 
-        Raises ConfigError if the file cannot be read, or has other workers.
+        Raises ConfigError if the file cannot be read, or has another number of workers.
         """
         known = read(Path(self.path)).node
-        if (known == 0).all():  # the file does not say it
+        if (known == 0).all():  # the file does not give the nodes
             return np.arange(workers)
         if self.recorded_workers:
             return known[list(self.recorded_workers)]
@@ -87,8 +89,8 @@ class Recorded:
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the run times as `RunTimeLaw.run_time` does.
 
-        Raises ConfigError if the file has other workers or fewer iterations; the returned function
-        raises RunError for an iteration that is not recorded.
+        Raises ConfigError if the file has another number of workers, or fewer iterations; the
+        returned function raises RunError for an iteration that is not recorded.
         """
         recorded = read_run_times(Path(self.path))
         if self.recorded_workers:
@@ -130,13 +132,13 @@ class Recorded:
 
     @property
     def _repeats(self) -> bool:
-        """True if a run may be longer than what was recorded."""
+        """True if a run may be longer than the recording."""
         return self.wrap or self.block is not None
 
     def _replayed(
         self, recorded: dict[int, NDArray[np.float64]], workers: int
     ) -> dict[int, NDArray[np.float64]]:
-        """Return the times of each worker, as `recorded_workers` says. Raises ConfigError."""
+        """Return the times that each worker replays. Raises ConfigError."""
         chosen = self.recorded_workers
         if len(chosen) != workers:
             raise ConfigError(
@@ -157,13 +159,13 @@ class Recorded:
 
 
 class _Blocks:
-    """Recorded iterations in the order of blocks that are drawn for a seed.
+    """Recorded iterations, in an order of blocks that is drawn for a seed.
 
-    The moving block bootstrap (Künsch, The jackknife and the bootstrap for general stationary
-    observations, Annals of Statistics 17, 1989), twice: as many iterations as were recorded are
-    drawn first, since another recording would have been another sample; the iterations of the run
-    are drawn from these. So times over several seeds have the variance of a run, and that of
-    the recording.
+    This is the moving block bootstrap (Künsch, The jackknife and the bootstrap for general
+    stationary observations, Annals of Statistics 17, 1989), applied twice. First as many iterations
+    are drawn as were recorded, since another recording would be another sample. Then the iterations
+    of the run are drawn from these. So times over several seeds have the variance of runs as well
+    as the variance of recordings.
     """
 
     def __init__(self, seed: int, recorded: int, block: int) -> None:
@@ -188,7 +190,7 @@ class _Blocks:
 class Measured:
     """Run times of gradients on this computer.
 
-    They are measured before the run, one after the other. Each iteration takes one of them,
+    They are measured before the run, one after the other. Each iteration takes one of these times,
     drawn at random.
 
     Args:
@@ -211,7 +213,7 @@ class Measured:
         check_ranges(self)
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
-        """Return the run times as `RunTimeLaw.run_time` does; ConfigError if there are none."""
+        """Return the run times like `RunTimeLaw.run_time`. Raises ConfigError if there are none."""
         if not self.seconds:
             raise ConfigError("compute: nothing was measured yet")
         measured = np.array(self.seconds)

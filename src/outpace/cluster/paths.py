@@ -16,10 +16,10 @@ class Paths:
     """Latency and bandwidth between the nodes of one run.
 
     Args:
-        machines: Which nodes share a machine; None: those that the law names.
+        machines: Which nodes share a machine; None: as the law says.
 
     Attributes:
-        loopback: Of messages between two nodes of one machine; None: they take no time.
+        loopback: Connection between two nodes of one machine; None: their messages take no time.
 
     Raises:
         ConfigError: if the file of the matrix is wrong, or the law needs `machines`.
@@ -35,9 +35,10 @@ class Paths:
         self.loopback = None if law.loopback == LinkLaw() else law.loopback
         self._own: dict[str, LinkLaw] = {}
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
-        # A short cut: there are as many pairs as workers times servers.
+        # Checked first to save time, as there are workers times servers pairs.
         self._alike = not (law.pairs or law.nodes or law.matrix)
-        self._machine_of: Mapping[str, Any] = law.places  # numbers, or names by hand
+        # numbers of nodes, or names of nodes given by the user
+        self._machine_of: Mapping[str, Any] = law.places
         self._nodes_on: Mapping[Any, Sequence[str]] = law.machines
         if machines is not None:
             self._machine_of, self._nodes_on = machines.of_nodes(), machines.nodes()
@@ -47,11 +48,11 @@ class Paths:
 
     @property
     def all_reduce(self) -> AllReduceLaw | None:
-        """The cost of a round of an all-reduce, if it differs from that of a message."""
+        """The cost of a round of an all-reduce, if it differs from the cost of a message."""
         return self._law.all_reduce
 
     def machine(self, node: str) -> int | str:
-        """Return what stands for the node's machine."""
+        """Return the node that represents the node's machine."""
         found: int | str = self._machine_of.get(node, node)
         return found
 
@@ -61,7 +62,7 @@ class Paths:
         return own or self._law.bandwidth_bytes_per_s or math.inf
 
     def latency(self, sender: str, receiver: str) -> Time:
-        """Return the latency from a node to one of another machine in nanoseconds."""
+        """Return the latency in ns from a node to a node on another machine."""
         if self._alike:
             return nanoseconds(self._law.latency_s)
         pair = self._pairs.get(frozenset((sender, receiver)))
@@ -79,7 +80,7 @@ class Paths:
         return (pair and pair.bandwidth_bytes_per_s) or math.inf
 
     def _machine(self, node: str) -> LinkLaw:
-        """Return what `nodes` says about the node's machine."""
+        """Return the settings in `nodes` for the node's machine."""
         if node not in self._own:
             found = LinkLaw()
             for name in self._nodes_on.get(self._machine_of.get(node, -1), [node]):

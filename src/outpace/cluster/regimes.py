@@ -36,10 +36,10 @@ class Regime:
 class Regimes(Spread):
     """Run times on nodes that switch between regimes.
 
-    A Markov chain in continuous time for each node: a regime lasts an exponential time with
-    mean dwell_s, and the next is any of the others, equally likely. So the share of time in a
-    regime is its dwell_s over the sum of all. An iteration takes mean_s times the factor of the
-    regime in which it starts, times a log-normal factor with mean 1 and `cv`.
+    Each node has a Markov chain in continuous time: a regime lasts an exponential time with mean
+    dwell_s, and the next regime is any of the others with equal probability. So the share of time
+    in a regime is its dwell_s divided by the sum of all dwell_s. An iteration takes mean_s times
+    the factor of the regime in which it starts, times a log-normal factor with mean 1 and `cv`.
 
     Args:
         regimes: At least two regimes.
@@ -66,7 +66,7 @@ class Regimes(Spread):
 
 
 class _Switching:
-    """The regimes of one node, drawn as far as they were asked for."""
+    """The regimes of one node, drawn as far as needed."""
 
     def __init__(self, regimes: tuple[Regime, ...], source: np.random.Generator) -> None:
         self._regimes, self._source = regimes, source

@@ -1,12 +1,13 @@
-"""Cluster files: the machines of a run, described in a file of their own.
+"""Cluster files, which describe the machines of a run in a separate file.
 
-A configuration names one by `include`. The file has the keys of `Cluster`. A configuration's own
-keys win over those of the file, by the rule of `support.yaml_files`; of several files the later
-ones win. `clusters` fits the content to the workers and servers of a run.
+A configuration names a cluster file with `include`. The file has the keys of `Cluster`. The
+configuration's own keys override the keys of the file, by the rule of `support.yaml_files`; if
+there are several files, later files override earlier ones. `clusters` fits the content to the
+workers and servers of a run.
 
-With `draw_cluster: true` the law of run times is drawn anew for each seed, within the errors that
-the file's calibration states, or in blocks of recorded times, so that several seeds show how well
-the cluster is known.
+With `draw_cluster: true` the law of run times is drawn for each seed, within the errors that the
+file's calibration states, or as blocks of recorded times. So several seeds show how well the
+cluster is known.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from outpace.support.yaml_files import merged, read_yaml
 
 INCLUDE: Final = "include"
 CALIBRATED: Final = "calibrated"
-BUSY: Final = "busy"  # under `calibrated`: a sentence about other processes meanwhile
+BUSY: Final = "busy"  # key of `calibrated`: a sentence about other processes during the calibration
 DRAW: Final = "draw_cluster"
-_DRAWN: Final = ("errors", "block", "speed_cv")  # keys of a law, said of it under `calibrated`
+_DRAWN: Final = ("errors", "block", "speed_cv")  # keys of a law that `calibrated` gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What `outpace calibrate` says of the origin of a cluster file, as far as a run needs it.
+    """What `outpace calibrate` says about the origin of a cluster file, as far as a run needs it.
 
     Attributes:
         workers: number of workers that the file describes one by one; None: any number.
         servers: number of servers that it describes one by one; None: any number; 0: it was
             calibrated on runs without servers.
-        compute: keys that the law of run times has if it is drawn, among others.
+        compute: additional keys that the law of run times has if it is drawn for each seed.
     """
 
     __pydantic_config__: ClassVar = pydantic.ConfigDict(extra="ignore")
@@ -71,7 +72,7 @@ class Cluster:
 
 
 def with_cluster(data: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return the data with a cluster file whose keys replace those of the data, each as a whole.
+    """Return the data with the keys of a cluster file, which replace equal keys of the data.
 
     Raises ConfigError if the file cannot be read.
     """
@@ -96,15 +97,15 @@ def included(
     """Return the data of a run with the keys of the cluster files that it includes.
 
     Args:
-        source: Names the data in errors.
+        source: Name of the data in errors.
         folder: The folder that `include` is relative to.
 
     Returns:
-        The data without `include`, and the cluster file in which a key is written.
+        The data without `include`, and the cluster file of each key that comes from one.
 
     Raises:
         ConfigError: if a file cannot be read, is not a cluster file, or describes too few servers;
-            or if run times are to be drawn within errors that it does not state.
+            or if the law is to be drawn and the file does not state its errors.
     """
     own = {key: value for key, value in data.items() if key not in (INCLUDE, DRAW)}
     is_drawn = data.get(DRAW, False)
@@ -127,7 +128,7 @@ def included(
 
 
 def _names(include: Any, source: str) -> list[str]:
-    """Return the names of files that an `include` has."""
+    """Return the names of the files in an `include`."""
     names = [] if include is None else include if isinstance(include, list) else [include]
     if not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
@@ -149,20 +150,20 @@ def _cluster(names: list[str], folder: Path, source: str) -> ClusterFile:
 
 
 def _content(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the content of files, of which later ones win, and the file of each key."""
+    """Return the keys of cluster files, where a later file wins, and the file of each key."""
     content: dict[str, Any] = {}
     origin: dict[str, Path] = {}
     for name in names:
         path = (folder / Path(name).expanduser()).resolve()
         own = _with_absolute_paths(read_yaml(path), path.parent)
         if "compute" in own and isinstance(content.get(CALIBRATED), dict):
-            content[CALIBRATED].pop("compute", None)  # said of the law before
+            content[CALIBRATED].pop("compute", None)  # what an earlier file said about the law
         content, origin = merged(content, own), {**origin, **dict.fromkeys(own, path)}
     return content, origin
 
 
 def _with_absolute_paths(value: Any, folder: Path) -> Any:
-    """Return a part of a cluster file with the paths in it relative to the file's folder."""
+    """Return a part of a cluster file with absolute paths, resolved against the file's folder."""
     if not isinstance(value, dict):
         return value
     return {

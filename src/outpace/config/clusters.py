@@ -1,11 +1,11 @@
-"""How the content of a cluster file is fitted to a run.
+"""Fits the content of a cluster file to a run.
 
-Workers that it does not describe are drawn from those that it does, with the seed of the run, the
-same for run times and links. Each is on another machine like the machine of the worker that it
-resembles: the second worker that resembles worker 3 is on the second machine of this kind, with the
-second ones that resemble the other workers of the machine. What it says
-about the links of nodes that the run does not have is left out; so is `service_size` if the run has
-service times of its own.
+If a run has more workers than the file describes, each further worker resembles a described worker,
+which is drawn with the seed of the run and is the same for run times and links. The further worker
+is on a copy of the machine of the worker that it resembles: the second worker that resembles worker
+3 is on the second machine of this kind, together with the second workers that resemble the other
+workers of this machine. Links of nodes that the run does not have are left out; `service_size` is
+left out if the run gives its own service times.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class ClusterFile:
     """The checked content of a cluster file.
 
     Args:
-        keys: Plain data of the keys that it has; its paths are absolute.
+        keys: Plain data of the file's keys; paths are absolute.
         origin: The file in which each of these keys is written.
-        workers: Number of workers that it describes one by one; None: any number.
-        servers: Number of servers that it describes one by one; None: any number; 0: it was
+        workers: Number of workers that the file describes one by one; None: any number.
+        servers: Number of servers that the file describes one by one; None: any number; 0: it was
             calibrated on runs without servers, and says nothing about messages to servers.
-        drawn: Keys that `compute` has in addition if it is drawn for each seed; empty: unknown.
+        drawn: Additional keys of `compute` if it is drawn for each seed; empty: unknown.
     """
 
     path: Path
@@ -45,10 +45,10 @@ class ClusterFile:
     drawn: Mapping[str, Any]
 
     def fitted(self, run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the keys for the workers, servers and strategy of this run.
+        """Return the keys for the workers, servers and strategy of a run.
 
         Args:
-            folder: that paths of the run are relative to.
+            folder: the folder that paths of the run are relative to.
 
         Raises:
             ConfigError: if the file does not describe the servers of the run.
@@ -56,14 +56,14 @@ class ClusterFile:
         keys = dict(self.keys)
         task = run.get("task")
         if (task.get("kind") if isinstance(task, Mapping) else task) != "script":
-            keys.pop("evaluation_time", None)  # of scripts only
+            keys.pop("evaluation_time", None)  # for scripts only
             if run.get("overlap", "none") == "none":
                 keys.pop("forward_share", None)
         if any(key in run for key in SERVICE_TIMES):
             keys.pop("service_size", None)
         numbers: list[Any] = [run.get("seed", 0), run.get("workers"), run.get("servers", 1)]
         if not all(type(number) is int for number in numbers) or min(numbers[1:]) < 1:
-            return keys  # reported when the run is read
+            return keys  # the error is reported when the run is read
         seed, workers, servers = numbers
         strategy = described(run.get("sync"), folder)
         sends_others = strategy is None or strategy.has_servers or strategy.exchanges
@@ -112,12 +112,13 @@ class ClusterFile:
     ) -> dict[str, Any]:
         """Return the law of the network with the nodes, pairs and machines of this run only.
 
-        alike: for each worker of the run the worker of the file that it resembles.
+        alike: for each worker of the run, the worker of the file that it resembles.
         """
         nodes, pairs = network.get("nodes", {}), network.get("pairs", [])
         machines = network.get("machines", {})
         described_servers = self.servers or 0
-        of_run: dict[str, list[str]] = {}  # the nodes of the run by the node of the file
+        # the nodes of the run that resemble each node of the file
+        of_run: dict[str, list[str]] = {}
         for worker, like in enumerate(alike):
             of_run.setdefault(worker_name(like), []).append(worker_name(worker))
         for server in range(max(described_servers, servers)):
@@ -130,7 +131,7 @@ class ClusterFile:
                 raise ConfigError(self._too_many(how, servers))
 
         def present(name: str) -> list[str]:
-            """Return the nodes of this run to which what is said about a node applies."""
+            """Return the nodes of this run that a setting of a node applies to."""
             return of_run.get(name, []) if name.rpartition("-")[2].isdigit() else [name]
 
         return {
@@ -156,7 +157,7 @@ def _of_workers(law: Mapping[str, Any], alike: Sequence[int], known: int) -> dic
     """Return a law with one factor, or recorded worker, for each worker of a run.
 
     Args:
-        alike: for each worker of the run the worker of the file that it resembles.
+        alike: for each worker of the run, the worker of the file that it resembles.
         known: number of workers that the file describes.
     """
 
@@ -180,8 +181,8 @@ def machines_of_run(
     """Return the machines of a run and their nodes.
 
     Args:
-        machines: Those of the file.
-        resembled: For each worker of the run the worker of the file that it resembles.
+        machines: The machines of the file and their nodes.
+        resembled: For each worker of the run, the worker of the file that it resembles.
         servers: Number of servers of the run.
     """
     place = {node: name for name, nodes in machines.items() for node in nodes}
@@ -203,7 +204,7 @@ def machines_of_run(
 
 
 def _nodes(resembled: Sequence[int], servers: int) -> Iterator[tuple[str, str, int]]:
-    """Yield each node of a run, the node of the file that it resembles, and how many did before."""
+    """Yield each node, the node of the file that it resembles, and its number among such nodes."""
     before: Counter[int] = Counter()
     for worker, like in enumerate(resembled):
         yield worker_name(worker), worker_name(like), before[like]

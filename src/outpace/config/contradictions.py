@@ -1,7 +1,7 @@
 """Finds values of an `Experiment` that contradict each other.
 
-A strategy says in `excludes` which keys it refuses, and so does a script among the tasks; `refused`
-compares an experiment with what they say. The other functions compare several keys.
+A strategy lists the keys that it refuses in `excludes`, and a script among the tasks does the same;
+`refused` compares an experiment with these lists. The other functions compare several keys.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from outpace.tasks import Quadratic, Script, Timing
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
 
-_LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
+_LINKS: Final = 10**6  # largest number of pairs of a worker and a server
 _OF_WORKERS: Final = "only the law of run times, compute, can have it"
-# Parts of laws that other laws than that of run times cannot have.
+# Parts of laws that only the law of run times can have.
 _SERVICE: Final = {
     f"{key}.{part}": _OF_WORKERS
     for key in (*SERVICE_TIMES, "evaluation_time")
@@ -30,10 +30,10 @@ _SERVICE: Final = {
 
 
 def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
-    """Yield what is wrong with an experiment, each problem with the key that it is about.
+    """Yield each contradiction in an experiment, beginning with its key.
 
     Args:
-        load: look into the user's files that it names, too.
+        load: True: also read the user's files that the experiment names.
     """
     workers, servers = experiment.workers, experiment.servers
     if workers * servers > _LINKS:
@@ -51,7 +51,7 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
     yield from _of_overlap(experiment)
     yield from _of_elastic(experiment)
     if not load and isinstance(experiment.sync, PythonStrategy):
-        return  # whether there are servers is not known
+        return  # it is not known whether there are servers
     if experiment.peers is not None and workers == 1:
         yield (
             f"workers: {experiment.peers.kind} needs at least 2 workers, which average among "
@@ -66,7 +66,7 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
 
 
 def refused(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield each of these keys that an experiment gives, with the reason against it."""
+    """Yield each of these keys that an experiment gives, with the reason for the refusal."""
     for key, why in reasons.items():
         if key == "sync":
             is_given = isinstance(experiment.sync, tuple)
@@ -77,7 +77,7 @@ def refused(experiment: Experiment, reasons: Mapping[str, str]) -> Iterator[str]
 
 
 def _is_given(section: Any, path: list[str]) -> bool:
-    """True if the value at a path is not the default, in this section or in one of several."""
+    """True if the value at a path is not the default, in a section or in one of several."""
     if isinstance(section, tuple):
         return any(_is_given(each, path) for each in section)
     fields = {} if section is None else {each.name: each for each in dataclasses.fields(section)}
@@ -112,7 +112,7 @@ def _refused_by_task(experiment: Experiment) -> dict[str, str]:
 
 
 def _of_the_end(experiment: Experiment) -> Iterator[str]:
-    """Yield why a run of a task would not end."""
+    """Yield the reasons why a run of a task would not end."""
     stop = experiment.stop
     if experiment.has_script:
         return
@@ -126,9 +126,10 @@ def _of_the_end(experiment: Experiment) -> Iterator[str]:
 
 
 def _of_overlap(experiment: Experiment) -> Iterator[str]:
-    """Yield keys that need the whole gradient before any part of it is pushed.
+    """Yield the keys that need the whole gradient before any part of it is pushed.
 
-    What only the script knows, such as clipping, is found while it runs (`engine.scripts.watched`).
+    Reasons that only the script knows, such as clipping, are found while it runs
+    (`engine.scripts.watched`).
     """
     if experiment.overlap == "none":
         return
@@ -142,7 +143,7 @@ def _of_overlap(experiment: Experiment) -> Iterator[str]:
 
 
 def _of_elastic(experiment: Experiment) -> Iterator[str]:
-    """Yield numbers at the start that are not within the bounds, and other contradictions."""
+    """Yield numbers at the start that are outside of the bounds, and other contradictions."""
     launcher = experiment.launcher
     elastic = launcher.elastic if isinstance(launcher, Ray) else None
     if elastic is None:
@@ -162,7 +163,7 @@ def _of_elastic(experiment: Experiment) -> Iterator[str]:
 
 
 def _of_machines(experiment: Experiment) -> Iterator[str]:
-    """Yield workers and servers that are named and not in the run, and numbers that do not fit."""
+    """Yield an error for each named worker or server outside the run, and for wrong counts."""
     counts = {"worker": experiment.workers, "server": experiment.servers_in_run}
     named = [
         ("compute.slow.workers", "worker", worker)

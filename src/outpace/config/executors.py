@@ -18,14 +18,14 @@ AtOnce: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """Computes gradients serially at first, and in processes once the run proves long."""
+    """Computes gradients serially at first, and in several processes if the run takes long."""
 
     kind: Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Serial:
-    """Computes each gradient when its value is needed: the reference for other executors."""
+    """Computes each gradient when its value is needed: the reference for the other executors."""
 
     kind: Literal["serial"] = "serial"
 
@@ -49,10 +49,11 @@ class Processes:
 class Batched:
     """Computes up to `width` gradients at once by `torch.func.vmap`.
 
-    The results differ from other executors' in rounding, and it is not always faster.
+    The results differ in rounding from those of other executors, and the computation is not always
+    faster.
 
     Attributes:
-        width: gradients at once, at most.
+        width: number of gradients that are computed at once, at most.
         device: for instance cuda; None: the model's device.
     """
 

@@ -1,7 +1,7 @@
 """`Experiment`, the configuration of a run, as frozen dataclasses.
 
-`__post_init__` checks ranges and contradictions, whether an Experiment is written in Python
-or read from plain data by `reading`.
+`__post_init__` checks ranges and contradictions, both for an Experiment written in Python and for
+one read from plain data by `reading`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ Nodes: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NODES)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """The configuration of a run. Raises ValueError where values contradict each other.
+    """The configuration of a run. Raises ValueError if values contradict each other.
 
     Attributes:
         task: what is trained.
         workers: number of workers, 1 to 20,000.
-        sync: synchronization strategy; a list gives each server its own.
+        sync: synchronization strategy; a list gives each server a separate one.
         stop: when the run ends; a script needs no limit.
         compute: run times of the workers; required in virtual time. None: no delay is added to a
             real run.
@@ -61,51 +61,55 @@ class Experiment:
         servers: number of parameter servers, 1 to 20,000; times `workers` at most 1,000,000.
         network: simulated network; None: messages take no time.
         sync_changes: strategies that change during the run.
-        conditions: the user's own functions in place of a strategy's conditions.
+        conditions: the user's functions that replace conditions of a strategy.
         colocate: server m runs on the machine of worker m; their messages use no network and do not
             count in `bytes_sent`. Virtual time.
         pull: partial pull; None: a worker waits for all servers.
         skip: pushes and pulls that workers choose not to send.
-        push_time, pull_time: a server's service time for a push, and for a pull, one message after
-            the other in the order of arrival; it counts as communication. None: 0. Virtual time.
+        push_time, pull_time: service time of a server for a push, and for a pull; messages are
+            served one after the other in the order of arrival. It counts as communication. None: 0.
+            Virtual time.
         update_time: service time of an update, after the push that causes it; answers and later
-            messages wait for it. None: 0. Virtual time.
-        service_size: size of a server that these times are for, except `judge_time`; None: of any
+            messages wait for its end. None: 0. Virtual time.
+        service_size: size of a server to which these times apply, except `judge_time`; None: any
             size.
         evaluation_time: virtual time of each evaluation of a script between two steps: forward
             passes without gradients, or `outpace.untimed()`; None: 0.
         forward_share: share of a computation that is its forward pass, from 0 to below 1.
-            DistributedDataParallel's buckets, and with `overlap` the parts of the servers, are made
-            in the rest. Virtual time, and real runs with `overlap` and `compute`.
+            DistributedDataParallel's buckets, and with `overlap` the servers' parts of the
+            gradient, are computed in the rest. Virtual time, and real runs with `overlap` and
+            `compute`.
         overlap: backward: a worker pushes to each server as soon as backward has made the server's
             part of the gradient.
-        judge_time: service time to judge a pull, which then costs `pull_time` once, when it is
-            answered; None: that of `pull_time`, so a held pull costs it twice.
+        judge_time: service time to judge a pull; the pull then costs `pull_time` once, when it is
+            answered. None: the same as `pull_time`, so a held pull costs `pull_time` twice.
         slicing: which server owns which parameters: equal numbers of elements, or whole tensors.
-        optimizer: what servers do with gradients.
+        optimizer: the optimizer that servers use.
         batch_size: samples for each worker and iteration.
-        evaluate: when the model is evaluated, besides at the end.
-        target: accuracy or loss that a run or a comparison is judged by.
-        executor: processes that compute the gradients of virtual time.
+        evaluate: when the model is evaluated, in addition to the end.
+        target: accuracy or loss by which a run or a comparison is judged.
+        executor: where the gradients of virtual time are computed.
         on_server_loss: what happens when a server's process dies, in real runs and with `faults`.
             restart: all processes begin again from the last checkpoint. continue (not with
-            `faults`): the same, with the servers that are left. stop: the run ends.
+            `faults`): the same, with the remaining servers. stop: the run ends.
         checkpoint: when the state of the run is saved; None: the run cannot be resumed.
         faults: failures of workers, servers and the network; virtual time.
         trackers: functions that make experiment trackers, `file.py:function` or
             `package.module:function`; they get the configuration and the metrics.
-        deterministic: real runs: add gradients in the order of workers, not of arrival.
-        non_finite: real runs: a gradient with NaN or infinity is refused, or ends the run.
+        deterministic: real runs: add gradients in the order of workers, not in the order of
+            arrival.
+        non_finite: real runs: whether a gradient with NaN or infinity is refused or ends the run.
         on_worker_loss: what happens when a worker's process dies or falls silent, in real runs and
-            with `faults`. restart: another one takes its place; without servers all begin again
-            from the last checkpoint. continue: with those that are left. stop: the run ends.
+            with `faults`. restart: another process takes its place; without servers all processes
+            begin again from the last checkpoint. continue: the run continues with the remaining
+            workers. stop: the run ends.
         probe: real runs: measure the network for up to half a second before the run begins.
-        shared_memory: real runs: blocks of 128 KiB and more lie in memory that the processes of a
+        shared_memory: real runs: keep blocks of 128 KiB and more in memory that the processes of a
             machine share.
         launcher: what starts the processes of a real run.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # of its sections, too
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # of all its sections
 
     task: TaskKind
     workers: Nodes
@@ -154,9 +158,9 @@ class Experiment:
             raise ValueError("\n".join(problems))
 
     def _settle(self) -> None:
-        """Replace what follows from other keys, so that the configuration of a run has its values.
+        """Set the keys that follow from other keys, so that the configuration shows their values.
 
-        Shares of the workers become their number.
+        Shares of the workers become numbers of workers.
         """
         changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
         object.__setattr__(self, "sync", for_workers(self.sync, self.workers))
@@ -164,7 +168,7 @@ class Experiment:
 
     @property
     def machines(self) -> Machines:
-        """The machines of the run and the nodes on each."""
+        """The machines of the run, and the nodes on each machine."""
         has_one = self.peers is None and not isinstance(self.sync, tuple)
         scheduler = has_one and self.policies.strategy.scheduler is not None
         shared = {} if self.network is None else self.network.machines
@@ -180,7 +184,7 @@ class Experiment:
 
     @property
     def has_script(self) -> bool:
-        """True if the user's script, and not a task, has the model and computes its gradients."""
+        """True if a user's script, and not a task, has the model and computes its gradients."""
         return isinstance(self.task, Script)
 
     @property
@@ -191,14 +195,15 @@ class Experiment:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if workers with this script are not started by Outpace."""
+        """True if the run has a script whose workers are not started by Outpace."""
         return self.has_script and self.script.is_elsewhere
 
     @property
     def has_stale_gradients(self) -> bool:
-        """See `Strategy`; also True where workers skip pulls, and with a pull condition.
+        """See `Strategy`; also True if workers skip pulls, or if there is a pull condition.
 
-        Nothing is known of a pull condition in place of a policy's own. Loads the user's files.
+        Nothing is known about a pull condition that replaces a policy's own. Loads the user's
+        files.
         """
         if self.skip is not None and self.skip.pull is not None:
             return True
@@ -208,14 +213,14 @@ class Experiment:
 
     @property
     def accuracies(self) -> dict[str, float]:
-        """The target accuracies by configuration key."""
+        """The target accuracies, by configuration key."""
         goal = None if self.target is None else self.target.accuracy
         keys = {"stop.target_accuracy": self.stop.target_accuracy, "target.accuracy": goal}
         return {key: accuracy for key, accuracy in keys.items() if accuracy is not None}
 
     @property
     def goal(self) -> Target | None:
-        """What the time is measured to: `target`, or else `stop.target_accuracy`."""
+        """The target that the time is measured to: `target`, or else `stop.target_accuracy`."""
         if self.target is None and self.stop.target_accuracy is not None:
             return Target(accuracy=self.stop.target_accuracy)
         return self.target

@@ -1,4 +1,4 @@
-"""When a run ends, when the model is evaluated, and when checkpoints are saved."""
+"""Settings for the end of a run, for evaluations, and for checkpoints."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from outpace.support.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Limits of a run, which ends when the first of them is reached.
+    """Limits of a run, which ends when it reaches the first of them.
 
     Attributes:
-        iterations: a worker leaves before it would start this iteration (counted from 0).
+        iterations: number of iterations; a worker leaves before it would start this iteration
+            (counted from 0).
         virtual_time_s: seconds of virtual time.
         target_accuracy: test accuracy of an evaluation, in (0, 1]. For a script, an accuracy that
             it logs.
@@ -27,7 +28,7 @@ class Stop:
         check_ranges(self)
 
     def ends_at(self, accuracy: float | None) -> bool:
-        """Return True if an accuracy on the curve of the run ends it."""
+        """Return True if this accuracy on the curve of a run ends the run."""
         if self.target_accuracy is None:
             return False
         return Target(accuracy=self.target_accuracy).is_reached(accuracy, None)
@@ -35,10 +36,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """When the model is evaluated, besides at the end of the run; takes no virtual time.
+    """When the model is evaluated, in addition to the end of the run; takes no virtual time.
 
     Attributes:
-        every_updates: versions of shard 0 from one evaluation to the next.
+        every_updates: number of versions of shard 0 from one evaluation to the next.
         every_s: seconds of virtual time from one evaluation to the next.
         samples: largest number of samples, evenly spaced, from the training data (never more
             than 1,000) and from the test data (None: all).
@@ -54,13 +55,13 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """When the state of a run is saved, besides at its start, and how many states are kept.
+    """When the state of a run is saved, in addition to its start, and how many states are kept.
 
     Attributes:
         every_s: seconds from one checkpoint to the next, of virtual time or, in a real run, of wall
             time.
-        every_updates: versions of shard 0 from one checkpoint to the next.
-        keep: number of checkpoints that stay; older ones are removed.
+        every_updates: number of versions of shard 0 from one checkpoint to the next.
+        keep: number of newest checkpoints that are kept; older ones are removed.
 
     Raises:
         ValueError: unless exactly one of every_s and every_updates is given.

@@ -1,4 +1,4 @@
-"""Keys of a configuration that belong together, and what is left of it without servers."""
+"""Groups of configuration keys, and the configuration without servers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from outpace.sync.peers.strategy import OF_SERVERS
 from outpace.sync.peers.strategy import SERVICE_TIMES as SERVICE_TIMES
 
 MACHINES: Final = ("servers", "workers")
-FORWARD_SHARE: Final = 1 / 3  # one matrix product forward, two backward
-MOST_NODES: Final = 20_000  # workers, and servers: 15 kB of memory each, 1 ms per iteration
+FORWARD_SHARE: Final = 1 / 3  # one matrix product in the forward pass, two in the backward pass
+# largest number of workers, and of servers: each needs 15 kB of memory, and 1 ms per iteration
+MOST_NODES: Final = 20_000
 
 
 def without_servers(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those keys of a configuration that a strategy without servers can have."""
+    """Return the keys of a configuration that a strategy without servers can have."""
     left = {key: value for key, value in data.items() if key not in OF_SERVERS}
-    if isinstance(network := left.get("network"), Mapping):  # delays are of messages with servers
+    # delays are only for messages to and from servers
+    if isinstance(network := left.get("network"), Mapping):
         left["network"] = {key: value for key, value in network.items() if key != "delays"}
     return faults_of_workers(left)
 

@@ -1,4 +1,4 @@
-"""What starts the processes of a real run: `launcher: {kind: ray}`."""
+"""The launchers, which start the processes of a real run: `launcher: {kind: ray}`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MOST_WAIT_S: Final = 1e6
 MOST_ELASTIC: Final = 1000
 
 Placement: TypeAlias = Literal["pack", "spread", "strict-pack", "strict-spread"]
-"""pack: on few nodes. spread: on many. strict: on exactly one, or each on a node of its own."""
+"""pack: on few nodes. spread: on many. strict: on exactly one, or each on a separate node."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleResources:
-    """What each process of a role takes up: processors and GPUs, which may be fractions.
+    """The processors and GPUs that each process of a role uses; they may be fractions.
 
     Attributes:
-        cpu: processors.
-        gpu: GPUs.
+        cpu: number of processors.
+        gpu: number of GPUs.
     """
 
     cpu: Annotated[float, Field(ge=0, le=1e6)] = 1.0
@@ -39,7 +39,7 @@ class Resources:
     """The resources of the processes of a run, by role.
 
     Attributes:
-        worker, server: of each process of the role.
+        worker, server: resources of each process of the role.
     """
 
     worker: RoleResources = field(default_factory=RoleResources)
@@ -48,11 +48,11 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """The processes of a run become more or fewer as the nodes of its cluster come and go.
+    """Changes the number of a run's processes as nodes of its cluster come and go.
 
     Attributes:
-        workers, servers: the least and the most; empty: their number stays as it is.
-        settle_s: seconds for which the nodes must have been unchanged before anything is done.
+        workers, servers: the smallest and the largest number; empty: the number does not change.
+        settle_s: seconds for which the nodes must have been unchanged before the number changes.
     """
 
     workers: tuple[int, ...] = ()
@@ -74,24 +74,24 @@ class Elastic:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """All processes run on this machine, and are started by this process."""
+    """Runs all processes on this machine; this process starts them."""
 
     kind: Literal["local"] = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Ray:
-    """The processes run on a Ray cluster; the coordinator is in this process.
+    """Runs the processes on a Ray cluster; the coordinator is in this process.
 
     Attributes:
-        address: HOST:PORT of the cluster; auto: one that runs on this machine; local: one is
-            started on this machine, and stopped after the run. None: RAY_ADDRESS, else as auto,
-            else as local.
+        address: HOST:PORT of the cluster; auto: a cluster that runs on this machine; local: a
+            cluster that is started on this machine, and stopped after the run. None: RAY_ADDRESS,
+            else auto, else local.
         workers, servers: where the processes are placed.
         wait_s: seconds to wait for the resources, and for the nodes to answer.
         runtime_env: the environment of the processes, as Ray describes it.
         elastic: bounds of the numbers of workers and servers, which follow the nodes of the
-            cluster; None: they stay.
+            cluster; None: the numbers do not change.
         resources: what each process takes up.
     """
 
@@ -108,5 +108,5 @@ class Ray:
         check_ranges(self)
 
 
-# Type checking names the places where another one would be missing.
+# If another launcher is added, type checking finds the places that do not handle it.
 LauncherKind: TypeAlias = Annotated[Local | Ray, KINDS]

@@ -16,7 +16,7 @@ from outpace.support.checks import KINDS
 from outpace.support.paths import with_paths
 from outpace.sync.assignment import Sync
 
-# The kinds of sections that need not give one, and of sections in them.
+# The default kinds of sections that need not give a kind, and of sections in them.
 _USUAL_KINDS: Final[Mapping[str, Any]] = {
     "optimizer": ("sgd", {"schedule": ("constant", {})}),
     "executor": ("auto", {}),
@@ -30,8 +30,8 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     The key `include` names cluster files, see `cluster_files`.
 
     Args:
-        source: names the data in errors.
-        folder: folder of relative file paths; None: the current one.
+        source: name of the data in errors.
+        folder: folder that relative file paths start from; None: the current one.
 
     Raises:
         ConfigError: listing the problems of all sections.
@@ -54,10 +54,10 @@ def sync_from(data: Any, source: str) -> Sync:
 
 
 def section_from(kinds: Any, data: Any, path: str, source: str) -> Any:
-    """Return the one of several dataclasses, by `kind`, that plain data describe.
+    """Return a section that plain data describe: one of several dataclasses, chosen by `kind`.
 
     Args:
-        path: of the data in errors.
+        path: path of the section in errors.
 
     Raises:
         ConfigError: listing all problems.
@@ -68,7 +68,7 @@ def section_from(kinds: Any, data: Any, path: str, source: str) -> Any:
 def to_plain(experiment: Experiment) -> dict[str, Any]:
     """Return the configuration as plain data with all defaults filled in.
 
-    Without keys that a script decides itself: their defaults are not what it uses.
+    Keys that a script decides itself are left out, because the script does not use their defaults.
     """
     found: dict[str, Any] = plain(dataclasses.asdict(experiment))
     if experiment.has_script:
@@ -78,7 +78,7 @@ def to_plain(experiment: Experiment) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as dictionaries, lists, text and numbers."""
+    """Return the value converted to dictionaries, lists, text and numbers."""
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 def _with_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any] = _USUAL_KINDS) -> dict[str, Any]:
-    """Return the configuration with the usual kind of each section that gives none."""
+    """Return the configuration with the default kind of each section that gives none."""
     found = dict(data)
     for key, (kind, inner) in kinds.items():
         if isinstance(section := found.get(key), Mapping):

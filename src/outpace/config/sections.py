@@ -1,8 +1,8 @@
-"""Reads a section of a configuration from plain data, and says what is wrong with it.
+"""Reads a section of a configuration from plain data, and describes its errors.
 
-pydantic reads the data by the types of the fields of dataclasses; where there are several, `kind`
-chooses one (a discriminated union). One error lists the problems of all sections, with the nearest
-known name of what is mistyped.
+pydantic reads the data by the types of the dataclasses' fields; if a field has several types,
+`kind` chooses one of them (a discriminated union). One error lists the problems of all sections,
+with the nearest known name for each mistyped name.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def read_section(
     """Return the data as a value of the type `expected`.
 
     Args:
-        path: of the data in the configuration.
-        source: names the data in errors.
-        origin: the cluster files that some of the keys come from.
+        path: path of the section in the configuration.
+        source: name of the data in errors.
+        origin: the cluster file of each key that comes from one.
 
     Raises:
         ConfigError: listing the problems of all sections.
@@ -53,7 +53,8 @@ def read_section(
 
 @cache
 def _adapter(expected: Any) -> pydantic.TypeAdapter[Any]:
-    if dataclasses.is_dataclass(expected):  # which has the settings, also of its sections
+    # which has the settings, including the settings of its sections
+    if dataclasses.is_dataclass(expected):
         return pydantic.TypeAdapter(expected)
     return pydantic.TypeAdapter(expected, config=pydantic.ConfigDict(extra="forbid"))
 
@@ -71,12 +72,13 @@ def _whole(value: Any) -> Any:
 
 # -- errors ----------------------------------------------------------------------------
 
-_Kinds: TypeAlias = Mapping[str, list[str]]  # keys of a section by its kind; "" if it has none
+# keys of a section by kind; "" if the section has no kind
+_Kinds: TypeAlias = Mapping[str, list[str]]
 
 
 @cache
 def _sections(expected: Any, path: str) -> dict[str, dict[str, list[str]]]:
-    """Return the keys of each section of data of the type `expected`, by path and kind."""
+    """Return the keys of each section in data of the type `expected`, by path and kind."""
     found: dict[str, dict[str, list[str]]] = {}
     if dataclasses.is_dataclass(expected):
         assert isinstance(expected, type)
@@ -98,12 +100,12 @@ def _problems(
 ) -> list[str]:
     """Return a line for each problem of the data.
 
-    path: of the data in the configuration.
+    path: path of the data in the configuration.
     """
     lines: dict[str, None] = {}
     wrong: list[tuple[str, Any]] = []
     mistyped = set[tuple[str, str | None]]()
-    # A required key that is mistyped is not missing as well.
+    # A required key that is mistyped is not reported as missing as well.
     errors = found.errors(include_url=False)
     for error in sorted(errors, key=lambda each: each["type"] == "missing"):
         key, kind = _place(error, path, data)
@@ -140,7 +142,7 @@ def _problems(
 def _place(error: Any, path: str, data: Any) -> tuple[str, str]:
     """Return the key that an error of pydantic is about, and the kind of its section.
 
-    pydantic's location has the keys of the data, and the chosen member of each union.
+    pydantic's location contains the keys of the data and the chosen member of each union.
     """
     kind, steps = "", error["loc"]
     for number, step in enumerate(steps, 1):
@@ -156,7 +158,7 @@ def _place(error: Any, path: str, data: Any) -> tuple[str, str]:
 
 
 def _in_a_section(name: str, sections: Mapping[str, _Kinds], data: Any) -> str:
-    """Return advice if sections of the configuration, such as `sync`, have this key."""
+    """Return advice if a section of the configuration, such as `sync`, has a key of this name."""
     found = []
     for section, kinds in sections.items():
         written = data.get(section)
@@ -170,6 +172,6 @@ def _in_a_section(name: str, sections: Mapping[str, _Kinds], data: Any) -> str:
 
 
 def _of_another_kind(name: str, kinds: _Kinds) -> str:
-    """Return advice if sections of another kind have this key."""
+    """Return advice if a section of another kind has a key of this name."""
     found = sorted(kind for kind, keys in kinds.items() if kind and name in keys)
     return f" Only kind: {' or '.join(found)} has it." if 0 < len(found) <= 3 else ""

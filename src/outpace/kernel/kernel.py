@@ -1,8 +1,8 @@
-"""The kernel: it drives walkers. Its rules are at the head of the package.
+"""The kernel, which drives walkers. Its rules are at the head of the package.
 
-Events are tuples in one heap, which compare in C. A walker blocks by yielding: an integer is the
-time at which it is to be resumed, straight from the heap; anything else is something `Awaited`,
-among whose waiters it is until that makes it ready.
+Events are tuples in one heap, which Python compares in C. A walker blocks by yielding either an
+integer, the time at which the kernel resumes it directly from the heap, or an `Awaited` object,
+which keeps it among its waiters until the object makes it ready.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def virtual_clock(next_event: Time | None) -> Time | None:
 
 
 class WalkerError(RunError):
-    """The named walker raised `error`, which is chained, at the time `at` (ns)."""
+    """Raised when the named walker has raised `error`, which is chained, at time `at` (ns)."""
 
     def __init__(self, walker: str, at: Time, error: BaseException) -> None:
         brief = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -44,18 +44,18 @@ class WalkerError(RunError):
 
 
 class DeadlockError(RunError):
-    """Walkers wait and no event is left."""
+    """Raised when walkers wait and no event is left."""
 
 
 class _Strike(BaseException):
-    """Thrown into a walker whose timeout block is over; passes through the inner blocks.
+    """Thrown into a walker whose timeout block is over; passes through any inner blocks.
 
     `except Exception` in a program does not catch it.
     """
 
 
 class Alarm:
-    """A callback that can be called off; a dead one neither falls due nor advances time."""
+    """A callback that can be cancelled; a cancelled one neither falls due nor advances time."""
 
     __slots__ = ("dead", "function")
 
@@ -69,7 +69,7 @@ def _ring(alarm: Alarm) -> None:
 
 
 class _End(Exception):
-    """Ends the loop of `Kernel.run`."""
+    """Raised to end the loop of `Kernel.run`."""
 
 
 class Kernel:
@@ -88,9 +88,10 @@ class Kernel:
         self._clock = clock
         self._events: list[Event] = []
         self._dead = 0  # approximate number of events that will not fall due
-        self._limit: Alarm | None = None  # of this call of run()
+        self._limit: Alarm | None = None  # the limit of this call of run()
         self._ready: deque[Walker] = deque()
-        self._walkers: dict[Walker, None] = {}  # that are not done, in order of spawning
+        # the walkers that are not done, in order of spawning
+        self._walkers: dict[Walker, None] = {}
         self._foreground = 0  # number of walkers that are not daemons
         self._current: Walker | None = None
         self._ties = None if tie_seed is None else random.Random(tie_seed)
@@ -147,7 +148,7 @@ class Kernel:
 
     @property
     def nothing_due(self) -> bool:
-        """True if, beside the caller, only limits of this run will fall due."""
+        """True if, besides the caller, only time limits of this run are still due."""
         return not self._ready and all(
             self._is_dead(event)
             or event[2] == self._end
@@ -162,7 +163,7 @@ class Kernel:
     ) -> None:
         """Call `function(argument)` at `time` (ns), outside of any walker.
 
-        `late`: after all events of that time that are not late, whenever they are created.
+        late: call it after all events of that time that are not late, whenever they are created.
         """
         if time < self.now:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
@@ -170,7 +171,7 @@ class Kernel:
         heappush(self._events, (time, order, function, argument))
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
-        """Call `function()` at `time` (ns) unless called off; `place` is added to its order.
+        """Call `function()` at `time` (ns) unless cancelled; `place` is added to its order.
 
         Raises ValueError if the time is past.
         """
@@ -181,7 +182,7 @@ class Kernel:
         return alarm
 
     def call_off(self, alarm: Alarm) -> None:
-        """Remove an alarm. Idempotent, and without effect on one that has rung."""
+        """Cancel an alarm. Without effect if it has been cancelled or has rung."""
         if not alarm.dead:
             alarm.dead = True
             self._count_dead()
@@ -192,7 +193,7 @@ class Kernel:
             self.now = max(self.now, self._clock(self.now) or 0)
 
     def set_time(self, now: Time) -> None:
-        """Set the time to `now` because the clock was set; move due events along."""
+        """Set the time to `now` because the clock was set; move pending events along with it."""
         shift, self.now = now - self.now, now
         for place, event in enumerate(self._events):
             due, order, function, argument = event
@@ -206,20 +207,21 @@ class Kernel:
         """End `run` before time advances, after everything else that is due now.
 
         Args:
-            if_idle: only if all walkers but daemons are done then.
+            if_idle: True: only if all walkers but daemons are done then.
         """
         heappush(self._events, (self.now, LAST + next(self._orders), self._end, if_idle))
 
     def run(self, until: Time | None = None) -> Time:
         """Drive the walkers and return the time; may be called again to continue.
 
-        Ends when all walkers but daemons are done, after `stop`, or at `until` (ns, inclusive).
+        Ends when all walkers except daemons are done, after `stop`, or at `until` (ns, inclusive).
         Raises WalkerError if a walker raised, DeadlockError if walkers wait without any event.
         """
 
         def limit() -> None:
             if self._clock is virtual_clock and all(map(self._is_dead, self._events)):
-                # Time has jumped to the limit: it ended when the last walker began to wait.
+                # The clock has jumped to the limit, but the run ended when the last walker began to
+                # wait.
                 since = (walker.waiting_since for walker in self._walkers)
                 self.now = max(since, default=self.now)
                 raise self._deadlock()
@@ -301,11 +303,11 @@ class Kernel:
         return not self._ready and due is not None and due <= now
 
     def end(self, walker: Walker) -> None:
-        """End one walker where it stands, as if its process were killed; nothing if it is done.
+        """End a walker where it stands, as if its process were killed; do nothing if it is done.
 
-        What it waited for goes to others. It cleans up (`finally`), and a walker that awaits it
-        is resumed. The run ends if it was the last walker that is no daemon. Raises RuntimeError if
-        it is the walker that runs now.
+        A message that it waited for goes to another walker. Its `finally` blocks run, and a walker
+        that awaits it is resumed. The run ends if it was the last walker that is not a daemon.
+        Raises RuntimeError if it is the walker that runs now.
         """
         if walker.done:
             return
@@ -317,11 +319,11 @@ class Kernel:
         self._finish(walker)
 
     def close(self) -> None:
-        """End every walker where it stands and let it clean up, for a run that ends early."""
+        """End every walker and run its `finally` blocks, for a run that ends early."""
         for walker in list(self._walkers):
             # An exception of a signal handler may have come while the walker was being woken.
             with suppress(ValueError):
-                self._unblock(walker)  # so that no mailbox wakes it
+                self._unblock(walker)  # so that a mailbox does not wake it
             walker._coroutine.close()
             walker.set(None)
         self._walkers.clear()
@@ -337,7 +339,7 @@ class Kernel:
         if not walker.daemon:
             self._foreground -= 1
             if not self._foreground:
-                # After everything that is due now: a last message may start new work.
+                # The end comes after everything that is due now: a last message may start new work.
                 self.stop(if_idle=True)
 
     def _end(self, if_idle: bool) -> None:
@@ -345,7 +347,7 @@ class Kernel:
             raise _End
 
     def _count_dead(self) -> None:
-        """Remove dead events from the heap when they are most of it."""
+        """Count a cancelled event; clear the heap of cancelled events when they are most of it."""
         self._dead += 1
         events = self._events
         if self._dead > _MANY_DEAD and 2 * self._dead > len(events):
@@ -365,7 +367,7 @@ class Kernel:
         self._ready.append(walker)
 
     def _unblock(self, walker: Walker) -> bool:
-        """Let a walker wait no longer; False if it does not wait."""
+        """Stop the wait of a walker; return False if it does not wait."""
         blocked_on, walker._blocked_on = walker._blocked_on, None
         if isinstance(blocked_on, tuple):  # the event of its sleep is dead now
             self._count_dead()

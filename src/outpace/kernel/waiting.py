@@ -1,7 +1,7 @@
-"""The things that a walker can wait for.
+"""The objects that a walker can wait for.
 
-The value of a future, the end of another walker, a message, a notification. To wait for one of
-them is to yield it to the kernel, which adds the walker to its waiters.
+They are the value of a future, the end of another walker, a message and a notification. A walker
+waits for one of them by yielding it to the kernel, which adds the walker to its waiters.
 
 For speed, these classes and the kernel use each other's private attributes.
 """
@@ -20,30 +20,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LATE: Final = 1 << 95  # added to the order of an event, puts it after the others of its time
-LAST: Final = 1 << 96  # puts it after late ones, too
-_TIME_IS_UP: Final = LATE + (1 << 94)  # puts it between both: orders stay below 2^94
+LATE: Final = 1 << 95  # added to the order of an event: it comes after the other events of its time
+LAST: Final = 1 << 96  # added to the order of an event: it comes even after late events
+# added to the order of an event: it comes between the two (orders stay below 2^94)
+_TIME_IS_UP: Final = LATE + (1 << 94)
 
 
 class TimedOut(TimeoutError):
-    """The time of a `Kernel.timeout` block is over."""
+    """Raised when the time of a `Kernel.timeout` block is over."""
 
 
 class Awaited:
-    """Something that walkers can wait for."""
+    """An object that walkers can wait for."""
 
     __slots__ = ("_waiters", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._waiters: deque[Walker] = deque()  # longest waiting first
+        self._waiters: deque[Walker] = deque()  # in the order in which they began to wait
 
     def __str__(self) -> str:
         return self.name
 
 
 class Notification(Awaited):
-    """A call of `Walker.notify`, which one walker waits for."""
+    """A call of `Walker.notify` that one walker waits for."""
 
     __slots__ = ()
 
@@ -59,7 +60,7 @@ class Future(Awaited, Generic[T]):
         self._value: Any = None
 
     def set(self, value: T) -> None:
-        """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
+        """Set the value and wake all walkers that wait. Raises RuntimeError if it has a value."""
         if self.done:
             raise RuntimeError(f"{self.name} already has a value")
         self.done, self._value = True, value
@@ -84,12 +85,12 @@ class Walker(Future[None]):
         super().__init__(kernel, name)
         self.daemon, self._coroutine = daemon, body
         self.waiting_since: Time = kernel.now
-        self._step: Callable[[Any], Any] = body.send  # resumes it with _given
+        self._step: Callable[[Any], Any] = body.send  # resumes the coroutine with _given
         self._given: Any = None  # the value of its last notification
-        self._blocked_on: Any = None  # an Event or something Awaited; None: it is ready, or runs
+        self._blocked_on: Any = None  # an Event or an Awaited; None: the walker is ready or runs
 
     def notify(self, value: Any = None) -> bool:
-        """End the walker's `Kernel.wait()`, which returns `value`. False if it is in none."""
+        """End the walker's `Kernel.wait()`, which returns `value`. False if it is not in one."""
         if not isinstance(self._blocked_on, Notification):
             return False
         self._given = value
@@ -101,7 +102,7 @@ class Walker(Future[None]):
 
 
 class Mailbox(Awaited, Generic[T]):
-    """A first-in, first-out queue of messages, each for one receiver."""
+    """A first-in, first-out queue of messages; each message goes to one receiver."""
 
     __slots__ = ("_kernel", "_messages", "_missing", "_ready")
 
@@ -109,13 +110,13 @@ class Mailbox(Awaited, Generic[T]):
         super().__init__(name)
         self._kernel, self._ready = kernel, kernel._ready
         self._messages: deque[T] = deque()
-        self._missing = 1  # so many more messages wake the receiver that waits
+        self._missing = 1  # number of further messages that wake the waiting receiver
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def put(self, message: T) -> None:
-        """Add a message, and wake the receiver that has waited longest if it has enough now."""
+        """Add a message; wake the receiver that has waited longest if it has all its messages."""
         self._messages.append(message)
         if self._waiters:
             if self._missing > 1:
@@ -136,9 +137,9 @@ class Mailbox(Awaited, Generic[T]):
 
     @coroutine
     def get_several(self, count: int) -> Generator[Mailbox[T], Any, list[T]]:
-        """Return the next `count` messages; block until there are so many.
+        """Return the next `count` messages; block until there are that many.
 
-        For a mailbox with one receiver, which is resumed once instead of for each message.
+        For a mailbox with one receiver, which is resumed once instead of once for each message.
         """
         messages = self._messages
         while len(messages) < count:
@@ -151,7 +152,7 @@ class Mailbox(Awaited, Generic[T]):
         self._messages.clear()
 
     def drop(self, is_unwanted: Callable[[T], bool]) -> None:
-        """Drop those messages that have not been received and are not wanted any more."""
+        """Drop the messages in the queue for which `is_unwanted` returns True."""
         kept = [message for message in self._messages if not is_unwanted(message)]
         self._messages.clear()
         self._messages.extend(kept)
@@ -163,8 +164,9 @@ class Mailbox(Awaited, Generic[T]):
     async def get_within(self, timeout_s: float) -> T | None:
         """Return the next message, or None if none arrives within `timeout_s` seconds.
 
-        A message that arrives at the very end counts: the time is up after everything else
-        that is due then. So 0 includes all messages of this instant. Raises as `Kernel.timeout`.
+        A message that arrives at the very end counts, because the time-out comes after everything
+        else that is due then. So a time-out of 0 includes all messages of the present time. Raises
+        the errors of `Kernel.timeout`.
         """
         if self._messages:
             return self._messages.popleft()

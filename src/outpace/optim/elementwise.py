@@ -1,7 +1,7 @@
 """Element-wise optimizers, for which it does not matter how parameters are sliced.
 
-They are torch's optimizers, applied to the flat tensor of a block in the unfused single-tensor
-form, so that a shard takes bitwise the steps of a plain PyTorch process.
+They are torch's optimizers in their unfused single-tensor form, applied to the flat tensor of a
+block, so that the steps of a shard are bitwise equal to the steps of a plain PyTorch process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from outpace.support.checks import Decay, NotNegative, Positive, check_ranges, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Elementwise(Updater):
-    """The optimizer `torch_class`, whose arguments are fields of the same names.
+    """The optimizer `torch_class`, with the fields of this dataclass as its arguments.
 
-    Its learning rate is set before each step.
+    The learning rate is set before each step.
     """
 
     torch_class: ClassVar[Any]
@@ -31,7 +31,7 @@ class _Elementwise(Updater):
         own = {"kind", "schedule", "reference_batch"}
         names = [entry.name for entry in fields(self) if entry.name not in own]
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        # With `foreach` given, torch does not choose a fused step either.
+        # If `foreach` is given, torch does not choose a fused step.
         made = self.torch_class(variables, **settings, foreach=False)
         return TorchSteps(made, {0: variables}, rate=self.rate)
 
@@ -72,7 +72,7 @@ class _AdamLike(_Elementwise):
     """The settings of Adam and AdamW.
 
     Attributes:
-        betas: decay of the averages of gradients and of their squares.
+        betas: decay rates of the averages of the gradients and of their squares.
         eps: added to the divisor.
         fused: take torch's fused step, one pass over memory, whose last bits differ.
     """
@@ -132,7 +132,7 @@ class RmsProp(_Elementwise):
     Raises ValueError unless alpha and momentum are in [0, 1) and eps > 0.
 
     Attributes:
-        alpha: decay of the average of squares.
+        alpha: decay rate of the average of squared gradients.
         eps: added to the divisor.
         momentum: from 0 to below 1.
     """

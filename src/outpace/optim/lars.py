@@ -1,4 +1,4 @@
-"""LARS, in which each layer has its own learning rate."""
+"""LARS, an optimizer with a learning rate for each layer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from outpace.support.checks import Decay, Positive
 class Lars(Updater):
     """You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, alg. 1.
 
-    For each layer, a parameter tensor w with gradient g, with c = trust_coefficient and
-    β = weight_decay: v ← momentum·v + lr·λ·(g + β·w) and w ← w − v, where
-    λ = c·‖w‖ / (‖g‖ + β·‖w‖). Where w is zero, λ is 1; otherwise w would stay zero.
+    For each layer, a parameter tensor w with gradient g, with c = trust_coefficient and β =
+    weight_decay: v ← momentum·v + lr·λ·(g + β·w) and w ← w − v, where λ = c·‖w‖ / (‖g‖ + β·‖w‖). If
+    w is zero, λ is 1; otherwise w would stay zero.
 
-    The norms are of the part of a layer that one server owns. With `slicing: layers` a server
-    owns whole layers; with `even`, each part of a divided layer counts as a layer.
-    Raises ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
+    Each norm is taken over the part of a layer that one server owns. With `slicing: layers` a
+    server owns whole layers; with `even`, each part of a divided layer counts as a layer. Raises
+    ValueError unless 0 <= momentum < 1 and trust_coefficient > 0.
 
     Attributes:
         momentum: from 0 to below 1.
-        trust_coefficient: c.
+        trust_coefficient: the factor c of λ.
     """
 
     kind: Literal["lars"] = "lars"
@@ -40,14 +40,14 @@ class Lars(Updater):
         return _Steps(self, parameters, parts)
 
     def trust(self, w: torch.Tensor, g: torch.Tensor) -> float:
-        """Return λ of this layer."""
+        """Return λ for a layer."""
         size = torch.linalg.vector_norm(w).item()
         force = torch.linalg.vector_norm(g).item() + self.weight_decay * size
         return self.trust_coefficient * size / force if size > 0 and force > 0 else 1.0
 
 
 class _Steps:
-    """Takes steps of LARS on these parameters, of which each part is a layer: a `Step`."""
+    """Takes steps of LARS on these parameters, each part of which is a layer; a `Step`."""
 
     def __init__(self, lars: Lars, parameters: torch.Tensor, parts: Sequence[slice]) -> None:
         self._lars, self._velocity = lars, torch.zeros_like(parameters)

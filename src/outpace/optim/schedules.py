@@ -31,7 +31,7 @@ class _WarmUp(ABC):
 
     Attributes:
         warmup_epochs, warmup_iterations: length of the warm-up; at most one of them.
-        warmup_from: factor at its start.
+        warmup_from: factor at the start of the warm-up.
     """
 
     kind: str = ""
@@ -56,7 +56,7 @@ class _WarmUp(ABC):
         """Return this schedule with epochs converted to iterations.
 
         Args:
-            samples: per epoch; None: the task has no training samples.
+            samples: training samples per epoch; None: the task has no training samples.
             batch: samples per iteration.
 
         Raises:
@@ -100,7 +100,7 @@ class StepDecay(_WarmUp):
 
     Attributes:
         at_epochs, at_iterations: times, ascending; one of them.
-        factor: of each step.
+        factor: factor of the learning rate at each of the times.
     """
 
     kind: Literal["step"] = "step"
@@ -125,12 +125,12 @@ class StepDecay(_WarmUp):
 class Cosine(_WarmUp):
     """Half a cosine from 1 down to `final`, reached after `epochs` or `iterations`, then constant.
 
-    final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017, equation
-    5, without restarts).
+    The factor is final + (1 − final)·(1 + cos(π·t/T)) / 2 (Loshchilov and Hutter, SGDR, 2017,
+    equation 5, without restarts).
 
     Attributes:
         epochs, iterations: length of the half cosine; one of them.
-        final: factor at its end.
+        final: factor at the end of the half cosine.
     """
 
     kind: Literal["cosine"] = "cosine"

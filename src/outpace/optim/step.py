@@ -15,8 +15,8 @@ from outpace.errors import ConfigError
 from outpace.optim.schedules import ConstantRate, Schedule
 from outpace.support.checks import Count, NotNegative, Positive, check_ranges
 
-# What an optimizer remembers between steps, such as momentum: by number of the parameter, then by
-# name. Tensors have the shape of the parameter's piece in the block, or no dimension.
+# What an optimizer remembers between steps, such as momentum, by number of the parameter and then
+# by name. Tensors have the shape of the parameter's piece in the block, or no dimension.
 OptimizerState: TypeAlias = Mapping[int, Mapping[str, Any]]
 
 
@@ -35,26 +35,26 @@ class Step(Protocol):
 
         Args:
             gradient: may be overwritten.
-            settings: of a user's optimizer.
+            settings: settings of a user's optimizer.
             progress: iterations so far, with fractions if each gradient is a step.
-            factor: of the learning rate.
+            factor: factor of the learning rate.
         """
 
     def state(self) -> OptimizerState:
         """Return a copy of what the optimizer remembers between steps."""
 
     def load(self, state: OptimizerState) -> None:
-        """Replace what the optimizer remembers by a copy of this state of an equal one."""
+        """Replace what the optimizer remembers by a copy of this state."""
 
 
 class Optimizer(Protocol):
-    """Makes what takes steps."""
+    """Makes the object that takes the steps on a block."""
 
     def refusal(self, settings: StepSettings | None) -> str:
         """Return why these settings of a push are refused; empty if they are accepted."""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> Step:
-        """Return what takes steps on these parameters (1-D, changed in place).
+        """Return the object that takes steps on these parameters (1-D, changed in place).
 
         layers: the slice of each parameter tensor; empty: the parameters are one tensor.
         """

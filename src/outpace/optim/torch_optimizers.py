@@ -1,16 +1,17 @@
 """A user's torch optimizer, run by the servers.
 
-`attach` sends its name, its parameter groups and their settings; a server makes the same
-optimizer for its part of the parameters. It must work element by element, as the listed ones
-do, because a server may own half of a tensor. The step is torch's default on a CPU: unfused and
-one tensor at a time. In float32 and float64 it is bitwise that of a single process. With
-`fused=True` in the script the servers take torch's fused step on a CPU, which rounds differently,
-and rounds the last few elements of a tensor, or of a server's part of one, in another way. In
-bfloat16 and float16, all of torch's kernels do that.
+`attach` sends the name of the optimizer, its parameter groups and their settings; a server makes
+the same optimizer for its part of the parameters. The optimizer must work element by element, as
+the optimizers in `KNOWN` do, because a server may own half of a tensor. The step is torch's default
+on a CPU: unfused and one tensor at a time. In float32 and float64 it is bitwise equal to the step
+of a single process. With `fused=True` in the script the servers take torch's fused step on a CPU.
+This step rounds differently, and it rounds the last few elements of a tensor, or of a server's part
+of a tensor, in another way than the others. In bfloat16 and float16, all of torch's kernels do
+that.
 
-torch's step of Adam goes through a tensor about ten times. On a tensor of 25 MB each pass reads and
-writes main memory. So an optimizer that torch has gets a long tensor as many parameters of `CHUNK`
-elements: on each of them the passes stay in a cache, and the bits are the same.
+torch's step of Adam passes through a tensor about ten times. On a tensor of 25 MB each pass reads
+and writes main memory. So torch's optimizers are given a long tensor as many parameters of `CHUNK`
+elements: the passes over each of them stay in a cache, and the result is bitwise the same.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ KNOWN: Final = {
         torch.optim.Rprop,
     )
 }
-# Elements of a parameter. Together with its gradient, what Adam remembers and a result between, it
-# takes 2.6 MB, twice a cache of the second level. The fixed costs of shorter ones weigh more. The
-# number is a multiple of the elements in a vector register: torch may round the last few of a
-# tensor, which do not fill a register, in another way.
+# Number of elements of a parameter. Together with its gradient, Adam's averages and an intermediate
+# result, it takes 2.6 MB, twice the size of a second-level cache. For shorter parameters the fixed
+# costs weigh more. The number is a multiple of the elements in a vector register, because torch may
+# round the last elements of a tensor differently if they do not fill a register.
 CHUNK: Final = 1 << 17
 _FORCED: Final = {"foreach": False, "differentiable": False, "capturable": False}
 
-State: TypeAlias = dict[str, Any]  # of one parameter, by name
+State: TypeAlias = dict[str, Any]  # the state of one parameter, by name
 Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
 
 
 def is_known(kind: type[torch.optim.Optimizer]) -> bool:
-    """True if this class is in KNOWN; its name alone is not enough."""
+    """True if this class is in KNOWN; an equal name is not enough."""
     return KNOWN.get(kind.__name__) is kind
 
 
 def require_known(kind: type[torch.optim.Optimizer]) -> None:
-    """Raise ConfigError unless servers know this class."""
+    """Raise ConfigError unless servers can run an optimizer of this class."""
     if issubclass(kind, torch.optim.LBFGS):
         raise ConfigError(SEVERAL_GRADIENTS)
     if not is_known(kind):
@@ -126,7 +127,7 @@ class TorchOptimizer:
     """The optimizer called `name` in KNOWN."""
 
     def __init__(self, name: str, groups: Groups, settings: Sequence[dict[str, Any]]) -> None:
-        """Make an optimizer that has no parameters yet.
+        """Make an optimizer without parameters.
 
         Args:
             groups: for each parameter group, (parameter number, low, high) of its pieces.
@@ -139,13 +140,13 @@ class TorchOptimizer:
             raise ConfigError(_unknown(name))
         self._kind = KNOWN[name]
         defaults = self._kind([torch.nn.Parameter(torch.empty(1))]).defaults
-        # For each group, values of the types that new values must have.
+        # For each group, the first values: new values must have the same types.
         self._like = [{**group, **defaults} for group in settings]
         if refusal := self.refusal(StepSettings(list(settings))):
             raise ConfigError(refusal)
 
     def _made(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Return the optimizer of the groups with their settings. Raises ConfigError."""
+        """Return torch's optimizer for groups with their settings. Raises ConfigError."""
         for group, settings in zip(groups, self.settings, strict=True):
             group.update({key: _as(value, None) for key, value in settings.items()})
         first: Any = self.settings[0] if self.settings else {}
@@ -172,9 +173,9 @@ class TorchOptimizer:
         return ""
 
     def on(self, parameters: torch.Tensor, layers: Sequence[slice] = ()) -> TorchSteps:
-        """Return what takes steps on these parameters (1-D, changed in place).
+        """Return the object that takes steps on these parameters (1-D, changed in place).
 
-        Raises ConfigError unless they are the pieces of the groups, one after another.
+        Raises ConfigError unless the parameters are the pieces of the groups, one after another.
         """
         pieces = sorted(
             (low, high, number) for ranges in self.groups for number, low, high in ranges
@@ -195,7 +196,7 @@ class TorchOptimizer:
 
 
 def in_chunks(tensor: torch.Tensor) -> list[torch.nn.Parameter]:
-    """Return parameters that share the memory of a 1-D tensor: one, or on a CPU one per chunk."""
+    """Return parameters that share the memory of a 1-D tensor: on a CPU one per chunk, else one."""
     return (
         list(map(torch.nn.Parameter, torch.split(tensor, CHUNK)))
         if tensor.is_cpu
@@ -207,10 +208,10 @@ class TorchSteps:
     """Takes the steps of a torch optimizer on the parameters in a block: a `Step`.
 
     Args:
-        variables: by number of the parameter, the parts of its piece of a block; in the order of
-            the block, of which they are all elements.
-        settings: those that the script had when the optimizer was made, of each group.
-        rate: returns the learning rate after so many iterations; None: settings have it.
+        variables: the parts of each parameter's piece of the block, by number of the parameter and
+            in the order of the block; together they are all elements of the block.
+        settings: the settings of each group when the script made the optimizer.
+        rate: returns the learning rate after a number of iterations; None: the settings have it.
     """
 
     def __init__(
@@ -249,7 +250,7 @@ class TorchSteps:
             self._optimizer.step()
         for variables in self._variables.values():
             for variable in variables:
-                variable.grad = None  # its memory may be used for something else
+                variable.grad = None  # because the memory of the gradient may be reused
 
     def state(self) -> dict[int, State]:
         """Return a copy of the optimizer's state, by number of the parameter."""
@@ -278,7 +279,7 @@ class TorchSteps:
 
 
 def _joined(parts: Sequence[State]) -> State:
-    """Return a copy of the state of a parameter from the states of its consecutive parts."""
+    """Return a copy of a parameter's state, joined from the states of its consecutive parts."""
     return {
         name: torch.cat([part[name] for part in parts])
         if isinstance(value, torch.Tensor) and value.ndim
@@ -288,10 +289,10 @@ def _joined(parts: Sequence[State]) -> State:
 
 
 def _parts(value: Any, variables: Sequence[torch.nn.Parameter], is_fused: bool) -> list[Any]:
-    """Return copies of a value of a parameter's state for the consecutive parts of the parameter.
+    """Split a value of a parameter's state into copies for the consecutive parts of the parameter.
 
     Args:
-        is_fused: True if the count of steps must be on the device of the parameter, too.
+        is_fused: True if the count of steps must be on the device of the parameter.
     """
     if not isinstance(value, torch.Tensor):
         return [deepcopy(value) for _ in variables]
@@ -325,8 +326,8 @@ def _set(
 ) -> None:
     """Set each group's settings, leaving out those that the optimizer does not have.
 
-    before: the settings that were set last. What has not changed since is left as it is: the
-        optimizer may have written another value itself.
+    before: the settings that were set last. A setting that has not changed since then is not set
+    again, because the optimizer may have changed its own value.
     """
     for number, (group, wanted) in enumerate(zip(optimizer.param_groups, settings, strict=True)):
         last = {} if before is None else before[number]
@@ -338,7 +339,7 @@ def _set(
 
 
 def _as(value: Any, like: Any) -> Any:
-    """Return the value, a list as a tuple unless `like` is a list: messages carry only lists."""
+    """Return the value; a list as a tuple, as messages have no tuples, unless `like` is a list."""
     return tuple(value) if isinstance(value, list) and not isinstance(like, list) else value
 
 

@@ -15,24 +15,24 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
 
-LARGEST: Final = 1e9  # seconds, factors, rates: a larger value is a mistake
-KINDS: Final = pydantic.Field(discriminator="kind")  # of a union of dataclasses with `kind`
+LARGEST: Final = 1e9  # upper limit of seconds, factors and rates: a larger value is a mistake
+KINDS: Final = pydantic.Field(discriminator="kind")  # for a union of dataclasses with `kind`
 
 Positive: TypeAlias = Annotated[float, pydantic.Field(gt=0, le=LARGEST)]
 NotNegative: TypeAlias = Annotated[float, pydantic.Field(ge=0, le=LARGEST)]
 Period: TypeAlias = Annotated[float, pydantic.Field(ge=1e-6, le=LARGEST)]  # seconds
 Probability: TypeAlias = Annotated[float, pydantic.Field(ge=0, le=1)]
-Decay: TypeAlias = Annotated[float, pydantic.Field(ge=0, lt=1)]  # of an average; momentum
+Decay: TypeAlias = Annotated[float, pydantic.Field(ge=0, lt=1)]  # decay of an average; momentum
 Percent: TypeAlias = Annotated[float, pydantic.Field(gt=0, le=100)]
 Share: TypeAlias = Annotated[float, pydantic.Field(gt=0, le=1)]
 Bandwidth: TypeAlias = Annotated[float, pydantic.Field(ge=1, le=1e18)]  # bytes per second
-Number: TypeAlias = Annotated[int, pydantic.Field(ge=0)]  # of a worker, or a server
+Number: TypeAlias = Annotated[int, pydantic.Field(ge=0)]  # number of a worker or a server
 Count: TypeAlias = Annotated[int, pydantic.Field(ge=1)]
 Iterations: TypeAlias = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Steps: TypeAlias = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
 NotEmpty: TypeAlias = Annotated[str, pydantic.Field(min_length=1)]
 
-_CHOICE: Final = pydantic.Discriminator  # among sections, each of which checks itself
+_CHOICE: Final = pydantic.Discriminator  # for sections, each of which checks itself
 _BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _TYPES: Final = {
     "int_type": "a whole number",
@@ -57,7 +57,7 @@ def check_ranges(section: Any) -> None:
     for name, field in _constrained(section.__class__).items():
         value = getattr(section, name)
         try:
-            # A number of NumPy is one, text that looks like a number is none.
+            # A number of NumPy is accepted, text that looks like a number is not.
             field.validate_python(value, strict=not hasattr(value, "dtype"))
         except pydantic.ValidationError as error:
             for each in error.errors(include_url=False):
@@ -70,7 +70,7 @@ def check_ranges(section: Any) -> None:
 def wrong_values(problems: Iterable[tuple[str, Any]]) -> list[str]:
     """Return a line for each key with a wrong value, from the keys and pydantic's errors.
 
-    A list in which an entry is wrong has no line of its own.
+    A list with a wrong entry has no separate line.
     """
     errors: dict[str, list[Any]] = {}
     for key, error in problems:
@@ -103,10 +103,10 @@ def require(condition: bool, key: str, must: str, value: object) -> None:
 
 @cache
 def _constrained(section: type) -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return what checks each field of a dataclass whose type has constraints or choices.
+    """Return a checker of each field of a dataclass whose type has constraints or choices.
 
-    Fields that a user's class adds to those of a class of Outpace are not checked: their types may
-    have names that only a type checker knows.
+    Fields that a user's class adds to a class of Outpace are not checked: their types may have
+    names that only a type checker knows.
     """
     classes = (each for each in section.__mro__ if each.__module__.startswith("outpace."))
     hints = typing.get_type_hints(next(classes, section), include_extras=True)
@@ -119,7 +119,7 @@ def _constrained(section: type) -> dict[str, pydantic.TypeAdapter[Any]]:
 
 
 def _has_limits(hint: Any) -> bool:
-    """True if a type has constraints, or choices, in itself or in the types that it consists of."""
+    """True if a type has constraints or choices, or contains types that have them."""
     if typing.get_origin(hint) is Annotated:
         return not any(each is KINDS or isinstance(each, _CHOICE) for each in hint.__metadata__)
     if typing.get_origin(hint) is Literal:

@@ -1,7 +1,7 @@
 """Estimates over the seeds of a comparison: means with intervals, and paired ratios.
 
-Intervals are 95 % confidence intervals of Student's t for the mean over seeds, but that of
-`next_of`, which is a prediction interval for one more run. Variants run on the same seeds, so data,
+Intervals are 95 % confidence intervals of Student's t for the mean over seeds. Only the interval of
+`next_of` is a prediction interval for one more run. Variants run on the same seeds, so data,
 weights and run times are common to a pair of runs, and ratios are formed seed by seed. A run that
 missed the target counts as a lower bound (it is censored), not as absent.
 """
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Final
 
 _TAIL: Final = 0.025  # probability beyond each end of a 95 % interval
-PREDICTED: Final = 0.9  # share of further runs that a prediction interval contains
+PREDICTED: Final = 0.9  # probability that a prediction interval contains a further run
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean over seeds and its interval; None where the runs do not determine a value.
 
-    With one seed, `low` and `high` are None. If runs missed the target, `mean` is a bound and the
-    end of the interval on the other side is None.
+    With one seed, `low` and `high` are None. If runs missed the target, `mean` is a bound, and one
+    end of the interval is None.
     """
 
     mean: float | None
@@ -36,11 +36,11 @@ class Estimate:
         return above or (self.high is not None and self.high < value)
 
     def within(self, least: float, most: float = math.inf) -> Estimate:
-        """Return the estimate of a quantity that lies between these two, as Student's t does not.
+        """Return the estimate of a quantity with these bounds; Student's t knows no bounds.
 
         Args:
-            least: 0 for a time or a share.
-            most: 1 for a share.
+            least: lower bound; 0 for a time or a share.
+            most: upper bound; 1 for a share.
         """
         low = None if self.low is None else max(least, self.low)
         return Estimate(self.mean, low, None if self.high is None else min(self.high, most))
@@ -51,7 +51,7 @@ NOTHING: Final = Estimate(None)
 
 @dataclass(frozen=True, slots=True)
 class TimeTo:
-    """Seconds until a run reached the target, or until it ended without having reached it."""
+    """Seconds until a run reached the target, or until it ended without reaching it."""
 
     time_s: float
     reached: bool
@@ -61,7 +61,7 @@ def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0
     """Return the mean of the values with its interval; NOTHING if there are none.
 
     Args:
-        low_tail: probability of a true mean below the interval.
+        low_tail: probability that the true mean is below the interval.
         error: standard error that all values have in common; it does not shrink with their number.
     """
     n = len(values)
@@ -80,10 +80,10 @@ def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0
 
 
 def next_of(values: Sequence[float]) -> Estimate:
-    """Return the mean of the values, and an interval that contains a further value with 90 %.
+    """Return the mean of the values, and an interval that contains a further value (90 %).
 
-    mean ± t s √(1 + 1/n) with Student's t of n - 1 degrees of freedom (Hahn, Meeker: Statistical
-    intervals, 1991, section 4.7), for values from a normal law.
+    The interval is mean ± t s √(1 + 1/n), with Student's t of n - 1 degrees of freedom (Hahn,
+    Meeker: Statistical intervals, 1991, section 4.7), for values from a normal law.
     """
     n = len(values)
     if n < 2:
@@ -106,12 +106,12 @@ def ratio_of(
 ) -> Estimate:
     """Return the geometric mean of time / time of the first variant, over pairs of equal seeds.
 
-    The interval is that of the mean logarithm. If runs of only one of the two variants missed the
-    target, the ratios are bounds: from below where the variant missed it, from above where the
-    first did. If runs of both missed it, nothing is known.
+    The interval is computed for the mean logarithm. If runs of only one of the two variants missed
+    the target, the ratios are bounds: lower bounds if the variant missed the target, upper bounds
+    if the first variant missed it. If runs of both missed it, the result is unknown.
 
     Args:
-        low_tail, error: of the mean logarithm, see `mean_of`.
+        low_tail, error: parameters of the mean logarithm, see `mean_of`.
     """
     if not times or any(each.time_s <= 0 for each in (*times, *first)):
         return NOTHING
@@ -135,7 +135,7 @@ def difference_of(values: Sequence[float], first: Sequence[float]) -> Estimate:
 
 
 def quantile(tail: float, freedom: int | None = None) -> float:
-    """Return the quantile above which `tail` of Student's t law lies; None: of the normal law."""
+    """Return the value that Student's t (None: a normal law) exceeds with probability `tail`."""
     from scipy.stats import norm, t  # imported here, because it takes half a second
 
     return float(norm.isf(tail) if freedom is None else t.isf(tail, freedom))

@@ -1,10 +1,10 @@
-"""How often Python looks for garbage in a command, and in the processes that are copies of it."""
+"""Sets how often Python collects garbage in a command and in its forked processes."""
 
 import gc
 
 _USUAL = gc.get_threshold()
-# Objects made before garbage is looked for. Importing torch makes half a million objects, of which
-# hardly any is garbage: with the usual 700 the search takes 0.2 s.
+# Number of new objects before garbage is collected. Importing torch makes half a million objects,
+# and hardly any of them is garbage: with the usual number, 700, the collections take 0.2 s.
 _RARELY = 50_000
 
 
@@ -13,5 +13,5 @@ def collect_rarely() -> None:
 
 
 def collect_as_usual() -> None:
-    """Look as often as a new Python does."""
+    """Collect garbage as often as a new Python does."""
     gc.set_threshold(*_USUAL)

@@ -1,17 +1,17 @@
-"""Errors of a GPU, and what to do about the common ones. Nothing here imports torch."""
+"""Recognizes errors of a GPU, and says what to do about the common ones. Does not import torch."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_KINDS: Final = ("OutOfMemoryError", "AcceleratorError")  # of torch
+_KINDS: Final = ("OutOfMemoryError", "AcceleratorError")  # classes of torch
 _NO_ROOM: Final = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def is_gpu_error(error: BaseException) -> bool:
     """True if an operation of this process on a GPU has failed, now or earlier.
 
-    Operations on a GPU are queued, so that a later one may raise the error.
+    Operations on a GPU are queued, so a later operation may raise the error of an earlier one.
     """
     return type(error).__name__ in _KINDS or str(error).startswith("CUDA ")
 
@@ -24,7 +24,7 @@ def in_short(error: BaseException) -> str:
 
 
 def remedy(error: BaseException) -> str:
-    """Return what to do about an error of a GPU, after a colon; empty if that is not known."""
+    """Return advice about an error of a GPU, beginning with a colon; empty if none is known."""
     text = str(error)
     if any(each in text for each in _NO_ROOM):
         return (

@@ -1,4 +1,4 @@
-"""The machine of this process, as it tells the coordinator when it joins."""
+"""Facts about this process's machine, which the process tells the coordinator when it joins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def boot_id() -> str:
 def machine_id() -> str:
     """Return an id that is equal in processes with the same network interfaces; empty if unknown.
 
-    A container or network namespace with interfaces of its own counts as a machine.
+    A container or a network namespace with separate interfaces counts as a machine.
     """
     boot = boot_id()
     try:
@@ -34,5 +34,5 @@ def machine_id() -> str:
 
 
 def host_name() -> str:
-    """Return the host name, cut to what a message may have."""
+    """Return the host name, cut to the length that a message allows."""
     return socket.gethostname()[:LONGEST].encode("utf-8", "replace").decode()

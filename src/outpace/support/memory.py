@@ -1,4 +1,4 @@
-"""How much memory a process has for itself, and how much is free. Linux only."""
+"""Measures the private memory of a process and the free memory of the machine. Linux only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def own_bytes(pid: int) -> int | None:
-    """Return the memory that this process shares with no other; None if that is unknown."""
+    """Return the memory that a process shares with no other; None if it is unknown."""
     found = _fields(Path(f"/proc/{pid}/smaps_rollup"), "Private_Clean:", "Private_Dirty:")
     return sum(found) if found else None
 
 
 def free_bytes() -> int | None:
-    """Return the memory that processes can still take; None if that is unknown."""
+    """Return the memory that processes can still allocate; None if it is unknown."""
     found = _fields(_INFO, "MemAvailable:")
     try:  # the limit of a container
         most = int((_CGROUP / "memory.max").read_text())
@@ -29,7 +29,7 @@ def free_bytes() -> int | None:
 
 
 def _fields(path: Path, *names: str, scale: int = 1024) -> list[int]:
-    """Return the numbers behind these names, times scale; fewer if they are not there."""
+    """Return the numbers behind these names in a file, times scale, for the names that it has."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

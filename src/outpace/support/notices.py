@@ -1,4 +1,4 @@
-"""Warnings about a run in virtual time, and how the command line shows them."""
+"""Warnings about a run in virtual time, and their display on the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from outpace.errors import OutpaceWarning
 
 
 def warn(text: str) -> None:
-    """Warn the caller of the API. Python shows a warning with the same words once."""
+    """Warn the caller of the API. Python shows the same warning only once."""
     warnings.warn(text, OutpaceWarning, stacklevel=2)
 
 
 def once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that calls `say` with each text once."""
+    """Return a function that calls `say` only once for each text."""
     said = set[str]()
 
     def say_once(text: str) -> None:
@@ -29,9 +29,10 @@ def once(say: Callable[[str], None]) -> Callable[[str], None]:
 
 @contextmanager
 def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[None]:
-    """Pass warnings of Outpace on to `say` in this block.
+    """Pass warnings of Outpace to `say` in this block.
 
-    others: True to pass on other warnings as well, with their place; False to show them as usual.
+    others: True: pass other warnings to `say` as well, with their place in the code; False: show
+    them as usual.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", OutpaceWarning)
@@ -57,7 +58,7 @@ def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[No
 
 
 def show_as_usual() -> None:
-    """Show warnings from now on as a new Python does, in a copy of a process."""
+    """Show warnings as a new Python does, in a forked copy of a process."""
     kept = [each for each in warnings.filters if each[2] is not OutpaceWarning]
     warnings.filters[:] = kept  # type: ignore[index]  # a list, which typeshed does not say
     warnings.showwarning = vars(warnings)["_showwarning_orig"]

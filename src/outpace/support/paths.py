@@ -21,23 +21,23 @@ def absolute_targets(targets: tuple[str, ...], folder: Path) -> tuple[str, ...]:
 
 
 def absolute_target(target: str, folder: Path) -> str:
-    """Return the target with the absolute path of its file, resolved against `folder`."""
+    """Return the target with an absolute path of its file, resolved against `folder`."""
     where, _, name = target.rpartition(":")
     return f"{(folder / where).resolve()}:{name}" if where.endswith(".py") else target
 
 
 _RESOLVE: Final = "resolve"
-# The metadata of fields of a configuration that name a file, or something in the user's code.
+# The metadata of fields of a configuration that name a file, or a function in the user's code.
 FILE: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_path}
 TARGET: Final[Mapping[str, Callable[[str, Path], str]]] = {_RESOLVE: absolute_target}
 TARGETS: Final[Mapping[str, Any]] = {_RESOLVE: absolute_targets}
 
 
 def with_paths(part: Any, folder: Path) -> Any:
-    """Return a dataclass of a configuration, or a tuple of some, with absolute paths in it.
+    """Return a dataclass of a configuration, or a tuple of dataclasses, with absolute paths.
 
     Args:
-        folder: that relative paths are resolved against.
+        folder: the folder that relative paths are resolved against.
     """
     if isinstance(part, tuple):
         return tuple(with_paths(each, folder) for each in part)

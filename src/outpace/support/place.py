@@ -1,6 +1,6 @@
-"""The place of this process in a run, and of its samplers in their data.
+"""The place of this process in a run, and the places of its samplers in their data.
 
-The process that started this one sets it.
+The process that started this one sets its place.
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from outpace.support.notices import warn
 
 
 class Sampling(Protocol):
-    """A sampler whose place is known, see `engine.scripts.sampler`."""
+    """A sampler that tells its place in the data, see `engine.scripts.sampler`."""
 
     epoch: int
-    passes: int  # readings of the data that have begun, in earlier processes too
+    passes: int  # number of passes over the data that have begun, also in earlier processes
     is_asked: bool  # True once the script has read `epoch`
 
     def place(self) -> tuple[int, int]:
-        """Return the epoch, and how many samples the script has had before the present batch."""
+        """Return the epoch and the number of samples that the script had before this batch."""
 
     def leave_out(self, samples: int) -> None:
-        """Leave so many samples out when the data are read next."""
+        """Leave out this many samples when the data are read next."""
 
 
 class DataPlaces:
     """The samplers of a script, in the order in which it made them.
 
     Attributes:
-        generators: their states when the present batch was drawn, or when the step before ended.
+        generators: the generators' states at the draw of the present batch, or at the end of the
+            previous step.
         is_kept: True if checkpoints save the places.
     """
 
     def __init__(self) -> None:
         self._samplers: list[weakref.ref[Sampling]] = []
         self._restored: list[tuple[int, int]] = []
-        self._passes: Sequence[int] = ()  # as `passes`; may have fewer entries
+        self._passes: Sequence[int] = ()  # passes of each sampler; may have fewer entries
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
         self.is_kept = False
 
     def add(self, sampler: Sampling) -> None:
-        """A sampler was made; give it its place if the run is resumed."""
+        """Add a sampler that the script has made; restore its place if the run is resumed."""
         self._samplers.append(weakref.ref(sampler))
         if len(self._samplers) <= len(self._restored):
             self._put(sampler, len(self._samplers) - 1)
@@ -61,17 +62,17 @@ class DataPlaces:
         return bool(self._samplers)
 
     def places(self) -> list[tuple[int, int]]:
-        """Return epoch and samples had of each sampler."""
+        """Return the place of each sampler, see `Sampling.place`."""
         alive = [each() for each in self._samplers]
         return [(0, 0) if each is None else each.place() for each in alive]
 
     def passes(self) -> list[int]:
-        """Return how often the script has begun to read the data of each sampler."""
+        """Return how often the script has begun to read the data, for each sampler."""
         return [0 if (sampler := each()) is None else sampler.passes for each in self._samplers]
 
     @property
     def is_asked(self) -> bool:
-        """True if the script has asked one of them for the epoch to begin with."""
+        """True if the script has asked a sampler for the epoch to begin with."""
         return any((sampler := each()) is not None and sampler.is_asked for each in self._samplers)
 
     def restore(
@@ -80,11 +81,11 @@ class DataPlaces:
         begins: Callable[[], None],
         passes: Sequence[int] = (),
     ) -> None:
-        """Put samplers to their places.
+        """Restore the places of the samplers.
 
         Args:
             begins: called when data are read for the first time.
-            passes: as `passes` returned them.
+            passes: the result of `passes` at that time.
         """
         self._restored, self._begins, self._passes = places, begins, passes
         for number, known in enumerate(self._samplers[: len(places)]):
@@ -92,23 +93,23 @@ class DataPlaces:
                 self._put(sampler, number)
 
     def begin(self) -> None:
-        """Data are being read; the first time, set the generators as they were."""
+        """When data are read for the first time, set the generators as they were."""
         if self._begins is not None:
             begins, self._begins = self._begins, None
             begins()
 
     def steps(self) -> None:
-        """A step has ended."""
+        """Note the generators' states after a step."""
         self.draws()
 
     def draws(self) -> None:
-        """A batch is drawn now."""
+        """Note the generators' states at the draw of a batch."""
         if self.note is not None:
             self.generators = self.note()
 
     def _put(self, sampler: Sampling, number: int) -> None:
         sampler.epoch, samples = self._restored[number]
-        if number < len(self._passes):  # the present one is read to its end
+        if number < len(self._passes):  # the present pass is read to its end
             sampler.passes = max(0, self._passes[number] - 1)
         sampler.leave_out(samples)
 
@@ -122,8 +123,8 @@ class Place:
         worker: what `attach` or `follow` has made; an object of `outpace.real` or
             `outpace.simulation`.
         files: the folder for files of this worker's script, if the run has one.
-        looked: True once the environment has been read.
-        collectives: makes what carries out the collectives of torch.distributed, see
+        looked: True once this process has read its environment.
+        collectives: makes the object that carries out the collectives of torch.distributed, see
             `outpace.engine.distributed`. Its arguments: seconds that a process waits for others,
             and the backend that the script names.
         follow: like `attach`, if the script's own collectives and optimizer do the training.
@@ -131,10 +132,10 @@ class Place:
             script has called no `init_process_group`.
         is_distributed: True once the script has called `init_process_group`.
         has_attached: True once the script has called `attach`.
-        data: where the script is in its data.
+        data: the places of the script's samplers in their data.
         kept: further objects that the script gave to `attach`, by name.
-        tell: warns the user. What several workers of a run say alike is shown once.
-        batch_sizes: of the DataLoaders that have used `outpace.sampler`.
+        tell: warns the user. A warning that several workers of a run give is shown once.
+        batch_sizes: batch sizes of the DataLoaders that have used `outpace.sampler`.
     """
 
     number: int = 0
@@ -160,26 +161,29 @@ class Place:
 
     @property
     def batch_size(self) -> int | None:
-        """The batch size of the script's DataLoaders; None if none was seen, or several sizes."""
+        """The batch size of the script's DataLoaders; None if there is none, or more than one."""
         return next(iter(self.batch_sizes)) if len(self.batch_sizes) == 1 else None
 
 
-CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
-PLACE: Final = "OUTPACE_PLACE"  # number, workers and folder, for processes that scripts start
-ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
+CONNECT: Final = "OUTPACE_CONNECT"  # variable with the file in which a worker finds its run
+# variable with number, workers and folder, for processes that scripts start
+PLACE: Final = "OUTPACE_PLACE"
+ELSEWHERE: Final = "-"  # stands for the path of a script that workers started elsewhere run
 HERE: Final = Place()
 
 
 def tell_children() -> None:
-    """Let processes that this worker's script starts anew know the place: see `look_at_parent`."""
+    """Pass the place on to processes that this worker's script starts; see `look_at_parent`."""
     os.environ[PLACE] = json.dumps([HERE.number, HERE.workers, str(HERE.folder)])
 
 
 def look_at_parent() -> bool:
-    """Take the place of the worker whose script has started this process; False if none has.
+    """Take over the place of the worker whose script started this process; False if there is none.
 
-    A process that is forked has it already. One that multiprocessing starts anew, such as those of
-    a DataLoader with `spawn`, has the variables of the worker; so have programs, which are others.
+    A forked process has the place already. A process that multiprocessing starts as a new Python,
+    such as the processes of a DataLoader with `spawn`, has the environment variables of the worker.
+    Other programs that the script starts have these variables as well, but are not part of the
+    worker.
     """
     if PLACE not in os.environ or multiprocessing.parent_process() is None:
         return False
@@ -199,7 +203,7 @@ _PLACES: Final = (
 
 
 def place_of_process() -> tuple[int, int] | None:
-    """Return this process's number and the number of processes; None if no launcher tells."""
+    """Return the number of this process and of all processes; None if no launcher tells them."""
     for rank_key, size_key in _PLACES:
         if rank_key in os.environ and size_key in os.environ:
             try:

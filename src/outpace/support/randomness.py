@@ -1,4 +1,4 @@
-"""Random numbers that depend on their use and not on when they are drawn.
+"""Random numbers that depend on their use, and not on the time when they are drawn.
 
 Each number of a `RandomStream` is a pure function of seed, purpose, worker and iteration (and of
 the law that draws it). The generator is Philox, which is counter-based (Salmon et al., SC 2011):
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-CHUNK: Final = 64  # iterations per chunk: making a generator costs 10 µs, a number 20 ns
+CHUNK: Final = 64  # iterations per chunk: a generator costs 10 µs to make, a number 20 ns to draw
 
 
 def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
@@ -33,7 +33,7 @@ class RandomStream:
     Only one chunk is kept, so going back to an earlier iteration is slow.
 
     Args:
-        draw: makes n numbers from (generator, n).
+        draw: draws n numbers from (generator, n).
     """
 
     __slots__ = ("_chunk", "_draw", "_numbers", "_purpose", "_seed", "_worker")

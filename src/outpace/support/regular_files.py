@@ -1,9 +1,9 @@
 """Opens regular files only.
 
-A folder of a run may come from a stranger. A link in it could lead to any file of the user, and a
-named pipe or a device never ends. So files in such a folder are opened with `inside` as the opener
-of `open`, which does not follow a link; files that a user names are opened with `named`, which
-does. Both refuse what is no regular file.
+A folder of a run may come from a stranger. A link in it could lead to any file of the user, and
+reading a named pipe or a device may never end. So files in such a folder are opened with the opener
+`inside`, which does not follow links; files that a user names are opened with `named`, which
+follows links. Both refuse everything except regular files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outpace.errors import ConfigError
 
 Opener: TypeAlias = Callable[[str, int], int]
 
-_MOST_TEXT: Final = 1 << 28  # letters: far more than any text has that Outpace writes
+_MOST_TEXT: Final = 1 << 28  # letters: far more than any text that Outpace writes
 _LINK: Final = "it is a symbolic link, and in a folder that Outpace made there are none"
 _OTHER: Final = "it is not a regular file"
 
@@ -35,7 +35,7 @@ def inside(path: str, flags: int) -> int:
 
 
 def named(path: str, flags: int) -> int:
-    """Open a file that a user names. Raises OSError if it is not a regular file."""
+    """Open a file that a user names. Raises OSError if it is not regular."""
     # A named pipe would wait for its other end.
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     mode = os.fstat(descriptor).st_mode
@@ -48,13 +48,13 @@ def named(path: str, flags: int) -> int:
 
 
 def regular(path: Path, opener: Opener = inside) -> Path:
-    """Return the path of a file, for a library that opens it itself. Raises OSError."""
+    """Return a file's path for a library that opens it itself. Raises OSError if not regular."""
     os.close(opener(str(path), os.O_RDONLY))
     return path
 
 
 def require_no_link(folder: Path) -> None:
-    """Raise ConfigError if a folder inside one that Outpace made is a link."""
+    """Raise ConfigError if a folder within a folder that Outpace made is a link."""
     if folder.is_symlink():
         raise ConfigError(f"{folder}: {_LINK}: nothing was read or written; remove it")
 

@@ -16,7 +16,7 @@ import torch
 
 @contextlib.contextmanager
 def left_as_they_were() -> Iterator[None]:
-    """Restore the generators' states and torch's default dtype after the block."""
+    """Restore the states of the generators and torch's default dtype after the block."""
     before, dtype = Generators.now(), torch.get_default_dtype()
     try:
         yield
@@ -41,19 +41,19 @@ def states() -> tuple[object, ...]:
 
 
 def states_on_gpus() -> list[torch.Tensor]:
-    """Return the states of torch's generators on GPUs; none if this process has not used any.
+    """Return the states of torch's generators on GPUs; none if this process has not used a GPU.
 
-    It is not asked whether there are GPUs: that alone would begin to use them, which takes time and
-    memory, and processes that are forked later could not.
+    This does not ask torch whether there are GPUs: the question alone would initialize them, which
+    takes time and memory, and processes that are forked later could not use them.
     """
     is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return torch.cuda.get_rng_state_all() if is_used else []
 
 
 def set_states_on_gpus(states: Sequence[torch.Tensor]) -> int:
-    """Set torch's generators on GPUs; return how many of the states are of a GPU that is not here.
+    """Set torch's generators on GPUs; return the number of states whose GPU this machine lacks.
 
-    Where this process has not used GPUs yet, torch sets them when it does.
+    If this process has not used a GPU yet, torch applies the states at its first use.
     """
     here = torch.cuda.device_count() if states else 0
     for device, state in enumerate(states[:here]):
@@ -69,12 +69,12 @@ class Generators:
 
     @classmethod
     def now(cls) -> Generators:
-        """Return their present states."""
+        """Return the present states of all generators."""
         on_gpus = states_on_gpus()
         return cls((torch.get_rng_state(), on_gpus, random.getstate(), np.random.get_state()))
 
     def restore(self) -> None:
-        """Put the generators into these states."""
+        """Restore these states."""
         cpu, on_gpus, python, numpy = self._states
         torch.set_rng_state(cpu)
         set_states_on_gpus(on_gpus)
@@ -84,7 +84,7 @@ class Generators:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread in the block, because the number affects the rounding of sums."""
+    """Compute with one thread in the block: the number of threads changes the rounding of sums."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,8 +97,8 @@ def one_thread() -> Iterator[None]:
 def one_thread_own_randomness() -> Iterator[None]:
     """Compute with one torch thread and float32, and restore the user's settings afterwards.
 
-    One thread, because the rounding of sums over several threads depends on their number. The
-    states of the global random generators are restored, too.
+    There is one thread because the rounding of sums over several threads depends on their number.
+    The states of the global random generators are restored as well.
     """
     with left_as_they_were(), one_thread():
         torch.set_default_dtype(torch.float32)

@@ -22,9 +22,10 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def partial_of(path: Path) -> Path:
-    """Make an empty file beside `path`, to be renamed to it; return its path. Raises OSError.
+    """Make an empty file beside `path` that will be renamed to it; return its path.
 
-    Its name is random, so that nobody can have put a link to another file in its place.
+    The name is random, so that nobody can have put a link to another file in its place. Raises
+    OSError.
     """
     partial = path.with_name(f"{path.name[:200]}.{secrets.token_hex(6)}{PARTIAL}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -7,14 +7,14 @@ from typing import TextIO
 
 
 class OutputClosed(KeyboardInterrupt):
-    """Nothing reads the output any more, as after `| head`. A run then ends as after Ctrl-C."""
+    """Raised when nothing reads the output any more, as after `| head`."""
 
 
 def write_line(stream: TextIO, text: str) -> None:
     """Write a line; letters that the stream cannot encode are replaced.
 
-    Raises OutputClosed if nothing reads the stream any more. What is written later, also by the
-    interpreter at its end, is discarded.
+    Raises OutputClosed if nothing reads the stream any more. All later output, including the output
+    of the interpreter at its end, is discarded.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = text.encode(encoding, "replace").decode(encoding)

@@ -1,4 +1,4 @@
-"""The quality of the model that runs are judged by, and when a run reaches it."""
+"""The target quality of the model in comparisons of runs, and when a run reaches it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from outpace.support.checks import Positive, Share, check_ranges
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The quality of the model that a comparison is judged by: an accuracy or a loss.
+    """The target quality of the model in a comparison: an accuracy or a loss.
 
-    A run reaches the target at the first evaluation that shows it, or the first value that its
-    script logs, and continues; only `Stop.target_accuracy` ends a run. Exactly one argument must be
-    given.
+    A run reaches the target with its first evaluation, or its first value logged by a script, that
+    is good enough. The run then continues; only `Stop.target_accuracy` ends a run. Exactly one
+    argument must be given.
 
     Args:
         accuracy: lowest test accuracy that reaches the target, in (0, 1].
@@ -32,7 +32,7 @@ class Target:
 
     @property
     def column(self) -> Literal["accuracy", "train_loss"]:
-        """The column of metrics.parquet that shows it."""
+        """The column of metrics.parquet with this quality."""
         return "train_loss" if self.accuracy is None else "accuracy"
 
     @property
@@ -42,17 +42,17 @@ class Target:
 
     @property
     def level(self) -> float:
-        """The score that reaches the target, see `score`."""
+        """The lowest score that reaches the target, see `score`."""
         if self.loss is not None:
             return -self.loss
         assert self.accuracy is not None
         return self.accuracy
 
     def score(self, accuracy: float | None, train_loss: float | None) -> float | None:
-        """Return the quality of an evaluation as a number of which more is better.
+        """Return the quality of an evaluation as a number; larger is better.
 
-        It is the accuracy, or the training loss with a minus; None if the evaluation has no such
-        value, or it is not finite.
+        It is the accuracy, or the negative training loss; None if the evaluation has no such value,
+        or if the value is not finite.
         """
         value = accuracy
         if self.accuracy is None:

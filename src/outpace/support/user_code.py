@@ -1,4 +1,4 @@
-"""Finds the user's code: the function that a configuration names, and the line of an error."""
+"""Finds a function in the user's code, and the line of the user's code that raised an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_THE_USERS: Final = (
 
 
 def load_target(target: str, key: str = "task.target") -> Callable[..., Any]:
-    """Import the target. Raises ConfigError, naming key and line, if the import fails."""
+    """Import the target. Raises ConfigError with key and line if the import fails."""
     where, _, name = absolute_target(target, Path.cwd()).rpartition(":")
     try:
         module = (
@@ -55,20 +55,21 @@ def require_target(target: str) -> None:
 
 
 def is_users(file: str) -> bool:
-    """True if code of this file belongs to no library, and not to Outpace."""
+    """True if the code of a file belongs neither to a library nor to Outpace."""
     return not file.startswith(_NOT_THE_USERS)
 
 
 def brief(error: BaseException) -> str:
     """Return the error in one line, with the innermost line of the user's code.
 
-    If libraries alone have raised it, with the line in the library.
+    If no user's code is involved, with the line in the library.
     """
     frames = traceback.extract_tb(error.__traceback__)
     last = [each for each in frames if is_users(each.filename)][-1:] or frames[-1:]
     place = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
     name = type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename:  # has its place, and no frame of it
+    # a SyntaxError has its place in the file, and no frame
+    if isinstance(error, SyntaxError) and error.filename:
         return f"{name}: {error.msg} ({error.filename}, line {error.lineno})"
     if is_gpu_error(error):
         return f"{name}: {in_short(error)}{place}{remedy(error)}"

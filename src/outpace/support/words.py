@@ -7,17 +7,17 @@ from typing import Final
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """Return a count with its noun: `1 worker`, `1,200 workers`. several: if not noun + s."""
+    """Return a count with its noun, such as `1 worker` or `1,200 workers`."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def shortened(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and the number of the others: `a, b, c and 2 more`."""
+    """Return the first names and the number of the others, as in `a, b, c and 2 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-# Control characters but for ends of lines, and those that change the direction of writing.
+# Control characters except ends of lines, and characters that change the direction of writing.
 _UNSEEN: Final = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (
@@ -32,5 +32,5 @@ _UNSEEN: Final = {
 
 
 def printable(text: str) -> str:
-    """Return a text without characters that control a terminal: escape is written as \\x1b."""
+    """Return a text with the characters that control a terminal escaped: ESC becomes \x1b."""
     return text.translate(_UNSEEN)

@@ -23,9 +23,10 @@ from ruamel.yaml.resolver import VersionedResolver
 from outpace.errors import ConfigError
 from outpace.support.regular_files import Opener, named, read_text
 
-_WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")  # without quotes
+# can be written without quotes
+_WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")
 _EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
-_NODE: Final = 10  # characters that a value counts for, besides its own
+_NODE: Final = 10  # characters that a value counts for in addition to its own
 
 
 class _Resolver(VersionedResolver):
@@ -77,8 +78,8 @@ def parse_yaml(text: str, source: str) -> Any:
 def _require_bounded(root: Node, written: int, source: str) -> None:
     """Raise ConfigError if aliases make the data endless, or far larger than the text.
 
-    Copies of the data are made, in which each alias is a copy of its anchor. A few lines in which
-    each list repeats the one before ten times would fill the memory.
+    In copies of the data each alias becomes a copy of its anchor. So a few lines in which each list
+    repeats the previous list ten times would fill the memory.
     """
     sizes: dict[int, float] = {}  # by id; infinite while the node is being measured
 
@@ -134,13 +135,14 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def with_overrides(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return the data with `key=value` overrides, where keys are dotted paths and values YAML.
+    """Return the data with `key=value` overrides. Keys are dotted paths, values are YAML.
 
-    An override of `x.kind` empties the mapping x before the other overrides of x are set,
-    whatever their order.
+    An override of `x.kind` first removes all other keys of the mapping x; then the other overrides
+    of x are set, whatever their order.
 
     Raises:
-        ConfigError: if an override is not of this form, or its path leads through a value.
+        ConfigError: if an override does not have this form, or if its path leads through a value
+            that is not a mapping.
     """
     return with_values(data, [_pair(override) for override in overrides])
 
@@ -150,7 +152,7 @@ def with_values(
 ) -> dict[str, Any]:
     """Return the data with each value at its path, as `with_overrides` does. Raises ConfigError."""
     pairs = list(values)
-    pairs.sort(key=lambda pair: pair[0][-1] != "kind")  # stable: kinds first
+    pairs.sort(key=lambda pair: pair[0][-1] != "kind")  # a stable sort that puts kinds first
     result: dict[str, Any] = _copied(data)
     for path, value in pairs:
         mapping: Any = result

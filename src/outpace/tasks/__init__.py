@@ -1,4 +1,4 @@
-"""Models, data, losses and their evaluation."""
+"""Models, data, losses and evaluation."""
 
 from outpace.support.place import ELSEWHERE
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits

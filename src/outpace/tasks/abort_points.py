@@ -13,9 +13,9 @@ import torch
 
 
 class StopComputing(BaseException):
-    """Raised at an abort point, and caught by `AbortPoints.stopping_at`.
+    """Raised at an abort point and caught by `AbortPoints.stopping_at`.
 
-    Not an Exception: a model that catches exceptions must not catch this one.
+    It is not an `Exception`, so that a model that catches exceptions does not catch it.
     """
 
 
@@ -48,7 +48,8 @@ class AbortPoints:
         self._model = torch.nn.Module() if model is None else model
         modules = list(self._model.modules())
         self._leaves = [module for module in modules if not any(module.children())]
-        self._usual: list[float] = []  # share of the time at each abort point, the last time
+        # share of the time at each abort point in the last whole computation
+        self._usual: list[float] = []
 
     @contextmanager
     def stopping_at(self, must_stop: Callable[[], bool]) -> Iterator[Computation]:
@@ -57,7 +58,7 @@ class AbortPoints:
         Model buffers, such as BatchNorm's averages, are then restored.
 
         Raises:
-            Exception: what `must_stop` raises, though the model may catch exceptions.
+            Exception: any exception of `must_stop`, even if the model catches exceptions.
         """
         computation = Computation()
         raised: Exception | None = None
@@ -96,7 +97,7 @@ class AbortPoints:
                 hook.remove()
 
     def _restore(self, before: Mapping[str, torch.Tensor]) -> None:
-        """Put values back into the model buffers, which may be other tensors now."""
+        """Put the values back into the model buffers; the model may have replaced their tensors."""
         now = dict(self._model.named_buffers())
         with torch.no_grad():
             for name, value in before.items():

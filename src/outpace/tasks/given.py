@@ -23,12 +23,13 @@ _NUMBERS: Final = count()
 
 @dataclass(frozen=True)
 class GivenTask:
-    """A task that exists in this process only; a configuration holds no more than its name.
+    """A task that exists in this process only; a configuration holds only its name.
 
-    Made by `of`. Without a function that makes the task, it was read from the folder of a run.
+    It is made by `of`. If it has no function that makes the task, it was read from the folder of a
+    run.
 
     Attributes:
-        name: of the function, or of the class of the model.
+        name: name of the function, or of the class of the model.
     """
 
     name: str
@@ -43,7 +44,7 @@ class GivenTask:
         if isinstance(given, Task):
             name, make = type(given.model).__name__, _copies_of(given)
         elif callable(given) and not isinstance(given, torch.nn.Module):
-            inner = getattr(given, "func", given)  # of functools.partial
+            inner = getattr(given, "func", given)  # for functools.partial
             name, make = str(getattr(inner, "__name__", type(inner).__name__)), given
         else:
             raise ConfigError(
@@ -63,7 +64,7 @@ class GivenTask:
         raise pickle.PicklingError(f"the task {self.name} exists in one process only")
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if the task cannot be made, or trained for one batch."""
+        """Return the task for a run. Raises ConfigError if it cannot train for one batch."""
         with left_as_they_were():  # a second task is tried, because use may change its state
             self._supervised(workers, batch_size, seed).probe(f"task: {self.name}")
         return self._supervised(workers, batch_size, seed)
@@ -83,7 +84,7 @@ class GivenTask:
 def of_user(
     make: Callable[[], object], where: str, workers: int, batch_size: int, seed: int
 ) -> SupervisedWorkload:
-    """Return the workload of a task that a user's function makes; where: for errors.
+    """Return the workload of a task that a user's function makes. where: names it in errors.
 
     Raises ConfigError if it cannot be made or trained.
     """

@@ -25,7 +25,7 @@ def gradient_of(
 def errors_named(worker: int, iteration: int) -> Iterator[None]:
     """Raise RunError with worker and iteration if a task raises in this block.
 
-    An error of Outpace, such as one that pushes a part of a gradient, is raised as it is.
+    Errors that Outpace itself raises, for example in pushing a part of a gradient, are not changed.
     """
     try:
         yield

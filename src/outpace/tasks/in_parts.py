@@ -1,4 +1,4 @@
-"""Backward passes that hand over each part of the gradient when it is complete."""
+"""Backward passes that pass on each part of the gradient as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from outpace.blocks.gathering import BlockMemory, Readiness, no_block_memory
 
-# Called with the place of a part and its gradient, which belongs to the receiver.
+# Called with the place of a part and its gradient; the gradient belongs to the receiver.
 SendPart: TypeAlias = Callable[[int, torch.Tensor], None]
 
 
@@ -18,7 +18,7 @@ class BackwardInParts:
     """Computes gradients of some parameters. Its hooks stay on the parameters.
 
     Args:
-        slices: the parts, of the parameters as one vector.
+        slices: the parts, as slices of the vector of all parameters.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], slices: Sequence[slice]) -> None:
@@ -40,10 +40,10 @@ class BackwardInParts:
         Zeros stand for the gradients of parameters that the loss does not depend on.
 
         Args:
-            memory: where the parts are made.
+            memory: gives the memory of the parts.
 
         Raises:
-            Exception: whatever the computation or `send` raises; then parts may be missing.
+            Exception: any exception of the computation or of `send`; then parts may be missing.
         """
         self._readiness.begin()
         self._left, self._send, self._memory = set(range(self._parts)), send, memory

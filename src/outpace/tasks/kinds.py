@@ -40,7 +40,7 @@ class PythonTask:
         require_target(self.target)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if the task cannot be imported, made, or trained for one batch."""
+        """Return the task for a run. Raises ConfigError if it cannot train for one batch."""
         # A second task is tried and thrown away, because the state that a model, a loss or a file
         # keeps from its use cannot be reset.
         probed = self.target, repr(self.arguments), workers, batch_size
@@ -64,7 +64,7 @@ class Script:
 
     Attributes:
         path: path of the script; `ELSEWHERE` if its workers are not started by Outpace.
-        arguments: of the script.
+        arguments: arguments of the script.
     """
 
     path: str = field(metadata=FILE)
@@ -88,11 +88,11 @@ class Script:
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if its workers are not started by Outpace, and may be on other machines."""
+        """True if Outpace does not start its workers, which may be on other machines."""
         return self.path == ELSEWHERE
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Always raises ConfigError."""
+        """Raise ConfigError, always."""
         raise ConfigError(f"task: the script {self.path} computes its gradients in its own process")
 
 

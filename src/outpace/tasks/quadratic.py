@@ -18,10 +18,10 @@ from outpace.tasks.task import Evaluation, Workload
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """Minimise ½ Σ λ_j·w_j² from w = 1; `noise` is the standard deviation of gradient entries.
+    """Minimise ½ Σ λ_j·w_j² from w = 1, with random noise added to the gradient.
 
     Attributes:
-        eigenvalues: λ_j.
+        eigenvalues: the eigenvalues λ_j.
         noise: standard deviation of the entries of the gradient.
     """
 
@@ -39,9 +39,9 @@ class Quadratic:
 class QuadraticWorkload:
     """Minimise ½ Σ λ_j·w_j² from w = 1, in float64. The gradient is λ·w + noise·ε.
 
-    ε is standard normal and independent for each worker, iteration and entry. With one
-    eigenvalue λ, plain SGD with learning rate η and gradients that are all τ updates stale
-    is stable if and only if η·λ < 2·sin(π / (2·(2τ + 1))).
+    ε is standard normal and independent for each worker, iteration and entry. With one eigenvalue
+    λ, plain SGD with learning rate η and gradients of staleness τ (in updates) is stable if and
+    only if η·λ < 2·sin(π / (2·(2τ + 1))).
     """
 
     has_accuracy = False

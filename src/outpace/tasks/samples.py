@@ -13,7 +13,7 @@ from outpace.support.randomness import generator
 from outpace.tasks.task import Accuracy, Data, Task, fraction_correct
 
 _CACHED_INDICES: Final = 4_000_000
-_CACHED_EPOCHS: Final = 64  # by which workers may lie apart; small epochs are shuffled quickly
+_CACHED_EPOCHS: Final = 64  # by which workers may be apart; small epochs are shuffled quickly
 _EVALUATION_BATCH: Final = 100
 
 
@@ -21,8 +21,8 @@ class Sampler:
     """Batches without replacement from shuffled epochs that all workers share.
 
     The shuffled epochs follow each other and are cut into batches. With N workers, worker n gets
-    batch i·N + n in iteration i. A batch depends on worker and iteration alone, so skipping,
-    overtaking and recomputing do not change the data of any worker.
+    batch i·N + n in iteration i. A batch depends only on worker and iteration, so workers that
+    skip, overtake or recompute iterations do not change the data of any worker.
 
     Raises:
         ConfigError: if a batch is larger than the data.
@@ -76,7 +76,7 @@ def samples_at(data: Data, indices: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 def accuracy_of(task: Task) -> Accuracy | None:
-    """Return the task's accuracy, if it has one. The default one counts classes."""
+    """Return the task's accuracy function; None if it has none. The default counts classes."""
     if task.test is not None and task.accuracy is fraction_correct:
         _, targets = samples_at(task.test, torch.zeros(1, dtype=torch.int64))
         return None if targets.is_floating_point() else task.accuracy

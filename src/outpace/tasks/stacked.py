@@ -23,19 +23,19 @@ Named: TypeAlias = Mapping[str, torch.Tensor]
 class Stacked:
     """Computes several gradients of `SupervisedWorkload.gradient` at once, up to rounding.
 
-    Stacked matrix products sum in another order: in float32 a gradient differs by about 1e-6 of
-    its norm. Models that draw random numbers (dropout) draw different numbers.
+    Stacked matrix products add numbers in another order: in float32 a gradient differs by about
+    1e-6 of its norm. Models that draw random numbers (dropout) draw different numbers.
     """
 
     def __init__(self, task: Task, samples_of: SamplesOf, device: str | None) -> None:
-        """Raises ValueError if the model's batches cannot be stacked."""
+        """Stack the model's parameters. Raises ValueError if its batches cannot be stacked."""
         if not isinstance(task.train, tuple):
             raise ValueError("its training data must be a tuple of tensors, not a Dataset")
         self._samples_of, self._loss = samples_of, task.loss
         model = copy.deepcopy(task.model)
         replace_all_batch_norm_modules_(model)  # BatchNorm's averages are not used
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        # Else torch rounds what a convolution on a GPU gets to TF32, which has 10 bits.
+        # Otherwise torch rounds the inputs of a convolution on a GPU to TF32, with 10 bits.
         self._is_exact = device is not None
         self._device = torch.device(device) if device else next(iter(named.values())).device
         self._model = model.to(self._device)
@@ -59,7 +59,7 @@ class Stacked:
             else _joined([torch.stack(column) for column in zip(*blocks, strict=True)])
         )
         exact = cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-        # Of the ways to compute attention only this one can be batched; vmap repeats the others.
+        # Only this implementation of attention can be batched; vmap repeats the others.
         with (
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),
@@ -79,7 +79,7 @@ class Stacked:
         return list(zip(losses.tolist(), rows_by_block, strict=True))
 
     def _named(self, rows: torch.Tensor) -> Named:
-        """Return the model's parameters, n of each, as views of flat vectors of shape (n, P)."""
+        """Return n copies of the model's parameters, as views of flat vectors of shape (n, P)."""
         return {
             name: rows[:, place].reshape(len(rows), *shape).detach().requires_grad_()
             for name, place, shape in zip(self._names, self._places, self._shapes, strict=True)

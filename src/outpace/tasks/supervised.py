@@ -29,7 +29,7 @@ from outpace.tasks.stacked import Stacked
 from outpace.tasks.task import Data, Evaluation, Pair, Task, fraction_correct
 
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
-_EVALUATION: Final = (-1, 0)  # worker and iteration of an evaluation's random numbers
+_EVALUATION: Final = (-1, 0)  # worker and iteration that seed an evaluation's random numbers
 
 
 def supervised(
@@ -71,8 +71,9 @@ class SupervisedWorkload:
     def __init__(
         self, task: Task, workers: int, batch_size: int, seed: int, *, ours: bool = False
     ) -> None:
-        """Args:
-            ours: True if the task is part of Outpace, and so uses no generator but torch's.
+        """Make the workload of a task.
+
+        Args:
 
         Raises:
             ConfigError: if the task cannot be trained.
@@ -114,7 +115,7 @@ class SupervisedWorkload:
         self._seed, self._ours = seed, ours
         self.samples = length_of(task.train)
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
-        self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
+        self.gradient_memory: BlockMemory = no_block_memory  # gives the memory of gradients
         self._in_parts: BackwardInParts | None = None
         self.cut([slice(0, self.size)])
 
@@ -154,9 +155,9 @@ class SupervisedWorkload:
         return self.task.loss(self.model(inputs), targets)
 
     def backward(self, loss: torch.Tensor, send: SendPart) -> None:
-        """Compute the gradient of a loss, and send each block of it when it is complete.
+        """Compute the gradient of a loss; send each block of the gradient when it is complete.
 
-        It is bitwise the one that `gradient` returns. Raises what `send` raises.
+        The gradient is bitwise equal to the result of `gradient`. Raises what `send` raises.
         """
         if self._in_parts is None:
             self._in_parts = BackwardInParts(self._parameters, self._slices)
@@ -199,7 +200,8 @@ class SupervisedWorkload:
             output = self.model(inputs)
             loss = self.task.loss(output, targets)
             problem = self._unset() or self._fault(loss)
-            if self._accuracy is fraction_correct:  # a user's own is called at evaluations only
+            # a user's accuracy function is called only in evaluations
+            if self._accuracy is fraction_correct:
                 fraction_correct(output, targets)
         except (Exception, SystemExit) as error:
             problem = f"its first batch raised {brief(error)}"
@@ -207,7 +209,7 @@ class SupervisedWorkload:
             raise ConfigError(f"{where}: {problem}")
 
     def _unset(self) -> str:
-        """Name a parameter that is not finite before the first step, if there is one."""
+        """Describe a parameter that is not finite before the first step; empty if there is none."""
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad and not bool(parameter.detach().isfinite().all()):
                 return (
@@ -217,7 +219,7 @@ class SupervisedWorkload:
         return ""
 
     def _fault(self, loss: object) -> str:
-        """Describe the fault of a loss; the text is empty if there is none."""
+        """Describe what is wrong with a loss; empty if nothing is."""
         if not isinstance(loss, torch.Tensor):
             return f"its loss must be a scalar tensor, not a {type(loss).__name__}"
         if loss.numel() != 1:

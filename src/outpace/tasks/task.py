@@ -62,7 +62,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The quality of parameters; None where the task has no such number."""
+    """The quality of parameters; a value is None if the task does not define it."""
 
     train_loss: float | None = None
     test_loss: float | None = None
@@ -71,12 +71,12 @@ class Evaluation:
 
 @runtime_checkable
 class HasData(Protocol):
-    """A kind of task with a data set."""
+    """A kind of task that has a data set."""
 
     def load(self) -> None:
-        """Read the data set, which this process keeps for its workloads.
+        """Read the data set and keep it in this process for its workloads.
 
-        Processes that are forked from this one later have it, too. Raises ConfigError.
+        Processes that are forked from this one later have it as well. Raises ConfigError.
         """
 
 
@@ -103,7 +103,7 @@ class Workload(Protocol):
 
     @property
     def model(self) -> torch.nn.Module | None:
-        """The module that computes gradients; None if its computation cannot be aborted."""
+        """The module that computes gradients; None if the computation cannot be aborted."""
 
     @property
     def layout(self) -> str:

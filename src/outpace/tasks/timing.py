@@ -22,7 +22,7 @@ class Timing:
 
     Attributes:
         parameters: number of parameters, by default 1,000,000.
-        layers: instead of `parameters`: the number in each tensor.
+        layers: the number of parameters in each tensor, in place of `parameters`.
     """
 
     kind: Literal["timing"] = "timing"

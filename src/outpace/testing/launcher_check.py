@@ -1,6 +1,6 @@
-"""The promises of a launcher, shown with real processes; see `outpace.real.process.launcher`.
+"""The promises of a launcher, checked with real processes; see `outpace.real.process.launcher`.
 
-The processes execute code that is given as text, so they need none of the caller's modules.
+The processes execute code that is passed as text, so they do not import the caller's modules.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _ENDLESS: Final = (
 
 
 class Launched:
-    """A launcher, and what it has told.
+    """A launcher, and the reports that it has made.
 
     Attributes:
-        told: ("exit", name, how it ended), ("output", name, line) or ("error", name, line).
+        told: the reports: ("exit", name, how it ended), ("output", name, line) or ("error", name,
+            line).
     """
 
     def __init__(self, make: MakeLauncher) -> None:
@@ -50,7 +51,7 @@ class Launched:
         self.launcher.start(Role(name, exec, (code, variables)))
 
     def until(self, condition: Callable[[], object], promise: str = "events are told") -> None:
-        """Let the clock run until the condition is true, for at most a minute."""
+        """Run the clock until the condition is true, at most for a minute."""
         deadline = time.monotonic() + 60.0
         while not condition():
             self.require(time.monotonic() < deadline, promise)
@@ -60,13 +61,13 @@ class Launched:
         self.until(lambda: all("exit" in dict(self.of(name)) for name in names))
 
     def for_s(self, time_s: float) -> None:
-        """Let the clock run for so many seconds."""
+        """Run the clock for a number of seconds."""
         until = time.monotonic() + time_s
         while time.monotonic() < until:
             self.clock(self.clock.now + _TICK_NS)
 
     def of(self, name: str) -> list[tuple[str, str]]:
-        """Return the reports about this process, in order."""
+        """Return the reports about a process, in order."""
         return [(kind, text) for kind, who, text in self.told if who == name]
 
     def require(self, holds: bool, promise: str) -> None:
@@ -76,7 +77,7 @@ class Launched:
 
 @contextmanager
 def launched(make: MakeLauncher) -> Iterator[Launched]:
-    """Make a launcher, and stop it after the block."""
+    """Make a launcher for the block, and stop it afterwards."""
     found = Launched(make)
     try:
         yield found
@@ -87,15 +88,16 @@ def launched(make: MakeLauncher) -> Iterator[Launched]:
 def check_launcher(make: MakeLauncher) -> None:
     """Check that a launcher starts, watches and ends processes as a run needs it.
 
-    The launcher reports how each process ended, once, after all that it printed, in whole lines. It
-    hands keys to a process by its role alone, and tells a role an address at which it can listen.
-    It kills one process and leaves the others. No process outlives `stop`. The check takes some
-    seconds. Places on a cluster, which a launcher may give in addition, are not checked.
+    The launcher reports everything that a process prints, in whole lines, and then once how the
+    process ended. It passes keys to a process only through its role, and gives the role an address
+    at which the process can listen. It can kill one process without the others. No process outlives
+    `stop`. The check takes some seconds. Placement on a cluster, which a launcher may offer in
+    addition, is not checked.
 
         check_launcher(MyLauncher)
 
     Args:
-        make: as `launcher` of `outpace.run`: called with a clock, on_exit and on_output.
+        make: the argument `launcher` of `outpace.run`: called with a clock, on_exit and on_output.
 
     Raises:
         AssertionError: for the first promise that is broken.
@@ -153,7 +155,8 @@ def _check_ends(run: Launched) -> None:
     run.until(lambda: run.of("worker-0") and run.of("worker-1"))
     run.launcher.kill("worker-0")
     run.until_ended("worker-0")
-    for name in ("worker-0", "worker-7"):  # one that has ended, and one that never was: no effect
+    # killing a process that has ended, or that does not exist, has no effect
+    for name in ("worker-0", "worker-7"):
         run.launcher.kill(name)
     end = run.of("worker-0")[-1]
     run.require(end == ("exit", "was killed by SIGKILL"), "a killed process is told as killed")

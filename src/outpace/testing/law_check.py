@@ -12,7 +12,7 @@ from outpace.testing.promises import no_error, require
 
 
 class Law(Protocol):
-    """A law of run times: what `compute` of a configuration can be."""
+    """A law of run times, as the key `compute` of a configuration takes it."""
 
     def run_time(self, seed: int, workers: int, iterations: int | None = None) -> RunTime:
         """Return the function from worker, iteration and its start (ns) to seconds."""
@@ -21,19 +21,20 @@ class Law(Protocol):
 def check_law(
     law: Law, *, workers: int = 4, iterations: int = 100, fixed_workers: bool = False
 ) -> None:
-    """Check that a law's run times are times, and depend on what they may depend on alone.
+    """Check that run times are valid, and that they depend only on what they may depend on.
 
-    Every run time is finite and not negative. It depends on the seed, the worker, the iteration and
-    the iteration's start alone: not on which run times were asked before, nor on how many workers
-    there are. A law that draws has other run times for another seed and for another worker.
+    Every run time is finite and not negative. It depends only on the seed, the worker, the
+    iteration and the start of the iteration, and not on earlier calls or on the number of workers.
+    A law with random times has other run times for another seed and for another worker.
 
         check_law(Lognormal(mean_s=0.2, cv=0.5))
 
     Args:
-        law: has run_time(seed, workers, iterations), such as an `outpace.cluster.laws.RunTimeLaw`.
+        law: an object with run_time(seed, workers, iterations), such as an
+            `outpace.cluster.laws.RunTimeLaw`.
         workers: number of workers.
-        iterations: of each worker.
-        fixed_workers: True if the law holds for this number of workers only, such as recorded
+        iterations: number of iterations of each worker.
+        fixed_workers: True if the law is valid for this number of workers only, such as recorded
             run times.
 
     Raises:
@@ -49,7 +50,7 @@ def check_law(
             found = {each: run_time(*each) for each in order}
         for (worker, iteration, now), time_s in found.items():
             require(
-                0 <= time_s < math.inf,  # false for NaN, too
+                0 <= time_s < math.inf,  # the comparison is false for NaN as well
                 f"a run time is finite and not negative, not {time_s}",
                 f"{case}: worker {worker}, iteration {iteration}, start {now} ns",
                 "limit what is drawn, for example by max(0, ...)",
@@ -72,7 +73,7 @@ def check_law(
             f"{name}: {workers} and {16 * workers} workers",
             "draw for each worker from a stream of its own",
         )
-    if len(set(expected)) > workers:  # else it draws at most a speed for each worker
+    if len(set(expected)) > workers:  # otherwise it draws at most a speed for each worker
         require(
             times(2, workers, asked) != expected,
             "another seed has other run times",

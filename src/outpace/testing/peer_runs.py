@@ -1,4 +1,4 @@
-"""Runs without servers whose gradients say where they are, at times given one by one."""
+"""Runs without servers whose gradients name their origin, with given run times."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from outpace.sync import PeerStrategy
 from outpace.tasks import Quadratic
 from outpace.tasks.quadratic import QuadraticWorkload
 
-BASE: Final = 4  # a digit says how often a gradient is in a sum
+BASE: Final = 4  # a digit is the number of times that a gradient is in a sum
 GradientOf: TypeAlias = Callable[[int, int], torch.Tensor]  # worker, iteration
 
 
 class MarkedWorkload(QuadraticWorkload):
-    """From zero; the gradient of worker w in iteration i is BASE^i at place w, exactly.
+    """A task whose gradients name their origin: worker w has BASE^i in entry w in iteration i.
 
-    Or what `gradient_of` says, in as many numbers.
+    The other entries are 0, and there is no rounding. `gradient_of` can give other values. All
+    parameters are zero at the beginning.
 
     Attributes:
         read: by worker and iteration, the parameters at which the gradient is computed.
@@ -54,7 +55,7 @@ class MarkedWorkload(QuadraticWorkload):
 
 
 class GivenTimes:
-    """A run-time law: seconds by worker and iteration."""
+    """A law of run times that are given in seconds by worker and iteration."""
 
     slow = ()
 
@@ -66,21 +67,22 @@ class GivenTimes:
 
 
 class PeerRun:
-    """A run in virtual time that has ended.
+    """A finished run in virtual time.
 
     Args:
         sync: the strategy.
-        table: seconds by worker and iteration.
-        lr: of plain SGD; None: the number of workers N, so that N/N is 1 and nothing is rounded.
-        lasts: by worker, the iteration that it does not start, where that is another one.
+        table: run times in seconds by worker and iteration.
+        lr: learning rate of plain SGD; None: the number of workers N, so that N/N is 1 and nothing
+            is rounded.
+        lasts: for workers that stop early, the first iteration that they do not start.
         changes: further keys of the experiment.
 
     Attributes:
         parameters: the final model.
         read: as in `MarkedWorkload`.
-        asked: methods of the context that the program called for its parameters.
-        totals: of the recorder.
-        now: virtual time of the end in ns.
+        asked: methods of the context that the program called to get its parameters.
+        totals: totals of the recorder.
+        now: virtual time at the end of the run, in ns.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class PeerRun:
         **changes: Any,
     ) -> None:
         workers = len(table)
-        # As a user's own classes are, the law and the strategy are none that Experiment lists.
+        # The law and the strategy may be classes that Experiment does not list, like a user's own.
         compute: Any = GivenTimes(table)
         strategy: Any = sync
         experiment = Experiment(
@@ -149,7 +151,7 @@ class PeerRun:
 
 
 def digits(number: float, count: int) -> list[int]:
-    """Return how often each iteration's gradient is in this sum."""
+    """Return how often each iteration's gradient is in a sum."""
     total = int(number)
     assert total == number
     return [total // BASE**iteration % BASE for iteration in range(count)]

@@ -1,9 +1,9 @@
-"""The promises of a policy, whatever its workers do.
+"""The promises of a policy, which hold whatever its workers do.
 
-A game has a few workers that take steps in a random order: they push, pull, choose not to send or
-to pull, skip iterations, leave, wait in a collective of their script; pushes come twice. In the end
-all wait in a collective, come back, and leave after a few more steps. Later games are longer, so
-the first game that shows a fault is short.
+A game is a random test run. A few workers take steps in a random order: they push, pull, choose not
+to push or not to pull, skip iterations, leave, or wait in a collective of their script; some pushes
+arrive twice. At the end all workers wait in a collective, continue, and leave after a few more
+steps. Later games are longer, so the first game that shows a fault is short.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _ACTIONS: Final = (
     *("step",) * 6,
     *("abstain", "withhold", "skip", "no pull", "repeat", "leave", "pause", "resume"),
 )
-_LONGEST: Final = 60  # steps of a game before its end
-_ITERATIONS: Final = 12  # of a run in virtual time
+_LONGEST: Final = 60  # steps of a game before the workers leave
+_ITERATIONS: Final = 12  # iterations of a run in virtual time
 
 
 def check_policy(
@@ -37,23 +37,23 @@ def check_policy(
 ) -> None:
     """Check that a policy keeps the promises of every strategy with servers.
 
-    Every pull is answered, once; nobody waits for a worker that has left or waits elsewhere; no
-    answer lies beyond the bound; every gradient is applied or dropped, once; the same messages have
-    the same answers; and runs in virtual time come to their end.
+    Every pull is answered once. No worker waits for a worker that has left, or that waits in a
+    collective. No answer exceeds the bound. Every gradient is either applied or dropped, once. The
+    same messages give the same answers. Runs in virtual time end.
 
         check_policy(Ssp(staleness=3), bound=3)
 
     Args:
-        policy: derives from `outpace.sync.Policy`.
+        policy: an object of a class that derives from `outpace.sync.Policy`.
         bound: no pull of iteration i may be answered unless i < V + bound, where V is the server's
             clock; None: only the bounds of the policy's own decisions are checked.
-        workers: number of workers; games have fewer, too.
+        workers: number of workers; some games have fewer.
         games: number of random games.
-        seed: of the games.
+        seed: seed of the games.
 
     Raises:
         AssertionError: for the first promise that is broken.
-        ConfigError: if the object is no policy.
+        ConfigError: if the object is not a policy.
         ValueError: if the policy refuses this number of workers.
     """
     name = type(policy).__name__
@@ -86,7 +86,7 @@ def check_policy(
 
 
 def _played(policy: Policy, name: str, most: int, source: Random, length: int) -> Driver:
-    """Return a game that has ended: all workers have left."""
+    """Play a game until all workers have left; return its driver."""
     count = source.randint(1, most)
     driver = Driver(policy, count)
     try:
@@ -99,7 +99,8 @@ def _played(policy: Policy, name: str, most: int, source: Random, length: int) -
                 able = [worker for worker in range(count) if driver.can_repeat(worker)]
             if able and (action != "leave" or len(driver.gone) < count - 1):
                 driver.act(source.choice(able), action)
-        # All meet: a worker on its way there gets its parameters without the others' pushes.
+        # All wait in a collective: a worker that still needs parameters for it must get them
+        # without pushes of the others.
         while len(driver.paused) + len(driver.gone) < count:
             driver.act(_free(driver, name)[0], "pause")
         for worker in sorted(driver.paused):
@@ -109,13 +110,13 @@ def _played(policy: Policy, name: str, most: int, source: Random, length: int) -
             worker = min(_free(driver, name), key=lambda each: driver.iteration[each])
             driver.act(worker, "step" if driver.iteration[worker] < last else "leave")
         driver.shard.close(0)
-    except RunError as error:  # of the shard, or of what checks the policy's answers
+    except RunError as error:  # an error of the shard, or of the check of the policy's answers
         raise AssertionError(f"{error}\n  case: {_case(name, driver)}") from error
     return driver
 
 
 def _free(driver: Driver, name: str) -> list[int]:
-    """Let time pass until a worker can do something, and return these workers."""
+    """Let time pass until at least one worker can take a step; return the workers that can."""
     while not driver.free():
         require(
             driver.wait(),
@@ -158,8 +159,8 @@ def _check_game(driver: Driver, name: str, bound: int | None) -> None:
 
 
 def _check_run(policy: Policy, name: str, workers: int, tie_seed: int | None) -> None:
-    """Check that a run in virtual time ends, and that its totals are those of the policy."""
-    sync: Any = policy  # a user's own class is none that Experiment lists
+    """Check that a run in virtual time ends, and that its totals agree with the policy."""
+    sync: Any = policy  # Experiment does not list a user's own class
     experiment = Experiment(
         task=Timing(parameters=3000),
         workers=workers,
@@ -185,5 +186,5 @@ def _check_run(policy: Policy, name: str, workers: int, tie_seed: int | None) ->
 
 
 def _case(name: str, driver: Driver, last: int | None = None) -> str:
-    """Return the steps of a game as text, up to this one."""
+    """Return the steps of a game up to its present state, as text."""
     return f"{name} with {len(driver.iteration)} workers: {', '.join(driver.steps[:last])}"

@@ -1,4 +1,4 @@
-"""The error of a check: which promise is broken, by which input, and what to do."""
+"""The error of a check: the broken promise, the input that shows it, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outpace.support.user_code import brief
 def require(holds: bool, promise: str, case: str, remedy: str) -> None:
     """Raise AssertionError unless the promise holds.
 
-    Not an `assert` statement, which `python -O` leaves out.
+    This is not an `assert` statement, because `python -O` leaves those out.
 
     Args:
         promise: what must hold.
@@ -24,7 +24,7 @@ def require(holds: bool, promise: str, case: str, remedy: str) -> None:
 
 @contextmanager
 def no_error(promise: str, case: str, remedy: str) -> Iterator[None]:
-    """Run the block, and raise AssertionError if it raises anything else; as `require`."""
+    """Run the block; raise AssertionError, as `require` does, if the block raises another error."""
     try:
         yield
     except AssertionError:

@@ -1,4 +1,4 @@
-"""Drives one shard as its workers would, legally, in any order, and keeps account of everything."""
+"""Drives one shard as its workers would, legally, in any order, and records what happens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from outpace.sync.shard import Shard
 
 @dataclass
 class Account:
-    """A `ShardObserver` that remembers.
+    """A `ShardObserver` that records what it is told.
 
     Attributes:
         settled: worker, iteration, outcome and staleness of each push.
-        decisions: of the answered pulls.
+        decisions: decisions about the answered pulls.
     """
 
     settled: list[tuple[int, int, Outcome, int]] = field(default_factory=list)
@@ -49,9 +49,10 @@ class Driver:
         steps: what the workers did, as text, in order.
         iteration: the next iteration of each worker.
         waiting: the iteration of each worker's pull that has no answer yet.
-        gone, paused: workers that have left; that wait in a collective of their script.
+        gone, paused: the workers that have left, and those that wait in a collective of their
+            script.
         pushed: worker and iteration of the pushes with a gradient.
-        answers: worker, iteration and clock of each answered pull, and the number of steps so far.
+        answers: worker, iteration and clock of each answered pull, and the number of steps before.
     """
 
     def __init__(self, policy: Policy, workers: int) -> None:
@@ -67,22 +68,23 @@ class Driver:
         self.answers: list[tuple[int, int, int, int]] = []
         self._cut_off = policy.cut_off is not None
         self._now: Time = 0
-        self._watermark = [-1] * workers  # the last one pushed: an answer may skip iterations
+        self._watermark = [-1] * workers  # the last iteration pushed: an answer may skip iterations
         self._version = [0] * workers
 
     def free(self) -> list[int]:
-        """Return the workers that can do something."""
+        """Return the workers that can take a step."""
         busy = {*self.waiting, *self.gone, *self.paused}
         return [worker for worker in range(len(self.iteration)) if worker not in busy]
 
     def act(self, worker: int, action: str) -> None:
-        """Let a worker that is free take a step, leave or pause; let another one resume or repeat.
+        """Make a worker act. `step`, `leave` and `pause` are for free workers.
 
         Args:
-            action: `step`: push and pull. `abstain`: the same, without a gradient; `withhold`: the
-                worker chooses not to send it; `skip`: the push is that of two iterations later; `no
-                pull`: the worker does not pull. `leave`. `pause`: wait in a collective of the
-                script, until `resume`. `repeat`: the last push comes a second time.
+            action: `step`: push and pull. `abstain`: push without a gradient, and pull. `withhold`:
+                push and say that the worker chose not to send its gradient, and pull. `skip`: push
+                two iterations later, and pull. `no pull`: push only. `leave`. `pause`: wait in a
+                collective of the script. `resume`: continue after it. `repeat`: push the last push
+                a second time.
         """
         iteration = self.iteration[worker] + 2 * (action == "skip")
         self.steps.append(f"worker {worker}: {action} {iteration}")
@@ -105,11 +107,11 @@ class Driver:
                 self._send(Pull(worker, iteration, coin=(0.37 * worker + 0.61 * iteration) % 1))
 
     def can_repeat(self, worker: int) -> bool:
-        """True if the last push of this worker can come a second time."""
+        """True if the last push of this worker can arrive a second time."""
         return self._watermark[worker] >= 0 and worker not in self.gone
 
     def wait(self) -> bool:
-        """Let time pass until the shard does something by itself. False: it never will."""
+        """Let time pass until the shard acts by itself; return False if it never will."""
         deadline, iteration = self.shard.next_deadline, self.shard.clock
         if deadline is not None:
             self._now = max(self._now, deadline)

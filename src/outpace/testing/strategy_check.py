@@ -1,4 +1,4 @@
-"""The promises of a strategy without servers, shown by small runs in virtual time."""
+"""The promises of a strategy without servers, checked by small runs in virtual time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from outpace.testing.peer_runs import PeerRun
 from outpace.testing.promises import no_error, require
 
 _STEP_S: Final = 0.01
-_SLOWNESS: Final = ((1, 3, 2), (2, 2, 2), (5, 1, 1))  # by worker, of its iterations in turn
+_SLOWNESS: Final = ((1, 3, 2), (2, 2, 2), (5, 1, 1))  # by worker, for its consecutive iterations
 
 
 def check_strategy(strategy: PeerStrategy, *, workers: int = 3, iterations: int = 12) -> None:
-    """Check that a strategy without servers keeps the promises of all of them.
+    """Check that a strategy without servers keeps the promises of all such strategies.
 
-    Every worker runs each of its iterations once; a worker that stops early holds nobody up; one
-    seed has one result; the program asks for the parameters that the class announces; and workers
-    that compute the same gradients take the steps of one worker.
+    Every worker runs each of its iterations once. A worker that stops early does not hold up the
+    others. The same seed gives the same result. The program uses the kinds of parameters that the
+    class announces. Workers that compute the same gradients take the same steps as a single worker.
 
         check_strategy(LocalSgd(every=5))
 
     Args:
-        strategy: derives from `outpace.sync.PeerStrategy`.
+        strategy: an object of a class that derives from `outpace.sync.PeerStrategy`.
         workers: number of workers, at least 2.
-        iterations: of each worker, at least 2.
+        iterations: number of iterations of each worker, at least 2.
 
     Raises:
         AssertionError: for the first promise that is broken.
@@ -52,7 +52,7 @@ def check_strategy(strategy: PeerStrategy, *, workers: int = 3, iterations: int 
     _require_iterations(run, dict.fromkeys(range(workers), iterations), case)
     expected = {worker: early if worker == 1 else iterations for worker in range(workers)}
     _require_iterations(ended(lasts={1: early}), expected, f"{case}; worker 1 stops after {early}")
-    # Of pairs that are formed at the same time, one is the first.
+    # Among pairs that are formed at the same time, one is formed first.
     for tie_seed in (None,) if strategy.exchanges else (None, 0, 1, 2):
         again = ended(tie_seed=tie_seed)
         require(
@@ -91,7 +91,7 @@ def _require_iterations(run: PeerRun, expected: dict[int, int], case: str) -> No
 
 
 def _check_equal_workers(strategy: PeerStrategy, workers: int, iterations: int, case: str) -> None:
-    """The mean of equal gradients, and of equal models, is each of them."""
+    """Check that workers with equal gradients take the steps of one worker."""
 
     def result(count: int) -> torch.Tensor:
         def gradient(_: int, iteration: int) -> torch.Tensor:

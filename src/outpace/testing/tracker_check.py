@@ -28,20 +28,21 @@ _POINTS: Final = (
 
 
 def check_tracker(make: Callable[[], object]) -> None:
-    """Check that a tracker takes everything that a run gives it.
+    """Check that a tracker accepts everything that a run passes to it.
 
-    The tracker takes the configuration, points in which names come and go, values that are not
-    finite, and each status, also of a run without points. It raises nothing, changes nothing that
-    it is given, and draws no random number from a global generator: the run would change.
+    The tracker accepts the configuration, points with different names, values that are not finite,
+    and each status, including the status of a run without points. It raises no error, does not
+    change its arguments, and draws no random number from a global generator, which would change the
+    run.
 
         check_tracker(MyTracker)
 
     Args:
-        make: returns a new tracker, for one run: its class, or a function.
+        make: returns a new tracker for one run: the class, or a function.
 
     Raises:
         AssertionError: for the first promise that is broken.
-        ConfigError: if the object is no tracker.
+        ConfigError: if the object is not a tracker.
     """
     for status in ("complete", "partial", "failed"):
         _check_run(make, [("config", _CONFIG), *_POINTS, ("finish", status)])

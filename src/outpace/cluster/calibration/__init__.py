@@ -19,7 +19,7 @@ class Rows:
     """A table whose fields are columns: arrays of equal length."""
 
     def where(self, chosen: Flags | Ints) -> Self:
-        """Return the chosen rows, by a mask or by their places."""
+        """Return the chosen rows. chosen: a mask, or the places of the rows."""
         return type(self)(*(getattr(self, entry.name)[chosen] for entry in fields(self)))
 
     @classmethod

@@ -1,13 +1,13 @@
 """The cost of a round of an all-reduce, from runs without servers and from profiler traces.
 
-An all-reduce is timed from its last arrival, the time at which all workers had joined it; what
-comes before is waiting, which follows from the strategy. A ring among N workers has 2(N−1) rounds
-of L + m/(N·B) seconds for m bytes. A line through the medians of all-reduces that had the network
-for themselves gives the ratio of L and 1/B: of the probe with which a run begins, or of the periods
-of a trace. Both are then multiplied by one factor, so that the all-reduces of the training have
-their mean, since the length of a run is a sum.
+An all-reduce is timed from its last arrival, when all workers have joined it; the time before is
+waiting, which follows from the strategy. A ring of N workers has 2(N−1) rounds of L + m/(N·B)
+seconds for m bytes. L and 1/B come from a line that is fitted to the medians of all-reduces that
+had the network to themselves: in the probe at the beginning of a run, or in the periods of a trace.
+Both are then multiplied by one factor, so that the all-reduces of the training have their recorded
+mean, since the length of a run is a sum.
 
-Without such a run the protocol of Gloo gives the cost (`assumed_all_reduce`).
+If there is no such run, the cost follows from Gloo's protocol (`assumed_all_reduce`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from outpace.cluster.calibration.transits import Line, fit_line, rounded
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
 from outpace.sync.messages import worker_name
 
-_LEAST_RATIO: Final = 2.0  # between the largest and the smallest all-reduce, to have a latency
+# ratio of the largest to the smallest all-reduce from which a latency is fitted
+_LEAST_RATIO: Final = 2.0
 _FASTEST: Final = 1e16  # bytes/s
 
 
@@ -34,8 +35,8 @@ class Alone(Rows):
     """Kinds of periods in which nothing but all-reduces was under way, shape (k,) each.
 
     Args:
-        count: All-reduces in a period.
-        size_bytes: Of all of them together.
+        count: Number of all-reduces in a period.
+        size_bytes: Size of all these all-reduces together.
         seconds: The median length of such a period.
         often: The number of such periods.
     """
@@ -47,7 +48,7 @@ class Alone(Rows):
 
     @staticmethod
     def of(count: Ints, size_bytes: Floats, seconds: Floats) -> Alone:
-        """Return the kinds of these periods, shape (P,) each."""
+        """Return the kinds of some periods; both arguments have shape (P,)."""
         keys = np.stack([count, size_bytes], axis=1)
         groups, which, often = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
         medians = [np.median(seconds[which.ravel() == kind]) for kind in range(len(groups))]
@@ -59,8 +60,8 @@ class AllReduceTimes:
     """All-reduces of one run.
 
     Args:
-        training_bytes, training_s: Size of those of the training, and by how many seconds each made
-            a worker continue later; shape (n,) each.
+        training_bytes, training_s: Size of each all-reduce of the training, and the seconds by
+            which it delayed the next computation of a worker; shape (n,) each.
     """
 
     alone: Alone
@@ -73,13 +74,13 @@ class AllReduceFit:
     """The cost of a round, and how well it describes the recorded all-reduces.
 
     Args:
-        law: Of the training.
-        law_alone: Of an all-reduce that overlaps with nothing.
-        alone: What the line was fitted to.
-        line: Through them. Its latency is 0 if all are of about one size.
+        law: Cost in the training.
+        law_alone: Cost if an all-reduce overlaps with nothing.
+        alone: Periods that the line was fitted to.
+        line: The line. Its latency is 0 if all all-reduces have about the same size.
         training: For each run the mean size in bytes, the mean recorded and the mean fitted
             seconds, shape (runs, 3).
-        slower: The factor by which the training's all-reduces take longer than the line says.
+        slower: Factor by which the training's all-reduces take longer than the line predicts.
     """
 
     law: AllReduceLaw
@@ -91,7 +92,7 @@ class AllReduceFit:
 
     @property
     def fitted(self) -> Floats:
-        """Lengths of the periods by the line, in s."""
+        """Lengths of the periods according to the line, in s."""
         return self.line.at(self.alone.size_bytes, self.alone.count)
 
     @property
@@ -101,12 +102,12 @@ class AllReduceFit:
 
     @property
     def testable(self) -> bool:
-        """True if there are more medians than the line has parameters: otherwise it meets all."""
+        """True if there are more medians than the line has parameters: else it fits all of them."""
         return len(self.fitted) > (2 if self.line.latency_s else 1)
 
     @property
     def training_testable(self) -> bool:
-        """True if there are several runs: `slower` alone lets the law meet the mean of one."""
+        """True if there are several runs; with one run, `slower` makes the law fit its mean."""
         return len(self.training) > 1
 
 
@@ -135,7 +136,7 @@ def fit_all_reduces(runs: Sequence[AllReduceTimes], workers: int) -> AllReduceFi
 
 
 def _round(line: Line, workers: int, slower: float) -> AllReduceLaw:
-    """Return the cost of a round of a ring whose all-reduces take so many times as long."""
+    """Return the cost of a ring's round. slower: factor of the duration of all-reduces."""
     rounds = 2 * (workers - 1)
     bandwidth = rounds / (workers * slower * line.s_per_byte)
     return AllReduceLaw(
@@ -155,8 +156,8 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
     machines go; the machine with most of them counts.
 
     Args:
-        law: Of messages. The slowest worker counts.
-        size_bytes: For which the cost is right; 0 if unknown. Very short all-reduces have two
+        law: The law of messages. The link of the slowest worker counts.
+        size_bytes: Size at which the cost is right; 0 if unknown. Very short all-reduces have two
             latencies per round at any size.
     """
     own = [link for name, link in law.nodes.items() if name.startswith("worker")]
@@ -176,12 +177,12 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
         2 * latency_s + rounds * chunk_s,
         rounds * (2 * latency_s + chunk_s / 2) + chunk_s / 2,
     )
-    per_round_s = phase_s / rounds - 2 * latency_s  # of the bytes
+    per_round_s = phase_s / rounds - 2 * latency_s  # messages per share of the bytes
     return AllReduceLaw(rounded(2 * latency_s), rounded(size_bytes / workers / per_round_s))
 
 
 def _leaving(law: NetworkLaw, workers: int) -> int:
-    """Return how many messages of a round of a ring leave a machine, at most."""
+    """Return the number of messages of a ring's round that leave a machine, at most."""
     places, names = law.places, [worker_name(n) for n in range(workers)]
     at = [places.get(name, name) for name in names]
     leaving = Counter(one for one, other in zip(at, [*at[1:], at[0]], strict=True) if one != other)

@@ -1,9 +1,9 @@
-"""The speeds of workers, shrunk towards their mean by an empirical Bayes estimate, and of servers.
+"""Estimates the factors of workers (shrunk towards their mean) and of servers.
 
-A worker's level, the logarithm of its mean time, is known with a standard error s. The estimates
-differ more than the levels do, because the errors add to their spread; so the worker that comes out
-slowest is on average not as slow. If levels have the variance tau² about their mean m, the best
-estimate of a level x is
+A worker's level, the logarithm of its mean time, is known with a standard error s. The estimates of
+the levels are more spread out than the levels themselves, because the errors add to the spread; so
+the worker with the largest estimate is on average not as slow as the estimate says. If the levels
+have the variance tau² about their mean m, the empirical Bayes estimate of a level x is
 
     m + B (x - m)  with  B = tau² / (tau² + s²)
 
@@ -16,8 +16,8 @@ clinical trials, Controlled Clinical Trials 7, 1986, equation 8).
 The error of a shrunk level is s √B. If B is 0, workers are alike, and the error is that of m, which
 is the error of the law's mean.
 
-A server has many times, so its mean is known well. Servers get factors, which are not shrunk, only
-if the slowest and the fastest are clearly apart.
+A server has many times, so its mean is known well. Servers get factors only if the slowest and the
+fastest clearly differ; these factors are not shrunk.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ import numpy as np
 from outpace.cluster.calibration import Floats
 
 _ERRORS: Final = 4  # standard errors by which the slowest and the fastest server must differ
-_LEAST_DIFFERENCE: Final = 1.25  # of the slowest server from the fastest, as of links
-_LEAST: Final = 1e-3  # factor of a server whose time is not more than chance
+# least relative difference of the slowest server from the fastest, as for links
+_LEAST_DIFFERENCE: Final = 1.25
+_LEAST: Final = 1e-3  # factor of a server whose mean time is not clearly above 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ class Factors:
     """The factors of the workers, with mean 1.
 
     Args:
-        values: Shape (N,).
+        values: Factor of each worker, shape (N,).
         errors: Relative standard errors, shape (N,).
         kept: Share of each level's distance from the mean that is kept, B; shape (N,).
     """
@@ -52,9 +53,9 @@ class Factors:
     def parameters(self) -> float:
         """Effective number of parameters: N - 1 if nothing is shrunk, 0 if workers are alike.
 
-        The trace of the matrix that makes estimates of observations (Hodges, Sargent: Counting
-        degrees of freedom in hierarchical and other richly-parameterised models, Biometrika 88,
-        2001), without the mean.
+        It is the trace of the matrix that maps the observations to the estimates (Hodges, Sargent:
+        Counting degrees of freedom in hierarchical and other richly-parameterised models,
+        Biometrika 88, 2001), without the mean.
         """
         return float(self.kept.sum()) * (len(self.kept) - 1) / len(self.kept)
 
@@ -70,7 +71,7 @@ def shrunk_factors(levels: Floats, errors: Floats) -> Factors:
 
     Args:
         levels: Logarithms of the workers' times, shape (N,).
-        errors: Their standard errors, shape (N,); 0: exact.
+        errors: Standard errors of the levels, shape (N,); 0 if a level is exact.
     """
     errors = np.maximum(errors, 1e-12)
     weight = errors**-2
@@ -83,7 +84,7 @@ def shrunk_factors(levels: Floats, errors: Floats) -> Factors:
 
 
 def between(levels: Floats, weight: Floats) -> float:
-    """Return the variance of the levels beyond that of their errors.
+    """Return the variance of the levels that their errors do not explain.
 
     weight: the inverse of the variance of each error.
     """
@@ -94,14 +95,14 @@ def between(levels: Floats, weight: Floats) -> float:
 
 
 def server_factors(levels_s: Floats, errors_s: Floats) -> tuple[float, ...]:
-    """Return the factor of each server, with mean 1; empty if servers are alike, or not known.
+    """Return the factor of each server, with mean 1; empty if servers are alike or not known.
 
-    So if the mean of all is not above 0, which by chance the mean of a time may be that is found as
-    a difference.
+    They are not known if the mean of all servers is not above 0. This can happen by chance if the
+    times are differences of recorded times.
 
     Args:
         levels_s: Mean time of each server, shape (M,); NaN if it is not known.
-        errors_s: Their standard errors, shape (M,).
+        errors_s: Standard error of each mean time, shape (M,).
     """
     if len(levels_s) < 2 or np.isnan(levels_s).any() or levels_s.mean() <= 0:
         return ()

@@ -1,9 +1,9 @@
-"""Fits of laws with independent run times, by likelihood.
+"""Fits laws with independent run times by maximum likelihood.
 
-Each law is fitted with a factor for each worker, by the worker's mean time, shrunk towards 1: see
-`factors`. Fits are compared by Schwarz's criterion, BIC = k ln n - 2 ln L (Schwarz, Estimating
-the dimension of a model, Annals of Statistics 6, 1978), with k parameters and n times; the smallest
-is the best. Shrunk factors count as their effective number of parameters.
+Each law has a factor for each worker, which follows from the worker's mean time and is shrunk
+towards 1: see `factors`. Fits are compared by Schwarz's criterion, BIC = k ln n - 2 ln L (Schwarz,
+Estimating the dimension of a model, Annals of Statistics 6, 1978), with k parameters and n times;
+the smallest is the best. Shrunk factors count as their effective number of parameters.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from outpace.cluster.laws import (
     ShiftedExponential,
 )
 
-_STEADY: Final = 1e-3  # standard deviation over mean below which times count as constant
-_FEWEST_EVALUATIONS: Final = 8  # fewer do not tell a law, and have their mean
+_STEADY: Final = 1e-3  # ratio of standard deviation to mean below which times count as constant
+_FEWEST_EVALUATIONS: Final = 8  # with fewer times the law is constant
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A law, and how well it describes the times that it was fitted to.
+    """A law, and how well it describes the times that were fitted.
 
     Args:
-        bic: Schwarz's criterion; -infinity for times that do not vary.
+        bic: Schwarz's criterion; -infinity if the times do not vary.
         errors: Relative standard errors of the law's parameters.
     """
 
@@ -50,8 +50,8 @@ def independent_fits(seconds: Floats) -> list[Fit]:
     """Return the fits of all laws with independent run times, the best first.
 
     Args:
-        seconds: Shape (T, N), in s, positive; NaN where a worker was not there. A single column
-            is fitted without factors.
+        seconds: Run times in s, shape (T, N), positive; NaN where a worker was absent. A single
+            column is fitted without factors.
     """
     iteration, worker = np.nonzero(~np.isnan(seconds))
     times = seconds[iteration, worker]
@@ -61,14 +61,15 @@ def independent_fits(seconds: Floats) -> list[Fit]:
     count, mean_s, deviation_s = len(times), float(times.mean()), float(times.std())
     of_workers = tuple(factors.errors.tolist()) if factors.rounded else ()
     error = deviation_s / mean_s / math.sqrt(count)
-    if deviation_s < _STEADY * mean_s:  # a density does not exist
+    if deviation_s < _STEADY * mean_s:  # constant times have no density
         steady = Constant(mean_s=mean_s, factors=factors.rounded)
         return [Fit(steady, -math.inf, Errors(mean_s=error, factors=of_workers))]
     change = float(np.log(of_time).sum())
     fits = []
     for law, likelihood, parameters in _laws(times):
         bic = (parameters + factors.parameters) * math.log(count) - 2 * (likelihood - change)
-        # Of a standard deviation: 1/sqrt(2 n), for a normal law of the times or their logarithms.
+        # The relative error of a standard deviation is 1/sqrt(2 n), for a normal law of the times
+        # or of their logarithms.
         spread = 1 / math.sqrt(2 * count) if isinstance(law, Normal | Lognormal) else 0.0
         of_mean = 1 / math.sqrt(count) if isinstance(law, ShiftedExponential) else error
         errors = Errors(mean_s=of_mean, cv=spread, factors=of_workers)
@@ -77,7 +78,7 @@ def independent_fits(seconds: Floats) -> list[Fit]:
 
 
 def service_law(seconds: Floats) -> ServiceLaw:
-    """Return the law that describes these times best; in s, positive, shape (n,)."""
+    """Return the law that fits these times best. seconds: in s, positive, shape (n,)."""
     return independent_fits(seconds[:, None])[0].law
 
 
@@ -85,7 +86,7 @@ def evaluation_law(seconds: Floats) -> ServiceLaw | None:
     """Return the law of the times of evaluations; None if there are none.
 
     Args:
-        seconds: Of each evaluation, in s; NaN where a worker did not evaluate.
+        seconds: Duration of each evaluation, in s; NaN where a worker did not evaluate.
     """
     known = seconds[~np.isnan(seconds)]
     if len(known) < _FEWEST_EVALUATIONS:
@@ -96,7 +97,7 @@ def evaluation_law(seconds: Floats) -> ServiceLaw | None:
 def _factors(times: list[Floats]) -> Factors:
     """Return the factors of workers with these times."""
     workers, count = len(times), sum(map(len, times))
-    if workers == 1 or count <= workers:  # without repetitions workers are taken to be alike
+    if workers == 1 or count <= workers:  # without repeated times, workers count as alike
         return Factors(np.ones(workers), np.zeros(workers), np.zeros(workers))
     means = np.array([part.mean() for part in times])
     within = np.concatenate([part / mean - 1 for part, mean in zip(times, means, strict=True)])
@@ -105,9 +106,9 @@ def _factors(times: list[Floats]) -> Factors:
 
 
 def _laws(times: Floats) -> Iterator[tuple[ServiceLaw, float, int]]:
-    """Yield the laws that fit these times, with ln L and their number of parameters."""
+    """Yield the laws that fit these times, with ln L and the number of their parameters."""
     stats = scipy.stats
-    # The mean is that of the sample: run times add up, whatever their law.
+    # The mean is the sample mean, because the sum of the run times must be right under any law.
     mean_s, deviation_s = float(times.mean()), float(times.std())
     likelihood = stats.norm.logpdf(times, mean_s, deviation_s).sum()
     yield Normal(mean_s=mean_s, cv=deviation_s / mean_s), likelihood, 2

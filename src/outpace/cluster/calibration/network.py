@@ -1,11 +1,11 @@
-"""Latency and bandwidth from the probe with which a real run begins.
+"""Estimates latency and bandwidth from the probe at the beginning of a real run.
 
-First all links are alike. Then a machine gets latency and bandwidth of its own if it is clearly
-slower and the fit clearly better, by Schwarz's criterion of the logarithms of the medians; one
-machine after the other. Most machines have one node.
+At first all links count as alike. Then, one machine after the other, a machine gets a separate
+latency and bandwidth if it is clearly slower and the fit is clearly better by Schwarz's criterion
+for the logarithms of the medians. Most machines have one node.
 
-A probe travels alone, so machines that several nodes share change nothing but this: messages within
-a machine have a line of their own, that of its loopback interface.
+A probe travels alone, so nodes that share a machine change only one thing: messages within a
+machine have a separate line, for its loopback interface.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from outpace.cluster.calibration.transits import NOISE, Line, Transits, fit_line
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.sync.messages import server_name, worker_name
 
-_Machine: TypeAlias = tuple[str, ...]  # its nodes
-_LEAST_GAIN: Final = 10.0  # of Schwarz's criterion: "very strong" evidence (Kass, Raftery 1995)
-_LEAST_RANGE: Final = 4  # of the sizes, the largest over the smallest
-_LEAST_DIFFERENCE: Final = 1.25  # of a node's latency or bandwidth from the others'
+_Machine: TypeAlias = tuple[str, ...]  # the nodes of a machine
+# difference of Schwarz's criterion: "very strong" evidence (Kass, Raftery 1995)
+_LEAST_GAIN: Final = 10.0
+_LEAST_RANGE: Final = 4  # ratio of the largest size to the smallest
+# least relative difference of a node's latency or bandwidth from the others
+_LEAST_DIFFERENCE: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,10 +36,10 @@ class NetworkFit:
 
     Args:
         law: Latency and bandwidth of all links.
-        transits: What it was fitted to.
-        fitted: Their times by the law, in s, shape (n,).
-        to_server: The line of requests, all links together.
-        to_worker: The line of answers.
+        transits: Transits that the law was fitted to.
+        fitted: Times of these transits according to the law, in s, shape (n,).
+        to_server: The line of requests, for all links together.
+        to_worker: The line of answers, for all links together.
         parameters: Number of latencies and bandwidths of the law.
     """
 
@@ -50,12 +52,12 @@ class NetworkFit:
 
     @property
     def error(self) -> float:
-        """Median of the relative errors."""
+        """Median of the relative errors of the fitted times."""
         return float(np.median(np.abs(self.fitted / self.transits.seconds - 1)))
 
     @property
     def testable(self) -> bool:
-        """True if there are more transits than parameters: otherwise the law meets all."""
+        """True if there are more transits than parameters: otherwise the law fits all of them."""
         return len(self.fitted) > self.parameters
 
 
@@ -68,12 +70,13 @@ def fit_network(
     """Return the law that describes these transits best.
 
     Args:
-        shared: The nodes of machines with several, by the names of these machines. They are left
-            out if messages between machines do not tell latency and bandwidth apart.
-        alike: True to give no machine a line of its own.
+        shared: The nodes of each machine with several nodes, by name of the machine. They are left
+            out if messages between machines do not separate latency and bandwidth.
+        alike: True to give no machine a separate line.
 
     Raises:
-        ValueError: all messages are of about one size, which tells latency and bandwidth not apart.
+        ValueError: if all messages have about the same size, which does not separate latency and
+            bandwidth.
     """
     machines = {name: tuple(nodes) for name, nodes in (shared or {}).items()}
     is_local = _within(transits, machines.values())
@@ -116,13 +119,13 @@ def fit_network(
 
 
 def _has_sizes(transits: Transits) -> bool:
-    """True if there are messages of sizes that differ enough for a line."""
+    """True if the sizes of the messages differ enough to fit a line."""
     sizes = transits.size_bytes
     return len(sizes) > 0 and bool(sizes.max() >= _LEAST_RANGE * max(sizes.min(), 1))
 
 
 class _Lines(NamedTuple):
-    """A line for most links, and those of slow machines."""
+    """A line for most links, and the lines of slow machines."""
 
     usual: Line
     slow: dict[_Machine, Line]
@@ -131,7 +134,7 @@ class _Lines(NamedTuple):
 
     @property
     def last_is_slower(self) -> bool:
-        """True if the last machine with a line of its own is clearly slower than the usual ones."""
+        """True if the last machine with a separate line is clearly slower than the usual ones."""
         line, usual = list(self.slow.values())[-1], self.usual
         return (
             line.latency_s > _LEAST_DIFFERENCE * usual.latency_s
@@ -140,10 +143,10 @@ class _Lines(NamedTuple):
 
 
 def _lines(transits: Transits, touched: Mapping[_Machine, Flags]) -> _Lines:
-    """Return a line for each of these machines, and one for the others; the slower end counts.
+    """Fit a line for each of these machines, and one for the others; the slower end counts.
 
     Args:
-        touched: Which messages have the machine at an end.
+        touched: Which messages begin or end at the machine.
     """
     sizes, seconds = transits.size_bytes, transits.seconds
     rest = ~np.any([*touched.values(), np.zeros(len(sizes), np.bool_)], axis=0)
@@ -163,7 +166,7 @@ def _lines(transits: Transits, touched: Mapping[_Machine, Flags]) -> _Lines:
 
 
 def _touched(transits: Transits, shared: Iterable[_Machine]) -> dict[_Machine, Flags]:
-    """Return the machines at the ends of these messages, and which messages each has."""
+    """Return the machines at the ends of these messages, and the messages of each machine."""
     machine_of = {node: machine for machine in shared for node in machine}
     found: dict[_Machine, Flags] = {}
     for ends in _ends(transits):

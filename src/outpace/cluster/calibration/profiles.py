@@ -1,21 +1,23 @@
 """Iterations, computation and all-reduces of a data-parallel run whose ranks were profiled.
 
-An iteration of a rank lasts from the end of the last all-reduce of a step until that of the next
-step that has one. So it contains the update of the parameters, loading data, and the forward and
-backward pass up to the next synchronisation, as an iteration of the simulation does. Steps that
-only accumulate gradients (`no_sync`) are part of the iteration that ends with an all-reduce.
+An iteration of a rank lasts from the end of a step's last all-reduce until the end of the last
+all-reduce of the next step; a step without an all-reduce does not count. So it contains the update
+of the parameters, loading data, and the forward and backward pass up to the next synchronisation,
+as an iteration of the simulation does. Steps that only accumulate gradients (`no_sync`) are part of
+the iteration that ends with an all-reduce.
 
 *Compute* is the iteration without the time in which the rank did nothing but wait for a collective
-(`waits`). DDP sends its buckets during the backward pass: as far as the rank computes meanwhile,
-that is computation. Processors that are slowed down by communication are part of it.
+(`waits`). DDP sends its buckets during the backward pass: the time in which the rank computes
+meanwhile is computation. So the time that communication costs by slowing down processors is part of
+it.
 
 *Exposed* is the rest of an iteration, beyond the compute time of its slowest rank: how much longer
 the all-reduces make an iteration. It is less than the time they take, where they overlap with the
 backward pass.
 
 An all-reduce *takes* the time from its last arrival, the latest begin of all ranks, until its end,
-the latest end; ranks that came before have only waited. All-reduces that overlap share the network,
-and make one period together.
+the latest end of all ranks; ranks that arrived before have only waited. All-reduces that overlap
+share the network and are counted as one period.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from outpace.cluster.calibration.all_reduces import Alone
 from outpace.cluster.calibration.clocks import Clock, clocks_of
 from outpace.cluster.calibration.waits import merged, total_before, waits
 
-_SHORTEST: Final = 1e-7  # s; of a period and a run time
-_SAID: Final = 5  # sizes of all-reduces that an error names, the largest
+_SHORTEST: Final = 1e-7  # s; the shortest period and run time
+_SAID: Final = 5  # number of sizes of all-reduces that an error names at most
 _PARTIAL: Final = 2  # steps at each end that may be recorded in part
 
 
@@ -42,13 +44,13 @@ class RankProfile:
     """Computation and collectives of one rank, in s of its own clock.
 
     Args:
-        name: Such as `rank 1 (rank1.json)`, for errors.
-        busy: When it computed, shape (B, 2), disjoint and in order.
+        name: Name for errors, such as `rank 1 (rank1.json)`.
+        busy: Intervals in which the rank computed, shape (B, 2), disjoint and in order.
         step: Number of the step in which it issued each collective, shape (M,), not falling.
-        begins, ends: Of its collectives, shape (M,).
-        size_bytes: Of the tensors that each collective took in, shape (M,).
-        is_all_reduce: Shape (M,).
-        late_s: How long after the end of a collective it may be noted: `waits.LATE_S` of Gloo.
+        begins, ends: Times of the rank's collectives, shape (M,).
+        size_bytes: Size of the input tensors of each collective, shape (M,).
+        is_all_reduce: True for each all-reduce, shape (M,).
+        late_s: Largest delay with which the end of a collective is noted: `waits.LATE_S` for Gloo.
     """
 
     name: str
@@ -61,7 +63,7 @@ class RankProfile:
     late_s: float
 
     def where(self, chosen: Flags | Ints) -> RankProfile:
-        """Return the profile with the chosen collectives only, by a mask or by their places."""
+        """Return the profile with the chosen collectives only. chosen: a mask, or their places."""
         names = "step", "begins", "ends", "size_bytes", "is_all_reduce"
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
@@ -71,13 +73,14 @@ class Profiled:
     """A profiled run: T iterations of N ranks.
 
     Args:
-        starts: In s since the start of the first one, shape (T, N).
-        compute: In s, shape (T, N).
-        exposed: In s, shape (T,); below 0 where no rank waited and their ends differ.
-        size_bytes: Of all all-reduces of an iteration together, shape (T,).
+        starts: Start of each iteration in s since the start of the first one, shape (T, N).
+        compute: Compute time in s, shape (T, N).
+        exposed: Exposed time in s, shape (T,); below 0 if no rank waited and their ends differ.
+        size_bytes: Size of all all-reduces of each iteration together, shape (T,).
         alone: The kinds of periods in which all-reduces were under way.
-        clocks: Of the ranks, against that of rank 0.
-        spread_s: Median difference of the ends of an all-reduce on one clock.
+        clocks: The clock of each rank, compared with rank 0.
+        spread_s: Median difference between the ends of an all-reduce in different ranks, on one
+            clock.
     """
 
     starts: Floats
@@ -102,8 +105,8 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
     """Return the iterations of ranks in the order of their numbers.
 
     Raises:
-        ValueError: in words, if they do not have the same collectives in the same steps, or fewer
-            than two steps have an all-reduce.
+        ValueError: if the ranks do not have the same collectives in the same steps, or fewer than
+            two steps have an all-reduce; with a text for the user.
     """
     ranks = _matched(ranks)
     first = ranks[0]
@@ -140,11 +143,11 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
 def _matched(ranks: Sequence[RankProfile]) -> list[RankProfile]:
     """Return the ranks with the same collectives in the same places.
 
-    All ranks leave a collective at nearly the same time. So of the collectives of one size the k-th
-    to end in one rank is the k-th to end in another. Their begins would not do: threads of Gloo
-    begin two that are issued together in either order, and may begin the last one of a step when
-    the next step has begun. The first and the last two steps may be recorded in part; they are left
-    out where ranks differ.
+    All ranks leave a collective at nearly the same time. So among collectives of equal size, the
+    k-th to end in one rank is the k-th to end in every other rank. The order of their beginnings is
+    not reliable: Gloo's threads begin two collectives that are issued together in either order, and
+    may begin the last one of a step after the next step has begun. The first two and the last two
+    steps may be recorded only in part; they are left out if ranks differ there.
     """
     steps = reduce(np.intersect1d, [rank.step for rank in ranks])
     for _ in range(_PARTIAL):
@@ -165,7 +168,7 @@ def _matched(ranks: Sequence[RankProfile]) -> list[RankProfile]:
 
 
 def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:
-    """Return in words how the collectives of the ranks differ, by step."""
+    """Describe how the collectives of the ranks differ, by step."""
     found: dict[int, str] = {}
     for rank in ranks[1:]:
         for step in np.unique(rank.step).tolist():
@@ -181,7 +184,7 @@ def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:
 
 
 def _sizes(rank: RankProfile) -> Ints:
-    """Return the size of each collective; -1 where it is no all-reduce: those may differ."""
+    """Return the size of each all-reduce, and -1 for other collectives, whose sizes may differ."""
     return np.where(rank.is_all_reduce, rank.size_bytes, -1)
 
 
@@ -190,11 +193,11 @@ def _words(sizes: Sequence[int]) -> str:
 
 
 def _alone(arrived: Floats, ended: Floats, size_bytes: Ints) -> Alone:
-    """Return the kinds of periods in which all-reduces are under way.
+    """Return the kinds of periods in which all-reduces run.
 
     Args:
-        arrived: When the last rank began each all-reduce, shape (M,), on one clock.
-        ended: When the last rank ended it, shape (M,).
+        arrived: Time when the last rank began each all-reduce, shape (M,), on one clock.
+        ended: Time when the last rank ended each all-reduce, shape (M,).
     """
     ended = np.maximum(ended, arrived + _SHORTEST)
     periods = merged(arrived, ended)

@@ -12,10 +12,10 @@ from outpace.cluster.calibration import Floats, Ints, Rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests(Rows):
-    """Requests, their answers, and when what happened; see `record.timing` for the times.
+    """Requests, their answers, and the times of both; see `record.timing` for the times.
 
-    Times are in s; NaN: unknown. `sent`, `arrived_after` and `arrived` are in the worker's clock
-    and all others in the server's, until `in_clocks_of_workers`.
+    Times are in s; NaN if unknown. `sent`, `arrived_after` and `arrived` are read from the worker's
+    clock, all others from the server's, until `in_clocks_of_workers` converts them.
     """
 
     worker: Ints
@@ -46,10 +46,10 @@ class Requests(Rows):
         """Return how far each server's clock is ahead of each worker's, in s, by their numbers.
 
         The offset of two clocks is half the difference between the transits of the smallest
-        messages in both directions, so that the latencies of both come out equal: a round trip
-        does not tell how it is divided (RFC 5905, section 8). It is the median over the third of
-        the requests with the shortest round trips; the shortest alone may have a time that was
-        taken late. Pairs of which no round trip is known are left out.
+        messages in the two directions. This assumes equal latencies in both directions, because a
+        round trip does not show how it is divided (RFC 5905, section 8). The median is taken over
+        the third of the requests with the shortest round trips, because the shortest one may
+        contain a time that was taken late. Pairs without a known round trip are left out.
         """
         found = {}
         for worker, server in np.unique(np.stack([self.worker, self.server], axis=1), axis=0):
@@ -59,15 +59,16 @@ class Requests(Rows):
         return found
 
     def with_answers_out(self) -> Requests:
-        """Return it with answers that were out of the server when they arrived.
+        """Correct the times of answers that had left the server earlier than it noted.
 
-        A server may be interrupted between giving an answer to the socket and taking the time.
+        A server may be interrupted after it gives an answer to the socket and before it takes the
+        time.
         """
         out = np.fmax(self.answered, np.fmin(self.answered_end, self.arrived))
         return replace(self, answered_end=np.where(np.isnan(self.answered_end), np.nan, out))
 
     def in_clocks_of_workers(self, offsets: Mapping[tuple[int, int], float]) -> Requests:
-        """Return it with the times of each request's server in the clock of its worker."""
+        """Convert the times of each request's server to the clock of its worker."""
         pairs = zip(self.worker.tolist(), self.server.tolist(), strict=True)
         offset = np.array([offsets.get(pair, 0.0) for pair in pairs])
         return replace(self, **{name: getattr(self, name) - offset for name in _OF_SERVER})

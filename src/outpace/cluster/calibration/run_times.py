@@ -4,13 +4,13 @@ The choice, in this order:
 
 1. The law with independent run times whose BIC is the smallest (`independent`); workers' factors
    are shrunk towards 1 (`factors`).
-2. If it does not reproduce what was recorded, the recorded run times themselves, replayed
-   (`compute: {kind: trace}`): also if a worker's times are related to those before.
+2. If this law does not reproduce the recorded run times, for example because consecutive times of a
+   worker are correlated: the recorded run times themselves, replayed (`compute: {kind: trace}`).
 
-A law reproduces what was recorded if the Kolmogorov distance of the pooled times, the means of the
-k-th fastest of the N workers for k = 1..N, and the correlation of a worker's times from one
-iteration to the next are within the limits below. A test of significance instead would refuse every
-law for a long run, however close.
+A law reproduces the recorded run times if the Kolmogorov distance of the pooled times, the means of
+the k-th fastest of the N workers for k = 1..N, and the correlation of a worker's times from one
+iteration to the next are within the limits below. A test of significance would refuse every law if
+the run is long enough, however well the law fits.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from outpace.cluster.laws import Errors, ServiceLaw
 from outpace.support.randomness import generator
 
 DISTANCE: Final = 0.08  # largest Kolmogorov distance of all run times
-DISTANCE_OF_WORKER: Final = 0.16  # of those of one worker
+DISTANCE_OF_WORKER: Final = 0.16  # largest Kolmogorov distance of the run times of one worker
 ORDER: Final = 0.03  # largest relative error of the mean of an order statistic
-CORRELATION: Final = 0.15  # largest one of a worker's consecutive times
-_ERRORS: Final = 3  # standard errors that are allowed where these are more
-_BY_CHANCE: Final = 1.5  # over √n: such a distance of n times from their own law is rare
+CORRELATION: Final = 0.15  # largest correlation of a worker's consecutive times
+_ERRORS: Final = 3  # standard errors that are allowed if they are larger than the limits above
+_BY_CHANCE: Final = 1.5  # divided by √n: n times rarely have a larger distance from their own law
 _BY_CHANCE_OF_WORKER: Final = 2.0  # a worker's factor may be off, too
 _BATCHES: Final = 10  # for the standard error of a mean of correlated times
 _EQUAL: Final = 1e-3  # relative difference of times that count as equal
 _DRAWN: Final = 40_000  # run times drawn from a law, all workers together
 _WARM_UP: Final = 0.1  # share of a run's iterations that may be left out
 _MOST_WARM_UP: Final = 10  # iterations
-# Of the speed of a machine from one real run to the next, where a calibration knows one run: of 33
-# real runs of 11 strategies, 1.6 % (benchmarks/README.md, Fidelity, real compute).
+# Relative standard deviation of a machine's speed between real runs, if a calibration has only one
+# run: 33 real runs of 11 strategies had 1.6 % (benchmarks/README.md, Fidelity, real compute).
 ASSUMED_CV: Final = 0.015
 _TENTHS: Final = 10  # parts of a run whose speeds are compared
 _CERTAIN: Final = 0.95  # probability by which they must differ
@@ -60,26 +60,26 @@ class Recording:
 
     @property
     def length_s(self) -> float:
-        """Seconds from the first start of an iteration to the last end of one."""
+        """Seconds from the start of the first iteration to the end of the last one."""
         return float(np.nanmax(self.starts + self.seconds) - np.nanmin(self.starts))
 
     def without(self, first: int) -> Recording:
-        """Return it without its first iterations."""
+        """Return the recording without its first iterations."""
         return Recording(self.starts[first:], self.seconds[first:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Goodness:
-    """Recorded run times against those that a law draws.
+    """How well run times drawn from a law agree with recorded ones.
 
     Args:
         distance: Kolmogorov distance of all run times; 0 to 1.
-        of_worker: That of each worker, shape (N,).
+        of_worker: Kolmogorov distance of each worker's run times, shape (N,).
         recorded_order: Mean of the k-th fastest of the N workers, in s, shape (N,).
-        fitted_order: The same of the law.
+        fitted_order: The same mean for the run times of the law, in s, shape (N,).
         order_error: Standard errors of the recorded means, shape (N,).
-        correlation: Of the logarithms of a worker's consecutive times, from -1 to 1; that of a law
-            is 0.
+        correlation: Correlation of the logarithms of a worker's consecutive times, from -1 to 1; 0
+            for the times of a law.
         count: Number of recorded run times.
         drawn: Run times that the law drew, shape (T', N).
     """
@@ -99,12 +99,12 @@ class Goodness:
         return self.fitted_order / self.recorded_order - 1
 
     def complaints(self) -> list[str]:
-        """Return in what the law does not reproduce the recorded times; empty if it does."""
+        """Describe in what the law does not reproduce the recorded times; empty if it does."""
         found = []
-        error = 1 / np.sqrt(self.count)  # of a correlation of 0
+        error = 1 / np.sqrt(self.count)  # standard error of a correlation of 0
         if self.distance > max(DISTANCE, _BY_CHANCE * error):
             found.append(f"Kolmogorov distance {self.distance:.2f}")
-        one_error = np.sqrt(len(self.of_worker) / self.count)  # of a single worker's times
+        one_error = np.sqrt(len(self.of_worker) / self.count)  # for the times of a single worker
         worker = int(np.argmax(self.of_worker))
         if self.of_worker[worker] > max(DISTANCE_OF_WORKER, _BY_CHANCE_OF_WORKER * one_error):
             found.append(
@@ -126,14 +126,15 @@ class RunTimeFit:
 
     Args:
         law: The best law; None if the recorded times are to be replayed.
-        tried: The best law, also where it is not good enough.
-        goodness: That of `tried`.
+        tried: The best law, even if it is not good enough.
+        goodness: Goodness of fit of `tried`.
         reasons: Why the recorded times are to be replayed.
-        warm_up: Number of iterations at the begin of each run that were left out.
-        iterations: Number of the others.
-        recorded: Run times of those that all workers finished, in s, shape (T, N).
+        warm_up: Number of iterations at the beginning of each run that were left out.
+        iterations: Number of the iterations that were used.
+        recorded: Run times of the iterations that all workers finished, in s, shape (T, N).
         errors: Relative standard errors of the law's parameters; None if times are replayed.
-        speed_cv: Relative standard deviation of the speed of a further run from that of the law.
+        speed_cv: Relative standard deviation of the speed of a further run from the speed of the
+            law.
     """
 
     law: ServiceLaw | None
@@ -151,8 +152,8 @@ def fit_run_times(recordings: list[Recording], *, assumed_cv: float = 0.0) -> Ru
     """Return the law of the run times of these runs, which have the same workers.
 
     Args:
-        assumed_cv: Relative standard deviation of the machine's speed from run to run, as far as
-            these runs do not tell it.
+        assumed_cv: Relative standard deviation of the machine's speed from run to run, to be used
+            as far as these runs do not show it.
     """
     warm_up = max(warm_up_of(each.seconds) for each in recordings)
     recordings = [each.without(warm_up) for each in recordings]
@@ -177,11 +178,12 @@ def fit_run_times(recordings: list[Recording], *, assumed_cv: float = 0.0) -> Ru
 def speed_of_further_run(recordings: list[Recording], assumed_cv: float) -> float:
     """Return by how much the speed of a further run differs from the mean of these runs.
 
-    The relative standard deviation, σ √(1 + 1/R) for R runs, since their mean is off as well. σ²,
-    the variance of a machine's speed from run to run, is that between the runs beyond chance. It is
-    at least what is assumed, since a few runs do not show that a machine is steadier; and at least
-    that between the tenths of a run if these clearly differ, since a machine that is unsteady
-    within a run is not steadier from run to run.
+    The result is the relative standard deviation σ √(1 + 1/R) for R runs, since the mean of the
+    runs has an error as well. σ² is the variance of a machine's speed from run to run: the variance
+    between the runs that chance does not explain. It is at least `assumed_cv`², since a few runs do
+    not show that a machine is steadier. It is also at least the variance between the tenths of a
+    run if these clearly differ, since a machine that is unsteady within a run is not steadier from
+    run to run.
     """
     worker_means = np.nanmean(np.concatenate([each.seconds for each in recordings]), axis=0)
     runs = [each.seconds / worker_means for each in recordings]
@@ -207,10 +209,11 @@ def _levels(parts: list[Floats]) -> tuple[Floats, Floats]:
 
 
 def warm_up_of(seconds: Floats) -> int:
-    """Return how many iterations at the begin differ from the others, at most 10 and a tenth.
+    """Return how many iterations at the beginning differ from the others: at most 10, and a tenth.
 
-    An iteration's level is the median over the workers of time over the worker's median. It differs
-    if it lies beyond all of the second half of the run by more than 5 %.
+    An iteration's level is the median over the workers of the ratio of the worker's time to the
+    worker's median time. An iteration differs if its level is more than 5 % outside the range of
+    the levels in the second half of the run.
     """
     level = np.nanmedian(seconds / np.nanmedian(seconds, axis=0), axis=1)
     later = level[len(level) // 2 :]
@@ -223,7 +226,7 @@ def warm_up_of(seconds: Floats) -> int:
 
 
 def compare(law: ServiceLaw, recordings: list[Recording]) -> Goodness:
-    """Compare the law with recorded run times."""
+    """Compare the run times of a law with recorded run times."""
     seconds = np.concatenate([each.seconds for each in recordings])
     workers = seconds.shape[1]
     drawn = _draw(law, workers)
@@ -252,8 +255,8 @@ def _draw(law: ServiceLaw, workers: int) -> Floats:
 def distance_of(recorded: Floats, drawn: Floats) -> float:
     """Return the Kolmogorov distance of two samples.
 
-    Times that differ by at most 0.1 % count as equal: otherwise the distance of two constants
-    would be 1 however close they are.
+    Times that differ by at most 0.1 % count as equal: otherwise the distance of two constants would
+    be 1, even for nearly equal constants.
     """
     one, other = (part[~np.isnan(part)].ravel() for part in (recorded, drawn))
     above = [
@@ -264,9 +267,10 @@ def distance_of(recorded: Floats, drawn: Floats) -> float:
 
 
 def _order_statistics(whole: Floats) -> tuple[Floats, Floats]:
-    """Return the means of the order statistics of complete iterations, and standard errors.
+    """Return the means of the order statistics of complete iterations, and their standard errors.
 
-    The errors come from the means of batches of consecutive iterations, which may be correlated.
+    The errors come from the means of batches of consecutive iterations, because iterations may be
+    correlated.
     """
     ordered = np.sort(whole, axis=1)
     batches = np.array_split(ordered, min(_BATCHES, len(ordered)))

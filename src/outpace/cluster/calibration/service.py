@@ -1,8 +1,8 @@
-"""The service times of servers: for a push, for an update, to judge a pull, to answer one.
+"""Estimates the times that servers need for a push, an update, judging a pull and answering it.
 
 A server does one thing at a time. So the time for a push lasts from its arrival, or from the end of
-what the server did before if that is later, until the shard has handled it. It includes reading and
-decoding, and no wait for other work or for the policy.
+the server's previous work if that is later, until the shard has handled the push. It includes
+reading and decoding, but no wait for other work or for the policy.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from outpace.cluster.laws import Constant, ServiceLaw
 
 _SHORTEST: Final = 1e-7  # s; a service time of 0 has no likelihood
 _ERRORS: Final = 4  # standard errors by which pushes with an update must take longer
-_WORTH: Final = 0.05  # of a push; less is not worth a time of its own
+_WORTH: Final = 0.05  # share of a push's time; a smaller update time is not given separately
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServiceTimes:
-    """Service times in s, an array for each server.
+    """Service times in s, with an array for each server.
 
     Args:
-        push: Of pushes.
-        last: Of pushes that completed an iteration, where these made the update of all gradients.
-        judge: To judge the pull behind a push, where the policy did not hold it.
-        answer: To read the parameters and give the answer to the socket.
+        push: Times of pushes.
+        last: Times of the pushes that completed an iteration, if these made the update of all
+            gradients.
+        judge: Times to judge the pull behind a push, if the policy did not hold the pull.
+        answer: Times to read the parameters and give the answer to the socket.
     """
 
     push: Sequence[Floats]
@@ -54,9 +55,9 @@ def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> Se
     """Return the service times of the pushes and pulls of a run.
 
     Args:
-        is_push: Mask of the pushes; the others are pulls alone.
+        is_push: Mask of the pushes; the other requests are pulls without a push.
         on_advance: True if the servers make one update of all gradients of an iteration, so that
-            one push of an iteration, the last, has the time of the update.
+            the last push of an iteration includes the time of the update.
     """
     last = _last_of_iteration(requests, is_push)
     answered = requests.answered_end - requests.answer_begun
@@ -66,7 +67,7 @@ def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> Se
         mine = requests.server == server
         push, judge = np.full((2, len(requests)), np.nan)
         push[mine], judge[mine] = _one_after_another(requests.where(mine))
-        # The pull behind the last push of an iteration is the one that is not held.
+        # Only the pull behind the last push of an iteration is not held.
         chosen = (
             push[is_push & ~has_update],
             push[is_push & has_update],
@@ -81,11 +82,11 @@ def service_times(requests: Requests, is_push: Flags, *, on_advance: bool) -> Se
 def service_laws(times: ServiceTimes, *, with_factors: bool) -> dict[str, ServiceLaw]:
     """Return the laws of the service times by their keys.
 
-    `update_time` is how much longer the pushes take that completed an iteration; without it they
-    cannot be told from other pushes.
+    `update_time` is the additional time of the pushes that completed an iteration. It is absent if
+    these cannot be told from other pushes.
 
     Args:
-        with_factors: Give servers that clearly differ a factor each.
+        with_factors: Give each server a factor if servers clearly differ.
     """
     updates = np.array(list(map(_longer, times.push, times.last)))
     update_s, error = _longer(np.concatenate(times.push), np.concatenate(times.last))
@@ -106,7 +107,7 @@ def service_laws(times: ServiceTimes, *, with_factors: bool) -> dict[str, Servic
 
 
 def _law(times: Sequence[Floats], *, with_factors: bool) -> ServiceLaw:
-    """Return the law of the times of all servers."""
+    """Return one law for the times of all servers."""
     levels = np.array([_mean_and_error(each) for each in times])
     factors = server_factors(*levels.T) if with_factors else ()
     if not factors:
@@ -116,21 +117,21 @@ def _law(times: Sequence[Floats], *, with_factors: bool) -> ServiceLaw:
 
 
 def _mean_and_error(times: Floats) -> tuple[float, float]:
-    """Return the mean and its standard error; NaN without two times."""
+    """Return the mean and its standard error; NaN for fewer than two times."""
     if len(times) < 2:
         return math.nan, math.nan
     return float(times.mean()), float(times.std(ddof=1)) / math.sqrt(len(times))
 
 
 def _longer(others: Floats, ones: Floats) -> tuple[float, float]:
-    """Return how much longer some pushes take than others, and its standard error; or NaN."""
+    """Return how much longer `ones` take than `others`, with its standard error; or NaN."""
     mean, error = _mean_and_error(others)
     mean_of_ones, error_of_ones = _mean_and_error(ones)
     return mean_of_ones - mean, math.hypot(error, error_of_ones)
 
 
 def _one_after_another(requests: Requests) -> tuple[Floats, Floats]:
-    """Return how long a server took for each push, and to judge its pull, without other work."""
+    """Return the server's times, without other work, for each push and for judging each pull."""
     ends = np.concatenate([requests.done, requests.answered_end])
     ends = np.sort(ends[~np.isnan(ends)])
     arrived = np.where(

@@ -1,7 +1,7 @@
-"""Transits of the probe with which a real run begins, and lines through durations.
+"""Transits of the probe at the beginning of a real run, and lines through durations.
 
-A probe is a message of one of several sizes to an idle server, and its answer. Its transit is
-latency + bytes / bandwidth, to which the medians of the sizes are fitted (`fit_line`).
+A probe is a message of one of several sizes to an idle server, and its answer. Its transit takes
+latency + bytes / bandwidth. This line is fitted to the medians of the sizes (`fit_line`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from outpace.cluster.calibration import Flags, Floats, Ints, Rows
 from outpace.cluster.calibration.requests import Requests
 
 NOISE: Final = 0.05  # relative error of a median that is always assumed
-_MEASURABLE: Final = 1e-7  # s; a shorter transit is none
-_SHORTEST: Final = 1e-8  # s; a shorter latency is none
-_FASTEST: Final = 1e12  # bytes/s; more is infinite
+_MEASURABLE: Final = 1e-7  # s; a shorter transit is left out
+_SHORTEST: Final = 1e-8  # s; a shorter latency counts as 0
+_FASTEST: Final = 1e12  # bytes/s; a larger bandwidth counts as infinite
 
 
 class Line(NamedTuple):
-    """A transit of latency_s + bytes · s_per_byte."""
+    """A transit that takes latency_s + bytes · s_per_byte."""
 
     latency_s: float
     s_per_byte: float
 
     def at(self, size_bytes: Floats, count: Ints | int = 1) -> Floats:
-        """Return the seconds of values with so many bytes together, `count` in each."""
+        """Return the seconds for `count` messages with `size_bytes` bytes together."""
         return np.asarray(count * self.latency_s + size_bytes * self.s_per_byte)
 
     @property
@@ -42,9 +42,9 @@ class Transits(Rows):
     """Median transits of messages of one size between two nodes, in one direction.
 
     Args:
-        worker, server: Shape (n,).
-        to_server: True: to the server; False: its answer.
-        size_bytes, seconds: Shape (n,).
+        worker, server: Numbers of the two nodes, shape (n,).
+        to_server: True for messages to the server, False for its answers.
+        size_bytes, seconds: Size and median transit, shape (n,).
     """
 
     worker: Ints
@@ -55,10 +55,10 @@ class Transits(Rows):
 
 
 def transits_of(probes: Requests) -> Transits:
-    """Return the median transits of probes, in the order of time and with times on one clock.
+    """Return the median transits of probes, which are ordered by time and timed on one clock.
 
-    A small message may arrive before its sender has noted that it is out. Sizes whose median is
-    shorter than 0.1 µs are left out, if the pair of processes has two others in this direction.
+    A small message may arrive before its sender has noted the time of sending. So sizes with a
+    median below 0.1 µs are left out if the pair of processes has two other sizes in this direction.
     """
     there = probes.sent_bytes, probes.received - probes.sent
     back = probes.answer_bytes, probes.arrived - probes.answered_end
@@ -70,7 +70,7 @@ def transits_of(probes: Requests) -> Transits:
     medians = np.empty(len(groups))
     for place in range(len(groups)):
         mine = times[known][which.ravel() == place]
-        # The first one finds cold caches and unused buffers.
+        # The first message meets cold caches and new buffers.
         medians[place] = max(float(np.median(mine[1:] if len(mine) > 1 else mine)), _MEASURABLE)
     worker, server, to_server, size_bytes = groups.T
     kept = medians > _MEASURABLE
@@ -87,15 +87,15 @@ def transits_of(probes: Requests) -> Transits:
 def fit_line(
     sizes: Floats | Ints, seconds: Floats, count: Ints | int = 1, weight: Floats | float = 1.0
 ) -> Line:
-    """Return the line that describes these durations best; neither part is below 0.
+    """Return the line that describes these durations best; both parts are at least 0.
 
-    By least squares of the logarithms, so that relative errors count, with a loss (soft L1) that
+    The line is fitted to the logarithms, so that relative errors count, with a loss (soft L1) that
     gives outliers little weight.
 
     Args:
         sizes: Bytes in each duration, shape (n,).
-        count: How often a duration has the latency.
-        weight: Of each duration.
+        count: How many latencies each duration contains.
+        weight: Weight of each duration.
     """
     each = sizes / count
     low = float((seconds / count)[each == each.min()].mean())

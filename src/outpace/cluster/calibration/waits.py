@@ -1,16 +1,16 @@
-"""When a rank of a profiled run did nothing but wait for communication.
+"""Finds the times in which a rank of a profiled run did nothing but wait for communication.
 
 A profiler records what a rank computes and when its collectives begin and end, but not when it
 waits. A rank that waits for a collective continues when the collective ends. So the wait for a
-collective is the gap in the rank's computation in which the collective ends, from the begin of the
-gap, or of the collective if that is later, to the end of the collective. Other gaps are no waits:
-time in Python between two operations, a sleep, the loading of data, also while a collective is
-under way. They count as computation.
+collective is a part of the gap in the rank's computation in which the collective ends: from the
+beginning of the gap or of the collective, whichever is later, to the end of the collective. Other
+gaps are not waits, even while a collective runs: time in Python between two operations, a sleep,
+the loading of data. They count as computation.
 
-Gloo's threads note the end of a collective a moment after the thread that waits has continued. The
-gap may therefore be over by then; of the gaps that ended at most `LATE_S` before, the longest
-counts. NCCL's kernels end on the GPU, where the next kernel begins after them, so that no gap is
-over before: a gap a moment earlier is one between two kernels, and no wait.
+Gloo's threads note the end of a collective a moment after the thread that waits has continued. So
+the gap may have ended before: then the longest of the gaps that ended at most `LATE_S` before the
+collective counts. NCCL's kernels end on the GPU, and the next kernel begins after them, so the gap
+never ends before: an earlier gap lies between two other kernels and is not a wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from outpace.cluster.calibration import Floats
 
-LATE_S: Final = 5e-4  # from the end of a collective of Gloo until it is noted, at most
+LATE_S: Final = 5e-4  # s; longest time from the end of a collective of Gloo until it is noted
 
 
 def merged(begins: Floats, ends: Floats) -> Floats:
@@ -36,17 +36,17 @@ def merged(begins: Floats, ends: Floats) -> Floats:
 
 
 def waits(busy: Floats, begins: Floats, ends: Floats, late_s: float) -> Floats:
-    """Return when the rank waited for its collectives, shape (n, 2), disjoint and in order.
+    """Return the intervals in which the rank waited for its collectives, disjoint and in order.
 
     Args:
-        busy: When it computed, shape (B, 2), disjoint and in order.
-        begins: When it began each collective, shape (M,).
-        ends: When each collective ended for it, shape (M,).
-        late_s: How long after the end of a collective it may be noted.
+        busy: Intervals in which the rank computed, shape (B, 2), disjoint and in order.
+        begins: Time when the rank began each collective, shape (M,).
+        ends: Time when each collective ended for this rank, shape (M,).
+        late_s: Largest delay with which the end of a collective is noted.
     """
     gap_begins = np.concatenate([[-np.inf], busy[:, 1]])
     gap_ends = np.concatenate([busy[:, 0], [np.inf]])
-    first = np.searchsorted(gap_ends, ends - late_s)  # the first gap that ends after that
+    first = np.searchsorted(gap_ends, ends - late_s)  # the first gap that ends after the collective
     last = np.searchsorted(gap_begins, ends, side="right")
     found = []
     for begin, end, low, high in zip(begins, ends, first, last, strict=True):
@@ -62,7 +62,7 @@ def waits(busy: Floats, begins: Floats, ends: Floats, late_s: float) -> Floats:
 
 
 def total_before(intervals: Floats, times: Floats) -> Floats:
-    """Return how much of disjoint intervals in order lies before each of these times."""
+    """Return how much of disjoint intervals, in order, lies before each of these times."""
     if not len(intervals):
         return np.zeros(len(times))
     lengths = intervals[:, 1] - intervals[:, 0]

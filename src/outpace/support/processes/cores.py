@@ -1,7 +1,7 @@
-"""How busy the cores of this machine are, and how much of it is not this process's doing.
+"""Measures how busy the cores of this machine are, with this process and without it.
 
-From /proc (Linux): the processor time of all cores, and that of this process and of its descendants
-with the processes that they have waited for.
+/proc (Linux) has the processor time of all cores, and the processor time of this process and its
+descendants, including ended processes that they have waited for.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Final
 
 from outpace.support.processes.standing import fields_of
 
-_STEAL: Final = 8  # entries of /proc/stat up to that one; guests are contained in the first two
-_IDLE: Final = slice(3, 5)  # idle, and waiting for disks
+# number of entries of /proc/stat that are added; the first two contain the guests
+_STEAL: Final = 8
+_IDLE: Final = slice(3, 5)  # places of idle time and of waiting for disks
 
 
 class CoresUsed:
-    """Measures from its construction on."""
+    """Measures the use of the cores from its construction on."""
 
     def __init__(self) -> None:
         self._started_s = time.monotonic()
@@ -27,12 +28,12 @@ class CoresUsed:
         self._own = _own(os.getpid())
 
     def data(self) -> dict[str, Any] | None:
-        """Return `cores`, and how many of them were busy on average, since this was made.
+        """Return `cores`, and how many of them were busy on average since the construction.
 
-        `busy`: with all processes; `others`: with those that are no descendants of this one.
+        `busy` counts all processes, `others` only those that are not descendants of this process.
 
         Returns:
-            None if it is not known.
+            The numbers by name; None if they are not known.
         """
         whole, own, took_s = _whole(), _own(os.getpid()), time.monotonic() - self._started_s
         cores = os.cpu_count()

@@ -1,19 +1,19 @@
 """Starts processes by forking a server that has imported torch already.
 
 Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. The
-fork server is that of multiprocessing. It has its own session, so Ctrl-C in the terminal reaches
+fork server belongs to multiprocessing. It has its own session, so Ctrl-C in the terminal reaches
 only this process, which then ends the others in order. If this process dies, a thread in every
 other process ends that process. On Linux the kernel also kills the fork server when its parent
 dies, and every process when the fork server dies.
 
-multiprocessing starts its fork server as a new Python. In a command that has imported torch, this
-imports it a second time: a run of a few steps then takes twice as long. So in a command the fork
-server is a copy of the command (`start_fork_server_as_copy`), which shares the memory of its
-modules. The copy does what a new Python would do: it closes all files but those that it is given,
-takes the usual settings of signals, warnings and garbage, and runs the same line. A copy has the
-locks of this process as they are, but not its threads. So it is made only on Linux, and only while
-this process has one Python thread. (The threads of numpy's linear algebra end before a fork, by
-their own handlers; a fork server has them as well.)
+multiprocessing starts its fork server as a new Python. If a command has imported torch, the new
+Python imports torch a second time, and a run of a few steps takes twice as long. So in a command
+the fork server is a forked copy of the command (`start_fork_server_as_copy`), which shares the
+memory of its modules. The copy does what a new Python would do: it closes all files except those
+that are passed to it, resets signals, warnings and the collection of garbage, and runs the same
+line. A copy has the locks of this process in their present state, but not its threads. So it is
+made only on Linux, and only while this process has one Python thread. (The threads of numpy's
+linear algebra are no problem: their own handlers end them before a fork.)
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _EXITED: Final = "ended with exit code"
 _STANDARD_FILES: Final = {0, 1, 2}  # input, output and error
-_STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
-# What a fork server that is a new Python imports, so that new processes have it already. Names,
-# because `support` must not import from the layers above it.
+_STARTING: Final = threading.Lock()  # one start at a time, because it changes sys.modules
+# Modules that a fork server imports if it is a new Python, so that new processes have them already.
+# They are given as names, because `support` must not import from the layers above it.
 PRELOADED: Final = [
-    _BEGIN,  # before the imports that take long
+    _BEGIN,  # before the slow imports
     "outpace.simulation.executors.child",
     "outpace.real.node.server",
     "outpace.real.node.task",
@@ -68,13 +68,13 @@ Process: TypeAlias = ForkServerProcess | SpawnProcess
 def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     """Run `target(*arguments)` in a new process with one torch thread.
 
-    The process has this one's folder and environment, ignores Ctrl-C, and ends when this process
-    ends. The arguments are pickled for the fork server.
+    The new process has the folder and the environment of this process, ignores Ctrl-C, and ends
+    when this process ends. The arguments are pickled for the fork server.
     """
     given = (target, arguments, os.getcwd(), dict(os.environ))
     kind = SpawnProcess if _starts_new_pythons[0] else ForkServerProcess
     process: Process = kind(target=_begin, args=given, name=name, daemon=True)
-    # A process whose arguments were sent in part only would end with a traceback.
+    # A process that has received only a part of its arguments would end with a traceback.
     with _starting():
         if not _starts_new_pythons[0]:
             _start_fork_server(PRELOADED)
@@ -86,7 +86,7 @@ class Child:
     """Runs `target(pipe, *arguments)` in a new process, with a pipe between it and this one.
 
     Attributes:
-        pipe: this process's end.
+        pipe: this process's end of the pipe.
     """
 
     def __init__(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
@@ -106,14 +106,14 @@ class Child:
         return self._process.pid
 
     def how_it_ended(self) -> str:
-        """Say how the process ended, whose end of the pipe is closed."""
+        """Say how the process ended; call it after its end of the pipe is closed."""
         self._process.join(GRACE_S)
         return how_it_ended(self._process)
 
     def end(self, *, by_itself: bool = False) -> None:
         """Close the pipe, and tell the process to end.
 
-        by_itself: the process is about to end, and has some seconds for it.
+        by_itself: True: the process is about to end, and is given some seconds.
         """
         self.pipe.close()
         if by_itself:
@@ -130,7 +130,7 @@ class Child:
 
 
 def start_new_pythons() -> None:
-    """From now on, start each process as a new Python: for a process that starts only one."""
+    """Start all later processes as new Pythons: for a process that starts only one."""
     _starts_new_pythons[0] = True
 
 
@@ -144,7 +144,7 @@ def require_forking() -> None:
 
 
 def preload(module: str) -> None:
-    """Make the fork server import a module too, unless the fork server runs already."""
+    """Make the fork server import a further module, unless the fork server runs already."""
     if module not in PRELOADED:
         PRELOADED.append(module)
 
@@ -162,7 +162,7 @@ def how_it_ended(process: Process) -> str:
 
 
 def has_exited(how: str) -> bool:
-    """True if a process that ended in this way was not killed, but has ended itself."""
+    """True if a process that ended in this way was not killed but exited by itself."""
     return how.startswith(_EXITED)
 
 
@@ -172,8 +172,8 @@ def has_exited(how: str) -> bool:
 def _begin(
     target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
 ) -> None:
-    """Set up a new process, whose fork server may have had another environment."""
-    gc.freeze()  # collections of garbage must not write to the memory that is shared
+    """Set up a new process; its environment may differ from the fork server's."""
+    gc.freeze()  # the collection of garbage must not write to shared memory
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -182,9 +182,9 @@ def _begin(
     _end_with_starter()
     show_name(multiprocessing.current_process().name)
     _keep_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks the starter for a checkpoint
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the signal asks the starter for a checkpoint
     import torch
 
     torch.set_num_threads(1)
@@ -207,9 +207,10 @@ def show_name(name: str) -> None:
 
 
 def _kill_children_at_end() -> None:
-    """Make processes that this one forks, in a user's script for example, die with it.
+    """Make processes that this one forks, for example in a user's script, end when it ends.
 
-    Not those that another thread forks: they would die at the end of that thread.
+    Processes that another thread forks are excluded: they would be killed at the end of that
+    thread.
     """
     if sys.platform == "linux":
         ours: list[bool] = [False]
@@ -225,9 +226,10 @@ def _kill_children_at_end() -> None:
 
 
 def _end_with_starter() -> None:
-    """End this process when the process that started it is gone.
+    """End this process when the process that started it has ended.
 
-    The starter does not know this process if it was interrupted in the middle of `start`.
+    This is needed if the starter was interrupted within `start`: then it does not know this
+    process.
     """
     starter = multiprocessing.parent_process()
     assert starter is not None
@@ -243,13 +245,14 @@ def _end_with_starter() -> None:
 def _keep_memory() -> None:
     """Make glibc keep freed memory, which is needed again in the next iteration.
 
-    By default glibc returns large freed blocks to the system, and each page that is used again
-    costs a page fault: half of the time of a push.
+    By default glibc returns large freed blocks to the system, so each page costs a page fault when
+    it is used again. This would take half of the time of a push.
     """
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
+    with contextlib.suppress(OSError, AttributeError):  # the C library is not glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_ARENA_MAX, 1)  # one heap for all threads
-        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)  # old glibc
+        # glibc is too old
+        mallopt(_M_MMAP_THRESHOLD, 1 << 30) or mallopt(_M_MMAP_THRESHOLD, 1 << 25)
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
@@ -258,9 +261,9 @@ def _keep_memory() -> None:
 
 @contextlib.contextmanager
 def _starting() -> Iterator[None]:
-    """Let one thread start a process, undisturbed by signals.
+    """Let only one thread start a process at a time, and delay signals meanwhile.
 
-    multiprocessing would run the user's script, the main module, again in every process.
+    Hide the main module, the user's script: multiprocessing would run it again in every process.
     """
     with _STARTING, uninterrupted():
         main = sys.modules["__main__"]
@@ -272,13 +275,14 @@ def _starting() -> Iterator[None]:
 
 
 def _start_fork_server(modules: Sequence[str]) -> None:
-    """Start the fork server, which imports these modules, if there is none.
+    """Start the fork server if there is none; it imports these modules.
 
-    Ctrl-C is blocked until it has its own session.
+    Ctrl-C is blocked until the fork server has its own session.
     """
     require_short_temporary_folder()
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
-    multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
+    # starting the resource tracker later would unblock the signal
+    multiprocessing.resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         multiprocessing.forkserver.ensure_running()
@@ -289,9 +293,9 @@ def _start_fork_server(modules: Sequence[str]) -> None:
 def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
     """Start the fork server, if there is none, as a copy of this process.
 
-    It has the modules of this process, and imports these. To be called in a command, before it
-    opens files or connections, changes settings, or loads code of the user. Does nothing where a
-    copy cannot be made: the fork server is then started when it is needed.
+    The copy has the modules of this process and imports `modules` in addition. A command calls this
+    before it opens files or connections, changes settings, or loads code of the user. If a copy
+    cannot be made, this does nothing: the fork server is then started when it is needed.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return
@@ -301,8 +305,9 @@ def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
     def copy(path: Any, command: Sequence[Any], descriptors: Sequence[int]) -> int:
         if "multiprocessing.forkserver" not in command[-1]:
             return int(spawn(path, command, descriptors))
-        for stream in (sys.stdout, sys.stderr):  # else the copy has what is to be written, too
-            with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+        # otherwise the copy would write buffered output a second time
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # the stream is closed
                 stream.flush()
         pid = os.fork()
         if pid == 0:
@@ -318,15 +323,16 @@ def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
 
 
 def _become(line: str, kept: set[int]) -> NoReturn:
-    """Become the fork server that this line of Python starts, with these files."""
+    """Become the fork server that this line of Python starts, with these open files."""
     code = 1
     try:
         for number in map(int, signal.valid_signals()):
-            if callable(signal.getsignal(number)):  # a new Python ignores what is ignored here
+            # a new Python also ignores the signals that are ignored here
+            if callable(signal.getsignal(number)):
                 is_ctrl_c = number == signal.SIGINT
                 signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
         for number in set(map(int, os.listdir("/proc/self/fd"))) - kept:
-            with contextlib.suppress(OSError):  # the one with which the folder was read
+            with contextlib.suppress(OSError):  # the descriptor with which the folder was read
                 os.close(number)
         show_as_usual()
         collect_as_usual()
@@ -335,7 +341,7 @@ def _become(line: str, kept: set[int]) -> NoReturn:
             vars(multiprocessing.forkserver)["_forkserver"],
             vars(multiprocessing.resource_tracker)["_resource_tracker"],
         ):
-            type(known).__init__(known)  # this process has started neither
+            type(known).__init__(known)  # this process has started neither of the two
         sys.argv = ["-c"]
         exec(line, {"__name__": "__main__"})
         code = 0

@@ -1,4 +1,4 @@
-"""Checks whether this computer has room for the processes of a run, before any is started."""
+"""Checks, before any process of a run is started, whether this computer has room for all."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Final
 from outpace.errors import ConfigError
 
 _SOCKET_PATH: Final = 107  # longest path of a Unix socket in bytes; the 108th ends it
-_SOCKET_NAME: Final = len("/pymp-12345678/listener-12345678")  # what multiprocessing adds
+_SOCKET_NAME: Final = len("/pymp-12345678/listener-12345678")  # length that multiprocessing adds
 _FILES: Final = 64  # descriptors of a process before it starts others
-_FILES_EACH: Final = 5  # for a process: its output and error, two of multiprocessing, a connection
+# descriptors for each process: output, error, two of multiprocessing, a connection
+_FILES_EACH: Final = 5
 
 
 def require_room(processes: int, connections: int = 0, connections_each: int = 1) -> None:
-    """Raise ConfigError if so many processes cannot be started on this computer.
+    """Raise ConfigError if this computer cannot start this number of processes.
 
     Args:
         processes: number of processes that this one starts.

@@ -1,4 +1,4 @@
-"""Handlers of signals for a block: one of its own, or none until something is complete."""
+"""Sets signal handlers for a block, or delays signals until a block is done."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def checkpoint_on_signal(save: Callable[[], None]) -> Iterator[None]:
-    """In this block, call `save` on SIGUSR1: the run saves a checkpoint soon.
+    """Call `save` on SIGUSR1 in this block: the run then saves a checkpoint soon.
 
-    Without effect outside of the main thread, and where the signal has another meaning already, or
-    does not exist.
+    This has no effect outside of the main thread, if the signal has a handler already, or if the
+    signal does not exist.
     """
     number = getattr(signal, "SIGUSR1", None)
     is_main = threading.current_thread() is threading.main_thread()
@@ -29,10 +29,10 @@ def checkpoint_on_signal(save: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C, SIGTERM and SIGHUP until the block is done, in the main thread.
+    """In the main thread, delay Ctrl-C, SIGTERM and SIGHUP until the block is done.
 
-    If the block raises, they are left out. Blocking the signals in this thread is not enough:
-    another thread may take them, and Python still runs the handler here.
+    If the block raises an error, the delayed signals are dropped. To block the signals in this
+    thread is not enough: another thread may receive them, and Python still runs the handler here.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,8 @@ def uninterrupted() -> Iterator[None]:
     before = {
         number: signal.signal(number, lambda n, _: late.append(n))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        # None: not set from Python, so it cannot be kept. What is ignored stays so.
+        # None: the handler was not set from Python, so it cannot be restored. Ignored signals stay
+        # ignored.
         if signal.getsignal(number) not in (None, signal.SIG_IGN)
     }
     try:

@@ -1,4 +1,4 @@
-"""What /proc says of a process: Linux only."""
+"""Reads from /proc whether a process is stopped or ending. Linux only."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_PF_EXITING: Final = 0x4  # a flag of a process
+_PF_EXITING: Final = 0x4  # flag of a process
 
 
 def fields_of(process: int | str) -> tuple[str, list[str]]:
-    """Return the name of a process, and the fields of its `stat` from the state on.
+    """Return the name of a process and the fields of its `stat`, from the state on.
 
     Raises OSError if there is no such process, or this is not Linux.
     """
     stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    begin, _, rest = stat.rpartition(")")  # the name before may contain spaces
+    begin, _, rest = stat.rpartition(")")  # the name before it may contain spaces
     return begin.partition("(")[2], rest.split()
 
 
 def is_stopped(process: int, name: str = "") -> bool:
-    """True if a process is known to be stopped by a signal, such as that of Ctrl-Z.
+    """True if a process is known to be stopped by a signal, such as the signal of Ctrl-Z.
 
-    name: as `ps` shows it. If the process has another one, this is False: it is on another machine.
+    name: its name, as `ps` shows it. The result is False if the process has another name: then it
+    is not the process that is meant, which runs on another machine.
     """
     try:
         known, fields = fields_of(process)
@@ -32,11 +33,10 @@ def is_stopped(process: int, name: str = "") -> bool:
 
 
 def is_ending(process: int) -> bool:
-    """True if this process has ended or is about to, though it may not be reported yet.
+    """True if a process has ended or is about to, even if its end is not reported yet.
 
-    The kernel marks a process before it closes its sockets, so a connection that was closed by
-    the end of its process belongs to a process of which this is true. False where this cannot be
-    known.
+    The kernel marks a process before it closes the process's sockets. So if the end of a process
+    has closed a connection, the process is marked. The result is False if this cannot be known.
     """
     if sys.platform != "linux":
         return False

@@ -36,7 +36,7 @@ class FashionMnistCnn:
     """A convolutional network on Fashion-MNIST; `folder` holds its four files.
 
     Attributes:
-        folder: folder of the data set's files; None: that of fashion-mnist below OUTPACE_DATA.
+        folder: folder of the data set's files; None: the folder fashion-mnist in OUTPACE_DATA.
     """
 
     kind: Literal["fashion-mnist-cnn"] = "fashion-mnist-cnn"
@@ -47,7 +47,7 @@ class FashionMnistCnn:
         _pairs(self.folder)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if a file is missing or damaged."""
+        """Return the task for a run. Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
 
 

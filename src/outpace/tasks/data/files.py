@@ -24,7 +24,7 @@ class DataSet:
     """The files of a data set.
 
     Attributes:
-        checksums: name -> SHA-256.
+        checksums: SHA-256 of each file, by name.
         url: the folder that the files can be downloaded from.
     """
 

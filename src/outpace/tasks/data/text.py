@@ -32,7 +32,7 @@ class Characters:
     test: torch.Tensor
 
     def train_windows(self, context: int) -> Pair:
-        """Return (characters, the characters after them) of shape (n, context), a row per offset.
+        """Return inputs and next characters, each of shape (n, context), with one row per offset.
 
         The rows are views of the text and need no memory.
         """
@@ -45,7 +45,7 @@ class Characters:
 
 
 def read_characters(path: str | None, context: int) -> Characters:
-    """Read the text of a UTF-8 file, by default that of Python's standard library.
+    """Read the text of a UTF-8 file, by default the text of Python's standard library.
 
     Raises ConfigError if it cannot be read, or is too short to train and test with.
     """

@@ -26,7 +26,7 @@ class CharGpt:
 
     Attributes:
         path: path of a UTF-8 text, whose last tenth is for testing; by default at most 2,000,000
-            characters of the sources of Python's standard library.
+            characters of the source files of Python's standard library.
         context: number of characters that the model sees.
         layers, heads, width: size of the transformer.
     """
@@ -49,7 +49,7 @@ class CharGpt:
             read_characters(None, self.context)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
-        """Raises ConfigError if the text cannot be read or is too short."""
+        """Return the task for a run. Raises ConfigError if the text is missing or too short."""
         return supervised(
             lambda: char_gpt(self.path, self.context, self.layers, self.heads, self.width),
             workers,
@@ -71,7 +71,7 @@ def char_gpt(path: str | None, context: int, layers: int, heads: int, width: int
 
 
 def next_character_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross-entropy of (n, context, characters) with (n, context)."""
+    """Return the mean cross-entropy of output (n, context, characters) and target (n, context)."""
     return nn.functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
 
@@ -100,7 +100,8 @@ class Transformer(nn.Module):
     def _initialise(self, layers: int) -> None:
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # Each layer adds two terms to the stream, which together have variance one.
+                # Each layer adds two terms to the residual stream; the sum of all terms has
+                # variance one.
                 last = name.endswith(("attention.last.weight", "perceptron.last.weight"))
                 shrink = math.sqrt(2 * layers) if last else 1
                 nn.init.normal_(parameter, std=_DEVIATION / shrink)
