@@ -48,7 +48,7 @@ soak: $(READY)
 		$$($(PYTHON) -c 'import secrets; print(secrets.randbits(40))')
 	@for seed in $$($(PYTHON) -c 'import secrets; [print(secrets.randbits(32)) for _ in range($(ROUNDS))]'); do \
 		echo "Hypothesis seed $$seed"; \
-		$(BIN)/python -m pytest -m "hypothesis or stateful" --numprocesses $(JOBS) --dist loadfile \
+		$(BIN)/python -m pytest -m hypothesis --numprocesses $(JOBS) --dist loadfile \
 			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
 	done
 	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/

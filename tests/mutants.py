@@ -39,7 +39,13 @@ class Part(NamedTuple):
 PARTS: Final = {
     "shard": Part(
         ("sync/shard.py", "sync/bookkeeping/*.py"),
-        ("tests/sync", "tests/contracts/test_policies.py", "tests/closed_form"),
+        (
+            "tests/sync",
+            "tests/contracts/test_policies.py",
+            "tests/closed_form",
+            "tests/simulation",
+            "tests/digests",
+        ),
     ),
     "policies": Part(
         ("sync/policies/*.py",),

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.blocks.slicing import Slicing, layers_within, slices_of
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 
 LAYERS = st.lists(st.integers(1, 50), min_size=1, max_size=30)
@@ -58,16 +57,3 @@ def test_messages_are_as_large_as_what_their_server_owns(tmp_path, slicing, size
     rows = pq.read_table(tmp_path / "run" / "messages.parquet").to_pylist()
     pushes = {row["receiver"]: row["size_bytes"] for row in rows if row["kind"] == "push"}
     assert pushes == {f"server-{m}": 4 * size for m, size in enumerate(sizes)}
-
-
-@pytest.mark.parametrize(
-    ("slicing", "layers", "message"),
-    [
-        ("layers", [5, 5], "3 servers cannot share 2 parameter tensors; use at most 2, or slicing"),
-        ("even", [1, 1], "3 servers cannot share 2 parameters; use at most 2"),
-        ("rows", [5, 5], "slicing must be 'even' or 'layers', not 'rows'"),
-    ],
-)
-def test_servers_that_would_own_nothing_are_refused(slicing, layers, message):
-    with pytest.raises(ConfigError, match=message):
-        simulate(config(slicing, 3, layers))

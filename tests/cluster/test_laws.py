@@ -1,16 +1,18 @@
 """Laws of the run times and links of simulated machines."""
 
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
 
+from outpace.cluster.faults import RandomFaults
 from outpace.cluster.laws import Constant, Exponential, Lognormal, Normal, ShiftedExponential, Slow
 from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.cluster.regimes import Regime, Regimes
 from outpace.errors import ConfigError
-from outpace.support.units import SECOND
+from outpace.support.units import SECOND, seconds
 from outpace.testing import check_law
 
 N = 20_000
@@ -72,7 +74,11 @@ def test_every_law_keeps_its_promises(law):
     check_law(law)
 
 
-# -- workers that differ -----------------------------------------------------------------
+def test_times_between_failures_are_exponential():
+    times = islice(RandomFaults(60.0).times(0, "failures of workers", 0), N)
+    gaps = np.diff([0.0, *map(seconds, times)])
+    assert gaps.mean() == pytest.approx(60.0, abs=4 * 60.0 / math.sqrt(N))
+    assert gaps.std() == pytest.approx(60.0, rel=0.03)
 
 
 # -- slow periods ------------------------------------------------------------------------

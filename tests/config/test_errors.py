@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from tests.support.fluentps import behind_barrier
 from tests.support.paths import SCRIPTS
 
 from outpace.cluster.laws import Constant
@@ -82,28 +79,6 @@ def test_a_key_of_a_section_at_the_wrong_place_is_named_with_its_section():
     assert problem.startswith("latency: unknown key. Known: ")
 
 
-@pytest.mark.parametrize(
-    ("sync", "problem"),
-    [
-        (
-            "{kind: cutoff, model: elfving, warmup: 0}",
-            "sync.warmup must be at least 1: elfving learns from the warm-up alone, not 0",
-        ),
-        (
-            "{kind: cutoff, model: fixed, decision: deadline}",
-            "sync.decision must be left out: fixed decides by itself, not deadline",
-        ),
-        (
-            "{kind: cutoff, model: last-5, decision: replan}",
-            "sync.decision must be count, deadline or count-or-deadline with model last-5, "
-            "not replan",
-        ),
-    ],
-)
-def test_a_cut_off_whose_options_contradict_each_other(sync, problem):
-    assert problems(f"sync={sync}") == {problem}
-
-
 def test_entries_of_lists_and_mappings_are_named():
     slow = "compute.slow=[{workers: [0], factor: -1, from_s: -1}, {workers: [a], factor: 2}]"
     assert problems(slow, "network.nodes={worker-0: {latency_s: -2}, worker-1: 3}") == {
@@ -130,49 +105,27 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
     assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")
 
 
-ONE_OF = "needs exactly one of probability, every and condition"
-
-
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ("{}", "skip: needs push, pull or both"),
-        ("{push: {every: 2, probability: 0.5}}", f"skip.push: {ONE_OF}"),
-        (
-            "{push: {every: 2, arguments: {most: 3}}}",
-            "skip.push.arguments: only a condition takes arguments",
-        ),
-        (
-            "{pull: {condition: mine}}",
-            "skip.pull.target must be 'file.py:function' or 'package.module:function', not 'mine'",
-        ),
-    ],
-)
-def test_skipping_that_is_none(override, problem):
-    assert problems(f"skip={override}") == {problem}
-
-
-def test_where_the_strategy_says_when_to_pull_no_pull_is_skipped():
-    assert problems("sync={kind: cutoff}", "skip={pull: {every: 2}}") == {
-        "skip.pull: with cutoff all workers compute the same iteration, so none may begin the "
-        "next one without an answer"
-    }
-
-
-def test_only_with_a_strategy_that_has_one_there_is_a_scheduler():
-    (unknown,) = problems("network.nodes={scheduler: {latency_s: 1}}")
-    assert unknown.startswith("network.nodes: no node 'scheduler'.")
-    data = parse_yaml(BASE, "base")
-    changes = [f"sync={json.dumps(behind_barrier())}", "network.nodes={scheduler: {latency_s: 1}}"]
-    assert experiment_from(with_overrides(data, changes), "x.yaml").machines.scheduler
-
-
 def test_failures_of_a_script_are_refused_by_one_line_that_says_what_to_simulate():
     script = f"task={{kind: script, path: {SCRIPTS / 'plain.py'}}}"
     (line,) = problems(script, "stop={}", "faults={workers: {mtbf_s: 60}}")
     assert line.startswith("faults: failures of scripts are not simulated")
     assert "outpace calibrate RUN -o cluster.yaml" in line
     assert "task: {kind: timing" in line
+
+
+def test_what_is_wrong_in_each_entry_of_a_schedule_is_said_at_once():
+    schedule = "[{at: 1, worker: 9}, {at_s: -1, worker: 0}, {at_s: 1, worker: one}, {at_s: 1}]"
+    assert problems(f"faults.schedule={schedule}") == {
+        "faults.schedule[0].at: unknown key. Did you mean 'at_s'?",
+        "faults.schedule[1].at_s must be at least 0, not -1",
+        "faults.schedule[2].worker must be a whole number, not 'one'",
+        "faults.schedule[3]: needs exactly one of worker and server",
+    }
+    schedule = "[{at_s: 1, worker: 9}, {at_s: 1, server: 2}]"
+    assert problems(f"faults.schedule={schedule}") == {
+        "faults.schedule[0].worker must be from 0 to 3, not 9",
+        "faults.schedule[1].server must be from 0 to 0, not 2",
+    }
 
 
 def test_contradictions_are_named_together():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from functools import cache
 
 import pytest
 from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 
 RULES = {
@@ -131,32 +129,3 @@ def test_a_worker_that_is_late_for_a_while_stops_and_is_in_time_again_afterwards
     ends = [(row["iteration"], row["end_ns"] / 1e9) for row in of_two]
     assert ends[:4] == [(0, 1.25), (1, 2.5), (2, 3.5), (3, 4.5)]
     assert result.summary["iterations"] == [ITERATIONS, ITERATIONS, ITERATIONS - 2]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: with cutoff the scheduler ends"),
-        (
-            {"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},
-            "sync: with cutoff the scheduler ends iterations",
-        ),
-        (
-            {"sync": [{"kind": "cutoff"}] * (SERVERS - 1) + [{"kind": "bsp"}]},
-            "sync: with cutoff the scheduler ends",
-        ),
-        ({"sync": {"kind": "cutoff", "share": 1.5}}, "share must be at most 1"),
-        ({"sync": {"kind": "cutoff", "model": "pooledd"}}, "pooledd"),
-        ({"sync": {"kind": "cutoff", "model": "last-5", "file": "m.safetensors"}}, "left out"),
-        (
-            {"sync": {"kind": "cutoff", "ordered": True}},
-            "must be left out, except with deep-markov",
-        ),
-        ({"sync": {"kind": "cutoff", "warmup": -1}}, "warmup must be"),
-        ({"sync": {"kind": "cutoff", "samples": 1}}, "samples must be"),
-        ({"sync": {"kind": "cutoff", "every": 0}}, "every must be"),
-    ],
-)
-def test_what_cannot_be_is_said_before_the_run(changes, words):
-    with pytest.raises(ConfigError, match=re.escape(words)):
-        simulate(config("bsp") | {"sync": {"kind": "cutoff"}} | changes)

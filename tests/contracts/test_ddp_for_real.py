@@ -12,20 +12,21 @@ from tests.support.paths import SCRIPTS
 
 from outpace.errors import RunError
 from outpace.experiment.results import Result
-from outpace.experiment.running import run
+from outpace.experiment.running import run, simulate
 
 pytestmark = pytest.mark.slow
 TIMES = ("what", "worker", "sent_bytes", "sent_ns", "arrived_ns")
 STEPS = 12  # of each worker of ddp_trains.py
 
 
-def launch(script: str, *arguments: object, **changes: Any) -> Result:
+def launch(script: str, *arguments: object, how: Any = run, **changes: Any) -> Result:
     task = {
         "kind": "script",
         "path": str(SCRIPTS / script),
         "arguments": [str(a) for a in arguments],
     }
-    return run({"workers": 2, "probe": False, "task": task, **changes})
+    result: Result = how({"workers": 2, "probe": False, "task": task, **changes})
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,13 @@ def test_bsp_trains_bitwise_as_gloo_alone(tmp_path, gloo):
     assert result.summary["gradients_applied"] == 2 * STEPS
 
 
-def test_every_collective_has_its_result_and_ddp_all_its_ways():
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("how", [run, simulate])
+def test_every_collective_has_its_result_and_ddp_all_its_ways(how):
+    law = {"kind": "constant", "mean_s": 0.001}
+    result = launch("ddp_every.py", "all", sync={"kind": "ssgd"}, compute=law, how=how)
     # `optimizer.step()` of the largest model: 4 times with no_sync, then 2 and 3 with join.
-    assert launch("ddp_every.py", "all", sync={"kind": "ssgd"}).summary["iterations"] == [6, 7]
+    assert result.summary["iterations"] == [6, 7]
 
 
 def test_collectives_go_on_while_workers_average_in_pairs():

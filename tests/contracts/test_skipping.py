@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from tests.support.runtimes import BOUNDS, SERVERS, SYNCS, WORKERS, config, every_runtime, rows
 
-from outpace.errors import ConfigError, PolicyError
+from outpace.errors import PolicyError
 from outpace.experiment.running import simulate
 
 IN_A_ROW = 2
@@ -197,31 +197,19 @@ def test_what_becomes_of_a_skipped_gradient(skip, expected):
 
 
 @pytest.mark.parametrize(
-    ("skip", "error", "words"),
+    ("skip", "words"),
     [
         (
             {"push": {"condition": "mine.py:neither"}},
-            PolicyError,
             "mine.py:neither of skip.push must answer true or false, not None for worker 0's push "
             "of iteration 0",
         ),
         (
             {"pull": {"condition": "mine.py:by_norm_of_a_pull"}},
-            PolicyError,
             "mine.py:by_norm_of_a_pull of skip.pull raised AttributeError",
-        ),
-        (
-            {"push": {"condition": "mine.py:smal"}},
-            ConfigError,
-            "skip.push.condition: .*mine.py has no 'smal'. Did you mean 'small'",
-        ),
-        (
-            {"pull": {"condition": "yours.py:always"}},
-            ConfigError,
-            "skip.pull.condition: there is no file .*yours.py",
         ),
     ],
 )
-def test_a_condition_that_fails_is_named(skip, error, words):
-    with pytest.raises(error, match=words):
+def test_a_condition_that_fails_is_named(skip, words):
+    with pytest.raises(PolicyError, match=words):
         timed(skip)

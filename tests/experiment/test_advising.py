@@ -192,11 +192,6 @@ def test_what_is_refused_in_one_line(tmp_path, capfd, monkeypatch, arguments, me
     assert not list((tmp_path / "runs").glob("*"))
 
 
-def test_the_folder_of_another_study_is_refused(advice):
-    with pytest.raises(outpace.ConfigError, match="has the advice of another study"):
-        outpace.advise(CONFIG, advice.folder, target_loss=0.06, seeds=3, only=ONLY)
-
-
 def test_changed_clusters():
     law = {"kind": "lognormal", "cv": 0.2, "factors": [1.0, 1.5], "slow": [{"factor": 3.0}]}
     assert worse_stragglers({"compute": law})["compute"] == {

@@ -7,7 +7,6 @@ from outpace.experiment.advising.candidates import (
     BSP,
     OWN,
     candidates,
-    in_order_of_trial,
     usable,
 )
 
@@ -79,13 +78,3 @@ def test_the_strategy_of_the_configuration_is_a_candidate():
     assert (found[-1].sync, found[-1].beside) == (own, {"skip": {"pull": {"every": 4}}})
     found, _ = usable({**CONFIG, "sync": {"kind": "ssp", "staleness": 4}}, "x.yaml")
     assert OWN not in [each.name for each in found]
-
-
-def test_one_of_each_family_is_tried_before_all_others():
-    found = candidates(16)
-    names = in_order_of_trial(found)
-    assert sorted(names) == sorted(each.name for each in found)
-    family = {each.name: each.family for each in found}
-    families = set(family.values()) - {"barrier"}
-    assert names[:4] == (BSP, ALL_REDUCE, "ASP, over staleness", "drop the last quarter")
-    assert {family[name] for name in names[2 : 2 + len(families)]} == families

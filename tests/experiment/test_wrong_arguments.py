@@ -7,13 +7,6 @@ import outpace
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.yaml_files import read_yaml
 
-CONFIG = {
-    "task": {"kind": "timing"},
-    "workers": 2,
-    "sync": {"kind": "bsp"},
-    "stop": {"iterations": 1},
-}
-
 
 @pytest.mark.parametrize(
     ("call", "words"),

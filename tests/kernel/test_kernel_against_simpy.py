@@ -8,44 +8,6 @@ from outpace.kernel import Kernel, Mailbox, TimedOut
 from outpace.support.units import SECOND
 
 MODERATE = settings(deadline=None, max_examples=50)
-DELAYS = st.lists(st.integers(0, 6), max_size=6)
-
-
-@MODERATE
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=6))
-def test_ping_pong_ends_when_it_does_in_simpy(pairs):
-    rounds = 10
-    kernel, ours = Kernel(), {}
-    env, theirs = simpy.Environment(), {}
-
-    async def walk(k, box, other, delay, serves):
-        if serves:
-            other.put(0)
-        for _ in range(rounds):
-            count = await box.get()
-            await kernel.sleep(delay / SECOND)
-            other.put(count + 1)
-        ours[k, serves] = (kernel.now, count)
-
-    def process(k, store, other, delay, serves):
-        if serves:
-            yield other.put(0)
-        for _ in range(rounds):
-            count = yield store.get()
-            yield env.timeout(delay)
-            yield other.put(count + 1)
-        theirs[k, serves] = (env.now, count)
-
-    for k, (left, right) in enumerate(pairs):
-        a, b = Mailbox(kernel), Mailbox(kernel)
-        kernel.spawn(walk(k, a, b, left, True))
-        kernel.spawn(walk(k, b, a, right, False))
-        x, y = simpy.Store(env), simpy.Store(env)
-        env.process(process(k, x, y, left, True))
-        env.process(process(k, y, x, right, False))
-    kernel.run()
-    env.run()
-    assert ours == theirs
 
 
 @MODERATE

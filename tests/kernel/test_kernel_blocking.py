@@ -88,25 +88,6 @@ def test_a_future_wakes_all_waiters_in_order_and_keeps_its_value():
     assert future.done
 
 
-def test_notify_ends_a_wait_with_its_value_and_is_lost_otherwise():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        await kernel.sleep(1)
-        seen.append(await kernel.wait())
-
-    walker = kernel.spawn(walk())
-
-    def notify(value):
-        seen.append(walker.notify(value))
-
-    kernel.call_at(500_000_000, notify, "while asleep")
-    kernel.call_at(2_000_000_000, notify, "in time")
-    kernel.call_at(2_000_000_000, notify, "after its end")
-    kernel.run()
-    assert seen == [False, True, "in time", False]
-
-
 # -- other walkers -------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outpace.kernel import DeadlockError, Kernel, Mailbox
+from outpace.kernel import Kernel, Mailbox
 
 
 @pytest.fixture(params=[None, 3])
@@ -54,20 +54,3 @@ def test_a_message_goes_to_the_next_receiver_and_not_to_one_that_has_ended(kerne
     kernel.spawn(ends_the_first())
     kernel.run()
     assert got == [("second", "a message")]
-
-
-def test_others_that_wait_for_what_never_comes_are_found(kernel):
-    box = Mailbox(kernel, "the box")
-
-    async def receiver():
-        await box.get()
-
-    async def sender():
-        await kernel.sleep(10)
-        box.put(1)
-
-    waiting = kernel.spawn(sender())
-    kernel.spawn(receiver(), "receiver")
-    kernel.spawn(_end_after(kernel, waiting, 1))
-    with pytest.raises(DeadlockError, match="receiver waits for a message in the box"):
-        kernel.run()

@@ -15,20 +15,6 @@ def ns(count):
     return count / SECOND
 
 
-def test_a_timeout_strikes_at_its_time_and_names_the_walker():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        with pytest.raises(TimedOut, match=r"patient: 1\.5 s are over"), kernel.timeout(1.5):
-            await kernel.sleep(10)
-        seen.append(kernel.now)
-
-    kernel.spawn(walk(), "patient")
-    assert kernel.run() == 1.5 * SECOND
-    assert seen == [1.5 * SECOND]
-    assert issubclass(TimedOut, TimeoutError)
-
-
 @pytest.mark.parametrize("what", ["sleep", "future", "notification", "end"])
 def test_a_timeout_strikes_a_walker_whatever_it_waits_for(what):
     kernel, seen = Kernel(), []

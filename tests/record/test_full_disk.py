@@ -59,28 +59,6 @@ def test_a_run_is_complete_though_its_report_cannot_be_written(limited, capsys):
     assert outpace("report", "out") == 0
 
 
-def test_a_folder_that_became_read_only_is_a_line_and_the_summary_says_so(
-    tmp_path, monkeypatch, capsys
-):
-    def read_only(*_, **__):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(tables.pq, "ParquetWriter", read_only)  # nothing is written until the end
-    monkeypatch.chdir(tmp_path)
-    Path("config.yaml").write_text(json.dumps(CONFIG))
-    assert outpace("simulate", "config.yaml", "--out", "out") == 1
-    said = capsys.readouterr()
-    file = "out/trace.parquet"
-    reason = f"cannot complete the folder out: cannot write the records of the run, {file}"
-    assert f"error: {reason}: Read-only file system" in said.err
-    assert "Traceback" not in said.err
-    assert "report: " not in said.out
-    assert "folder: out" in said.out
-    summary = files.read_summary(Path("out"))
-    assert summary["status"] == "failed"
-    assert summary["error"].startswith(reason)
-
-
 @pytest.mark.slow
 def test_a_trace_that_cannot_be_written_ends_a_real_run_in_order(tmp_path, monkeypatch):
     def full(*_, **__):

@@ -98,3 +98,16 @@ def test_names_that_come_late_are_columns_of_all_rows_and_too_many_are_refused()
     assert table["norm"].null_count == 8193
     with pytest.raises(ConfigError, match="more than 500 different names"):
         metrics.log(0, 0, 0, {f"name {n}": 0.0 for n in range(499)})
+
+
+def test_a_session_that_continues_keeps_the_worker_that_makes_the_curve():
+    before, metrics = Metrics(), Metrics()
+    before.log(10**9, 1, 4, {"train_loss": 0.4, "lr": 0.1})
+    metrics.take_up(before.kept())
+    assert metrics.last == {"train_loss": 0.4}
+    assert metrics.log(2 * 10**9, 2, 5, {"train_loss": 9.0, "depth": 2.0}).train_loss is None
+    assert metrics.log(3 * 10**9, 0, 5, {"train_loss": 8.0}).train_loss == 8.0
+    rows = metrics.table().to_pylist()
+    assert [row["lr"] for row in rows] == [0.1, None, None]
+    assert [row["depth"] for row in rows] == [None, 2.0, None]
+    assert [row["worker"] for row in rows] == [1, 2, 0]

@@ -90,23 +90,6 @@ def test_where_workers_do_not_begin_together_computing_is_the_default_and_all_th
         read_source(run, Meaning.SERVER)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"pull": {"quorum_percent": 50}},
-        {"skip": {"pull": {"every": 2}}},
-        {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
-        {"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},
-    ],
-)
-def test_what_leaves_lockstep_in_some_part_is_not_lockstep(tmp_path, more):
-    config = {"kind": "bsp"}
-    run = simulated(
-        tmp_path, more.get("sync", config), **{k: v for k, v in more.items() if k != "sync"}
-    )
-    assert read_source(run).definition == "computing alone"
-
-
 def test_who_came_too_late_has_its_time_and_who_skipped_an_iteration_was_not_there(tmp_path):
     late = Outcome.DROPPED
     pushes = [

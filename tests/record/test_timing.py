@@ -1,7 +1,6 @@
 """timing.parquet: halves of requests from two processes become rows, in bounded memory."""
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from outpace.errors import ConfigError
@@ -104,17 +103,6 @@ def test_sampling_halves_the_share_each_time_that_the_run_is_twice_as_long():
     recorded = [sum(map(sampling.recorded, range(n * low, 2 * n * low))) for n in (1, 2, 4)]
     assert recorded == [low // 2] * 3
     assert all(map(sampling.recorded, range(low)))
-
-
-def test_reading_gives_the_rows(tmp_path):
-    batches = []
-    timing = Timing(batches.append)
-    timing.add(np.array([row(COMPUTE, 0, -1, 3, sent_ns=-5, arrived_ns=5)]))
-    timing.flush()
-    pq.write_table(table_of(batches), tmp_path / "timing.parquet")
-    table = read_timing(tmp_path)
-    assert table.column("sent_ns").to_pylist() == [-5]
-    assert table.column("what").to_pylist() == ["compute"]
 
 
 def test_a_folder_without_times_is_one_clear_error(tmp_path):

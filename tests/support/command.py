@@ -26,14 +26,3 @@ def refused(capsys, *arguments: str) -> str:
     message = capsys.readouterr().err
     assert "Traceback" not in message
     return message
-
-
-def require_refused_in_a_line(capsys, folder, command: str, override: str, words: str) -> None:
-    """The command in this folder says what is wrong in a line, and writes nothing."""
-    before = sorted(folder.rglob("*"))
-    message = refused(capsys, command, "config.yaml", override, "--out", "out")
-    assert words in message
-    lines = [line for line in message.splitlines() if "ignored" not in line]
-    assert len(lines) == 1, message
-    after = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts]
-    assert after == before

@@ -9,7 +9,7 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
-from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
+from outpace.predict.rules.wrappers import Fallback
 
 ROW, ALL = np.array([1.0, 2.0]), np.zeros(2, dtype=bool)
 
@@ -42,18 +42,6 @@ def counts(rule, iterations):
         found.append(rule.begin().count)
         rule.observe(ROW, ALL, 2.0)
     return found
-
-
-def test_a_warm_up_waits_for_all_while_the_rule_observes():
-    inner = Counting()
-    assert counts(WarmUp(inner, 3), 5) == [np.inf] * 3 + [1, 2]
-    assert inner.observed == 5
-
-
-def test_every_third_iteration_decides_and_all_are_observed():
-    inner = Counting()
-    assert counts(Every(inner, 3), 7) == [1, 1, 1, 2, 2, 2, 3]
-    assert inner.observed == 7
 
 
 @pytest.mark.parametrize(("fails", "until"), [("begin", 1), ("observe", 2)])

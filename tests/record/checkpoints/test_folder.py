@@ -83,14 +83,6 @@ def test_a_process_killed_at_any_operation_leaves_whole_checkpoints(tmp_path, mo
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["000002"]
 
 
-def damage(path):
-    """Change one digit in a text file, or one bit in the middle of another."""
-    data = bytearray(path.read_bytes())
-    place = data.index(b'"clock": ') + 9 if path.suffix == ".json" else len(data) // 2
-    data[place] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

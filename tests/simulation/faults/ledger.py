@@ -53,7 +53,6 @@ PEERS: dict[str, dict[str, Any]] = {
     "gossip": {"kind": "gossip"},
     "psgd": {"kind": "psgd"},
 }
-RELAXED = ("ssp", "asp", "pssp", "dsps", "ssptable", "half of the servers", "skipped pulls")
 # Gradients of its own accord.
 LOSES = ("drop-stragglers", "partial-push", "cutoff")
 

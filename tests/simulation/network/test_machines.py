@@ -133,24 +133,6 @@ def refusal(network, **changes):
     return str(error.value).split("\n")
 
 
-@pytest.mark.parametrize(
-    ("machines", "words"),
-    [
-        ({"a": ["worker-0", "worker-7"]}, "network.machines.a: no node 'worker-7'."),
-        ({"a": ["server-1"]}, "network.machines.a: no node 'server-1'. Did you mean 'server-0'?"),
-        (
-            {"a": ["worker-0"], "b": ["worker-0"]},
-            "network.machines: worker-0 is named twice, on a and b: a node has one machine",
-        ),
-        ({"a": []}, "network.machines.a must be a list of one or more nodes, not empty"),
-        ([["worker-0"]], "network.machines must be a mapping, not [['worker-0']]"),
-    ],
-)
-def test_impossible_machines_are_refused_by_file_and_key(machines, words):
-    (line,) = refusal({"machines": machines})
-    assert line.startswith(f"run.yaml: {words}")
-
-
 def test_nodes_of_one_machine_cannot_have_different_links():
     shared = {"a": ["worker-0", "worker-1", "server-0"]}
     nodes = {"worker-*": {"latency_s": 1}, "server-0": {"latency_s": 2}}

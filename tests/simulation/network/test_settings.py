@@ -18,7 +18,6 @@ BASE = {
     "sync": {"kind": "bsp"},
     "stop": {"iterations": 2},
 }
-WS = ("worker", "server")
 
 
 def refusal(network, **changes):
@@ -61,28 +60,3 @@ def test_what_names_no_node_is_refused_with_the_nearest():
         "network.delays.nodes: no node matches 'worker-[7]'.",
     ]
     assert "Did you mean 'server-1'?" in lines[2]
-
-
-@pytest.mark.parametrize(
-    ("network", "words"),
-    [
-        (
-            {"pairs": [{"between": [f"{a}-0", f"{b}-0"]} for a, b in (WS, WS[::-1])]},
-            "network.pairs must be all different, not twice server-0 and worker-0",
-        ),
-        ({"pairs": [{"between": ["worker-0", "worker-0"]}]}, "between must be two different"),
-        ({"pairs": [{"between": ["worker-0", "server-0"], "latency_s": -1}]}, "latency_s must be"),
-        ({"contention": "unfair"}, "network.contention must be 'serialised' or 'fair'"),
-        (
-            {"delays": [{"message": "leave", "probability": 0.1, "seconds": 1}]},
-            "network.delays[0].message must be 'push', 'pull' or 'reply'",
-        ),
-        ({"matrix": {"path": "m.npy", "unit": "h"}}, "network.matrix.unit must be"),
-        (
-            {"latency_s": 1, "matrix": {"path": "m.npy", "unit": "s"}},
-            "network.latency_s must be left out",
-        ),
-    ],
-)
-def test_impossible_settings_are_refused_by_name(network, words):
-    assert words in refusal(network)
