@@ -30,16 +30,6 @@ def work():
     return Work()
 
 
-def test_jobs_are_done_one_after_the_other_and_their_results_come_to_the_thread_of_the_clock(work):
-    threads = []
-    for number in range(3):
-        work.do(lambda number=number: (threads.append(threading.current_thread()), number)[1])
-    work.hear(3)
-    assert work.results == [0, 1, 2]
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.current_thread()
-
-
 def test_an_error_of_a_job_is_raised_in_the_thread_of_the_clock_and_later_jobs_are_done(work):
     def fail():
         raise ZeroDivisionError("a mistake")
@@ -82,19 +72,3 @@ def test_closing_waits_for_the_job_under_way_and_forgets_the_others(work):
     closing.join()
     assert work.results == ["first"]
     assert not work.thread._thread.is_alive()
-
-
-def test_closing_does_not_wait_for_ever_for_a_job_that_does_not_end(work):
-    begun, may_end = threading.Event(), threading.Event()
-
-    def endless():
-        begun.set()
-        may_end.wait()
-
-    work.do(endless)
-    begun.wait()
-    work.thread.close(0.0)
-    assert work.thread._thread.is_alive()
-    may_end.set()
-    work.thread._thread.join()
-    assert not work.results

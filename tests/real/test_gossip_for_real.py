@@ -1,4 +1,4 @@
-"""Gossip in real processes: the mean stays, nobody is held up by more than a module, or is lost."""
+"""Gossip in real processes: nobody is held up by more than a module, and the mean stays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from tests.support.paths import SCRIPTS
 
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
-from outpace.support.randomness import generator
 
 pytestmark = pytest.mark.slow
 SCRIPT = SCRIPTS / "gossip.py"
-STEPS, LR, SEED = 12, 0.1, 5
-# The gradient is noise alone, another for each worker and iteration: it is known beforehand.
-NOISE = {"kind": "quadratic", "eigenvalues": [0.0, 0.0, 0.0], "noise": 1.0}
 # In one forward pass, worker 1 enters modules until worker 0 has begun four more of its own:
 # of these, the first three had to average with worker 1. Worker 0 begins after worker 1.
 LONG = """\
@@ -67,65 +63,26 @@ def make_task():
 """
 
 
-def gossip(log: Any = print, **changes: Any) -> Result:
-    base = {
-        "task": NOISE,
-        "workers": 2,
-        "seed": SEED,
-        "sync": {"kind": "gossip"},
-        "optimizer": {"kind": "sgd", "lr": LR},
-        "batch_size": 4,
-        "stop": {"iterations": STEPS},
-    }
-    return run({**base, **changes}, log=log)
-
-
-def rows(result: Result, event: str, worker: int | None = None) -> list[dict[str, Any]]:
+def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:
     return [
-        row
-        for row in result.trace.to_pylist()
-        if row["event"] == event and worker in (None, row["worker"])
+        row for row in result.trace.to_pylist() if row["event"] == event and row["worker"] == worker
     ]
-
-
-def noise(worker: int, steps: int = STEPS) -> torch.Tensor:
-    """The sum of its gradients."""
-    drawn = [generator(SEED, "gradient noise", worker, step) for step in range(steps)]
-    return sum((torch.from_numpy(source.standard_normal(3)) for source in drawn), torch.zeros(()))
-
-
-def test_the_mean_of_the_parameters_is_changed_by_gradients_alone():
-    workers, momentum = 4, 0.9
-    # Workers leave at different times, the last one alone.
-    speeds = {"kind": "shifted-exponential", "shift_s": 0.001, "mean_s": 0.003}
-    result = gossip(
-        workers=workers, compute=speeds, optimizer={"kind": "sgd", "lr": LR, "momentum": momentum}
-    )
-    assert result.summary["status"] == "complete"
-    assert result.summary["iterations"] == [STEPS] * workers
-    expected = torch.ones(3, dtype=torch.float64)
-    for worker in range(workers):
-        trace = torch.zeros(3, dtype=torch.float64)
-        for step in range(STEPS):
-            gradient = noise(worker, step + 1) - noise(worker, step)
-            trace = momentum * trace + gradient
-            expected -= LR * trace / workers
-    torch.testing.assert_close(result.parameters["w"], expected, rtol=1e-12, atol=1e-12)
-    averages = rows(result, "all-reduce")
-    assert len(averages) == result.summary["synchronizations"] > workers * STEPS // 2
-    assert len({row["version"] for row in averages}) == len(averages)
-    for row in averages:
-        assert row["clock"] == 2
-        assert row["start_ns"] <= row["computed_ns"] <= row["end_ns"]
-    beside = [(row["worker"], row["iteration"]) for row in averages]
-    assert len(set(beside)) == len(beside)  # one in every step
 
 
 def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
     """Worker 1 stays in an iteration until worker 0 has averaged with it at least twice."""
     (tmp_path / "task.py").write_text(LONG)
     task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
-    result = gossip(task=task, stop={"iterations": 6}, optimizer={"kind": "sgd", "lr": 1e-3})
+    result = run(
+        {
+            "task": task,
+            "workers": 2,
+            "sync": {"kind": "gossip"},
+            "optimizer": {"kind": "sgd", "lr": 1e-3},
+            "batch_size": 4,
+            "stop": {"iterations": 6},
+        }
+    )
     averages = rows(result, "all-reduce", 0)
 
     def within(step: dict[str, Any]) -> int:
@@ -153,12 +110,3 @@ def test_scripts_are_averaged_with_between_their_steps():
     for value in result.parameters.values():
         expected = torch.full((4,), -total / len(steps), dtype=torch.float64)
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-
-
-def test_a_run_whose_time_is_over_ends_with_whole_averages():
-    result = gossip(workers=4, stop={"virtual_time_s": 0.4})
-    assert result.summary["status"] == "complete"
-    done = [len(rows(result, "iteration", worker)) for worker in range(4)]
-    assert min(done) > 0
-    expected = 1 - LR * sum(noise(worker, steps) for worker, steps in enumerate(done)) / 4
-    torch.testing.assert_close(result.parameters["w"], expected, rtol=1e-12, atol=1e-12)

@@ -1,11 +1,11 @@
-"""Workers and servers import no library that only the command needs."""
+"""Workers and servers import no library that only the command needs, and nobody Ray."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-HEAVY = ("plotly", "optuna", "perfetto", "scipy", "jinja2")
+HEAVY = ("ray", "plotly", "optuna", "perfetto", "scipy", "jinja2")
 USERS = """
 import multiprocessing, pathlib, sys
 import torch
@@ -15,7 +15,7 @@ from outpace.sync import Asp
 
 def note(role):
     if multiprocessing.parent_process() is None:  # the command, which tries the task
-        return
+        role = "command"
     heavy = [name for name in {heavy!r} if name in sys.modules]
     (pathlib.Path(__file__).parent / role).write_text(" ".join(heavy))
 
@@ -54,3 +54,4 @@ def test_processes_of_a_run_import_none_of_the_libraries_of_the_command(tmp_path
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "worker").read_text() == ""
     assert (tmp_path / "server").read_text() == ""
+    assert "ray" not in (tmp_path / "command").read_text()

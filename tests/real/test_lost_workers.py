@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from typing import Any
 
 import pytest
 
 from outpace import run, simulate
-from outpace.engine.control import Control
 from outpace.record.folder import LOG
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
@@ -51,40 +48,6 @@ def make_task():
     torch.manual_seed(0)
     return outpace.Task(torch.nn.Linear(3, 1), loss, (x, x[:, :1]), (x, x[:, :1]))
 """
-
-
-def losing(
-    config: dict[str, Any],
-    *names: str,
-    number: int = signal.SIGKILL,
-    **options: Any,
-) -> tuple[Any, list[str]]:
-    """Send these processes a signal, each 0.1 s after the one before; successors if named again.
-
-    Returns:
-        The result of the run, and what it has said.
-    """
-    said: list[str] = []
-    engines: list[Any] = []
-
-    def control(control: Control) -> None:
-        kernel, signalled = engines[0].coordinator.kernel, set[int]()
-
-        async def send() -> None:
-            for name in names:
-                await kernel.sleep(0.1)
-                pids = engines[0].launcher.pids
-                while name not in pids or pids[name] in signalled:  # its successor will come
-                    await kernel.sleep(0.01)
-                    pids = engines[0].launcher.pids
-                signalled.add(pids[name])
-                os.kill(pids[name], number)
-
-        kernel.spawn(send(), "the test", daemon=True)
-
-    result = run(config, log=said.append, watch=engines.append, control=control, **options)
-    assert not engines[0].launcher.pids
-    return result, said
 
 
 def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothing(
@@ -127,25 +90,3 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
     assert (lost["worker"], lost["iteration"], lost["version"]) == (1, 19, None)
     assert lost["start_ns"] < lost["end_ns"]
-
-
-@pytest.mark.slow
-def test_a_worker_that_stands_still_for_the_lease_is_replaced():
-    result, said = losing(BSP, "worker-2", number=signal.SIGSTOP, lease_s=1.0)
-    assert result.summary["status"] == "complete"
-    assert result.summary["restarts"] == 1
-    assert result.summary["gradients_applied"] == 3 * 60
-    (line,) = said
-    assert line.startswith("worker-2 is lost: its connection closed, or was silent for 1 s; it is ")
-
-
-def test_a_run_goes_on_without_lost_workers_if_that_is_wanted():
-    result, said = losing({**BSP, "on_worker_loss": "continue"}, "worker-2", "worker-0")
-    summary = result.summary
-    assert summary["status"] == "complete"
-    assert summary["restarts"] == 0
-    assert summary["iterations"][1] == 60
-    assert 60 < summary["gradients_applied"] < 3 * 60
-    assert said == [
-        f"{name} {KILLED}; the others continue without it" for name in ("worker-2", "worker-0")
-    ]

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 from tests.support.script_runs import logged, script_run
 
 import outpace
-from outpace import ConfigError, RunError, run
+from outpace import RunError, run
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = script_run("kept.py", mean_s=0.25)
@@ -86,23 +85,6 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
     rows = list(zip(*of_all.values(), strict=True))
     assert len(set(rows)) == len(rows) >= 16
     assert set(rows) <= set(zip(*expected.values(), strict=True))
-
-
-@linux
-@pytest.mark.slow
-def test_a_run_can_be_resumed_after_its_script_had_another_model(tmp_path):
-    folder, script = tmp_path / "run", tmp_path / "kept.py"
-    text = (SCRIPTS / "kept.py").read_text()
-    script.write_text(text)
-    saved = {**SAVED, "task": {"kind": "script", "path": str(script)}}
-    with pytest.raises(RunError, match="that is enough"):
-        run(saved, folder, control=once_saved(folder, give_up))
-    script.write_text(text.replace("nn.Linear(4, 2))", "nn.Linear(4, 2), nn.Linear(2, 2))"))
-    problem = r"--resume: the model has 44 parameters in 8 tensors, and checkpoints/\d+ has 38 in 6"
-    with pytest.raises(ConfigError, match=problem):
-        run(resume=folder)
-    script.write_text(text)
-    assert run(resume=folder).summary["status"] == "complete"
 
 
 @linux

@@ -8,11 +8,9 @@ import signal
 import sys
 
 import pytest
-from tests.support.saved_runs import give_up, numbers, once_saved
+from tests.support.saved_runs import give_up, once_saved
 
-from outpace import RunError, load_checkpoint, run, simulate
-from outpace.engine.control import Control
-from outpace.record.checkpoints import Checkpoints
+from outpace import RunError, run, simulate
 from outpace.record.folder import LOG
 from outpace.record.status import read_status
 from outpace.report.read.runs import read_run
@@ -65,30 +63,6 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_pat
 
 
 @linux
-def test_with_continue_the_servers_and_workers_that_are_left_begin_again(tmp_path):
-    runs, said, folder = [], [], tmp_path / "run"
-    goes_on = {"workers": 3, "on_server_loss": "continue", "on_worker_loss": "continue"}
-
-    def kill() -> None:
-        if runs[0].coordinator.servers == SERVERS:  # else all have begun again
-            for name in ("worker-1", "server-1"):
-                os.kill(runs[0].launcher.pids[name], signal.SIGKILL)
-
-    control = once_saved(folder, kill)
-    result = run({**SAVED, **goes_on}, folder, watch=runs.append, log=said.append, control=control)
-    assert said[-1].startswith(
-        "server-1 was killed by SIGKILL before it was done; the run continues"
-    )
-    assert said[-1].endswith(" with 2 workers and 1 server")
-    summary = result.summary
-    assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 1, 0)
-    assert summary["iterations"][:2] == [160, 160]
-    newest = Checkpoints(folder).newest()
-    assert newest is not None
-    assert (newest.index.workers, len(newest.index.shards)) == (2, 1)
-
-
-@linux
 def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     runs, said, folder = [], [], tmp_path / "run"
 
@@ -134,43 +108,3 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     assert found.checkpoint == lost["version"] >= 2
     assert runs == [runs[0]] * 2  # the live view is attached to the new processes
     assert not runs[0].launcher.pids
-
-
-def test_a_rule_that_cuts_iterations_off_goes_on_with_what_it_had_observed(tmp_path):
-    folder, cutoff = tmp_path / "run", {"kind": "cutoff", "model": "mean-5", "warmup": 5}
-    saved = {**SAVED, "sync": cutoff, "stop": {"iterations": 60}}
-    with pytest.raises(RunError, match="that is enough"):
-        run(saved, folder, control=once_saved(folder, give_up, 3))
-    checkpoint = Checkpoints(folder).newest()
-    observed = checkpoint.tensors("rule.safetensors")["seconds"]
-    clock = checkpoint.index.shards[0].clock
-    assert observed.shape[1] == 2
-    assert clock > 0
-    assert clock - 3 <= len(observed) <= clock
-    result = run(resume=folder)
-    assert result.summary["status"] == "complete"
-    closed = [row["iteration"] for row in result.trace.to_pylist() if row["event"] == "cut-off"]
-    assert closed == list(range(60))
-
-
-@linux
-def test_sigusr1_saves_a_relaxed_run_which_goes_on_with_more_servers(tmp_path):
-    ssp = {
-        **BSP,
-        "sync": {"kind": "ssp", "staleness": 2},
-        "checkpoint": {"every_s": 1000},
-    }
-    folder = tmp_path / "run"
-
-    def control(control: Control) -> None:
-        control.at(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-        once_saved(folder, give_up)(control)
-
-    with pytest.raises(RunError, match="that is enough"):
-        run(ssp, folder, control=control)
-    assert numbers(folder) == ["000001", "000002"]
-    assert load_checkpoint(folder)  # plain tensors
-    summary = run(resume=folder, servers=3, workers=3).summary
-    assert summary["status"] == "complete"
-    assert summary["resumed_from"] == "checkpoints/000002"
-    assert summary["iterations"][2] > 0

@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.support.fluentps import behind_barrier
 
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
@@ -114,16 +113,6 @@ def test_the_time_of_a_slow_server_is_not_taken_for_the_network_or_the_policy(sl
         for row in pushes
     ]
     assert min(network) < 50 * MS
-
-
-def test_a_pull_that_follows_its_push_later_has_a_row_of_its_own():
-    # With a global barrier workers push, ask the scheduler, and pull when it lets them.
-    table = run(CONFIG, sync=behind_barrier()).timing
-    for what, answered in (("push", False), ("pull", True)):
-        rows = rows_of(table, what)
-        assert len(rows) == 6  # 2 workers and 3 iterations, without what the scheduler gets
-        assert all((row["arrived_ns"] is not None) == answered for row in rows)
-        assert all(row["received_ns"] <= row["begun_ns"] <= row["done_ns"] for row in rows)
 
 
 def test_without_servers_all_reduces_have_times_and_the_probe_changes_nothing():

@@ -14,7 +14,6 @@ from outpace.real.collective.group import GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
     CancelAverage,
-    GroupBroken,
     StartAverage,
     TakePart,
 )
@@ -92,19 +91,6 @@ def test_both_have_the_mean_and_keep_the_step_taken_meanwhile(three):
     assert begun <= ended == pair.ended
 
 
-def test_one_after_the_other_with_different_partners(three):
-    for number, (seeker, partner) in enumerate([(0, 1), (1, 2), (2, 0), (0, 2)]):
-        meet = StartAverage(number, seeker, partner, 0)
-        pair = three[seeker].exchanges.begin(0)
-        for worker in (seeker, partner):
-            three[worker].exchanges.take(meet)
-        for worker in (seeker, partner):
-            three[worker].until(lambda n=number, w=worker: TakePart("averaged", n) in three[w].said)
-        assert pair.arrived.done
-    # (0, 4, 8) -> (2, 2, 8) -> (2, 5, 5) -> (3.5, 5, 3.5), which stays
-    assert [worker.parameters[0].item() for worker in three] == [3.5, 5, 3.5]
-
-
 def test_who_leaves_takes_its_half_first(three):
     one, other, _ = three
     pair = one.exchanges.begin(0)
@@ -133,15 +119,3 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     assert pair.arrived.done
     assert [worker.parameters[0].item() for worker in three] == [4, 4, 4]
     assert other.said == []
-
-
-def test_a_partner_that_cannot_be_reached_is_told_of_by_name(three):
-    one, other, _ = three
-    other.exchanges.leave(in_order=lambda: False)
-    one.exchanges.begin(0)
-    one.exchanges.take(StartAverage(4, 0, 1, 0))
-    one.until(lambda: len(one.said) > 1)
-    assert isinstance(one.said[1], GroupBroken)
-    assert one.said[1].average == 4
-    assert one.said[1].reason.startswith("worker-1: ")
-    assert one.parameters.tolist() == [0] * 5

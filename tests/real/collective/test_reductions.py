@@ -16,7 +16,6 @@ from outpace.blocks.block import Pieces
 from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.buffers import Digests
-from outpace.real.collective.communication_thread import CommunicationThread
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
@@ -216,24 +215,6 @@ def test_one_of_three_leaves_while_the_others_are_in_an_all_reduce(team, gone):
     assert three.broken
 
 
-def test_no_thread_of_a_group_is_left_when_the_process_ends(team):
-    before = threading.enumerate()
-    three = team(3)
-
-    async def work(me: int) -> None:
-        for number in range(2):
-            if (me, number) == (2, 1):
-                three.lose(me)
-                return
-            await three.workers[me].begin(torch.ones(3), 1).result()
-
-    three.run(*(work(me) for me in range(3)))
-    assert three.generation == 1
-    three.close()
-    left = set(threading.enumerate()) - set(before)
-    assert [each.name for each in left if each.name == "communication"] == []
-
-
 # -- groups of memory, in which an operation may fail for some of them ----------------------------
 
 
@@ -366,59 +347,7 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
     assert found == {0: [111] * 3, 1: [110] * 3, 2: [110] * 3}
 
 
-def test_workers_that_have_come_to_quite_different_places_say_so(team, memory):
-    memory.fails = {}
-    two = team(2)
-
-    async def ahead() -> None:
-        two.here = [0]
-        two.regroup()
-        for _ in range(2):
-            await two.workers[0].begin(torch.ones(3), 1).result()
-        two.here = [0, 1]
-        two.regroup()
-        while not two.broken:
-            await two.kernel.sleep(0.01)
-
-    two.run(ahead())
-    assert two.broken[0] == "workers have come to all-reduces 0 and 2"
-
-
 # -- what it is made of --------------------------------------------------------------------------
-
-
-class Lines:
-    """A communication thread, a waker, and what was heard in this thread."""
-
-    def __init__(self, make_group) -> None:
-        self.clock, self.heard = RealClock(), []
-        self.waker = Waker(self.clock)
-        self.line = CommunicationThread(
-            self.waker, make_group, lambda reason: self.heard.append(reason)
-        )
-
-    def hear(self, count: int) -> None:
-        deadline = time.monotonic() + 20
-        while len(self.heard) < count:
-            self.clock(None)
-            assert time.monotonic() < deadline
-
-
-def failing(error: Exception):
-    def job(group: object) -> None:
-        raise error
-
-    return job
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("a mistake"), torch.cuda.OutOfMemoryError("CUDA out of memory.")], ids=repr
-)
-def test_an_error_of_this_worker_is_raised_in_this_thread_and_breaks_no_group(error):
-    lines = Lines(lambda: None)
-    lines.line.do(failing(error), lines.heard.append)
-    with pytest.raises(type(error)):
-        lines.hear(1)
 
 
 def test_a_tail_has_a_dtype_of_its_own_and_need_not_be_finite(team):

@@ -15,11 +15,9 @@ import torch
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective import script_collectives
-from outpace.real.collective.group import timed_all_reduces
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.coordinator.averaging.hosted_store import KeyValues
 from outpace.real.net.peer_messages import AskStore
-from outpace.real.net.probes import ROUNDS, SIZES
 
 c10d: Any = torch.distributed.distributed_c10d  # type: ignore[attr-defined]
 HOUR = 3600 * 10**9
@@ -189,25 +187,6 @@ def test_tensors_on_gpus_go_through_nccl_if_no_workers_share_one(
         assert list(pool.map(join, range(2))) == [expected] * 2
 
 
-def test_a_receiver_of_a_broadcast_does_not_wait_for_the_others():
-    store, received = Store(), threading.Event()
-
-    def join(rank: int) -> list[float]:
-        collectives = BackendCollectives(store, "127.0.0.1", rank, 3, 10.0)
-        if rank == 2:
-            assert received.wait(10)
-        first = call("broadcast", 4, rank, root=0, timeout_s=10.0)
-        collectives.begin(first).wait()
-        if rank == 1:
-            received.set()
-        collectives.begin(call("all_reduce", 2, rank, waits=True, timeout_s=10.0)).wait()
-        collectives.end()
-        return first.outputs[0].tolist()
-
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(join, range(3))) == [[1.0] * 4] * 3
-
-
 def test_workers_agree_on_the_run_time_of_the_latest_bucket():
     store, lates = Store(), (0, 2 * HOUR)
     observers = [Observer(late) for late in lates]
@@ -226,36 +205,3 @@ def test_workers_agree_on_the_run_time_of_the_latest_bucket():
         assert list(pool.map(exchange, range(2))) == [[3.0], [3.0]]
     assert observers[0].joined == observers[1].joined
     assert 2 * HOUR + 60 * 10**9 <= observers[0].joined <= observers[1].now
-
-
-def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the_script():
-    store, hour = Store(), {0: 0, 1: HOUR}  # the workers' clocks differ
-
-    def measure(rank: int) -> tuple[list[int], list[float]]:
-        collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
-        one, two = torch.full((3,), rank + 1.0), torch.full((9,), rank + 2.0)
-        first = call_of(one)
-        second = call_of(two, number=1)
-        pending = [collectives.begin(first)]
-        if rank == 1:  # has one more collective under way than worker 0
-            pending.append(collectives.begin(second))
-        group = collectives.probe_group()
-        times = timed_all_reduces(
-            group, 60 * 10**9, torch.device("cpu"), lambda: time.monotonic_ns() - hour[rank]
-        )
-        rows = list(times)
-        assert all(joined < arrived for _, joined, arrived in rows)
-        if rank == 0:
-            pending.append(collectives.begin(second))
-        for each in pending:
-            each.wait()
-        collectives.end()
-        return [size for size, *_ in rows], [one[0].item(), two[0].item()]
-
-    with ThreadPoolExecutor(2) as pool:
-        first, other = pool.map(measure, range(2))
-    assert first == other
-    assert first[1] == [3.0, 5.0]
-    # A minute is enough for all rounds of all sizes.
-    counts = {size: first[0].count(size) for size in SIZES}
-    assert counts == dict(zip(SIZES, ROUNDS, strict=True))

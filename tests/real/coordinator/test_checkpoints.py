@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 import torch
 from tests.support.checkpoints import shard_state
@@ -56,14 +55,6 @@ class Run(SavedProcesses):
         assert self.keeper.last == 1
 
 
-def test_the_first_checkpoint_is_taken_before_the_run_begins(tmp_path):
-    run = Run(tmp_path, {"every_s": 5})
-    run.begin()
-    index = run.keeper.files.newest().index
-    assert (index.now, index.updates, index.bounds, index.layers) == (0, 11, (0, 3, 6), (6,))
-    assert [record.clock for record in index.shards] == [0, 0]
-
-
 def test_checkpoints_are_due_after_seconds_and_ahead_of_all_workers(tmp_path):
     run = Run(tmp_path, {"every_s": 5})
     run.begin()
@@ -84,25 +75,6 @@ def test_checkpoints_are_due_after_seconds_and_ahead_of_all_workers(tmp_path):
     # they had pushed by then (the watermarks are 4 and 6), whatever they have reported.
     assert index.totals.applied == 10 * clock
     assert index.totals.iterations == {0: 5, 1: 7}
-
-
-def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(tmp_path):
-    run = Run(tmp_path, {"every_s": 5})
-    run.begin()
-    run.wait(5)
-    _, clock = run.clocks()
-    run.saved(0, 2, clock)
-    run.hear("server-1", NotSaved(2, clock + 1))
-    orders = [message for _, message in run.orders()]
-    assert orders[:2] == [NotSaved(2), NotSaved(2)]
-    assert [(order.number, order.clock > clock + 1) for order in orders[2:]] == [(3, True)] * 2
-    assert run.keeper.abandoned == [(2, "")]
-    run.hear("server-0", NotSaved(2, clock + 1))  # it had not heard that this one is given up
-    assert run.orders() == []
-    for server in (0, 1):
-        run.saved(server, 3, orders[2].clock)
-    run.wait(1)
-    assert run.keeper.files.numbers() == [1, 3]
 
 
 def test_server_0_tells_when_enough_updates_are_done(tmp_path):
@@ -201,17 +173,3 @@ def test_a_server_that_says_it_saved_what_cannot_be_is_refused(tmp_path):
     run.saved(1, number, clock)
     run.wait(1)
     assert run.keeper.last == number
-
-
-def test_no_order_is_beyond_what_its_receiver_takes_whatever_a_server_reports(tmp_path):
-    run = Run(tmp_path, {"every_s": 5}, sync="bsp")
-    run.begin()
-    run.totals_of["server-0"].iterations[0] = 2**62
-    run.wait(5)
-    for _ in range(80):  # the lead is doubled each time
-        number = max(order.number for _, order in run.told if isinstance(order, TakeCheckpoint))
-        run.hear("server-1", NotSaved(number, 2**53))
-    run.hear("server-0", VersionReached(2**53, 2**53))
-    for _, order in run.orders():
-        again = msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=type(order))
-        assert again == order

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from pathlib import Path
-
-import msgspec
 import pytest
 import torch
+from msgspec.structs import replace
 from tests.support.saved_processes import SavedProcesses
 
 from outpace.real.net.checkpoint_messages import (
@@ -155,30 +152,6 @@ def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_p
     assert read_parameters(newest.path, common).tolist() == [1.5] * 3
 
 
-def run_whose_mean_is_made(tmp_path: Path) -> Run:
-    """Return a run in whose checkpoint all have saved, and of which the mean is being made."""
-    run = Run(tmp_path, "psgd", {"every_s": 1000})
-    run.checkpoints.save_now()
-    run.jobs = deque()
-    for worker in range(3):
-        run.save(worker, 2, 6, 0, updates=6)
-    return run
-
-
-@pytest.mark.parametrize("how", ["the run ends", "a file cannot be read"])
-def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
-    run = run_whose_mean_is_made(tmp_path)
-    ((job, done),) = run.jobs
-    if how == "the run ends":
-        run.checkpoints.end()
-    else:
-        (run.keeper.files._partial(2) / "worker-1.safetensors").unlink()
-        done(job())
-    ((number, why),) = run.keeper.abandoned
-    assert (number, "worker-1.safetensors" in why) == (2, how != "the run ends")
-    assert run.keeper.last == 1
-
-
 def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_lost(tmp_path):
     run = Run(tmp_path, "psgd")
     run.checkpoints.left("worker-1")
@@ -195,41 +168,38 @@ def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_l
     assert run.orders() == []
 
 
-def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
-    run = Run(tmp_path, "psgd")
-    run.checkpoints.save_now()
-    saved = CheckpointPart(2, 0, Totals(), 1)
-    state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
-    saved.own, _ = write_shard(tmp_path, state, name="worker-2")
-    run.hear("worker-1", saved)
-    assert run.refused == [("worker-1", "it saved worker 2")]
-
-
-def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path):
-    run = Run(tmp_path, "psgd")
-    run.checkpoints.save_now()
-    run.save(1, 2, 1, 0, own=False)
-    why = "it did not save its own model, which the mean of all models needs"
-    assert run.refused == [("worker-1", why)]
-
-
-@pytest.mark.parametrize("of", ["record", "part"])
-@pytest.mark.parametrize("file", ["../../config.yaml", "/etc/hostname", ".", ""])
-def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
-    run = Run(tmp_path, "psgd")
-    run.checkpoints.save_now()
-    saved = CheckpointPart(2, 0, Totals(), 1)
+def saved_by_worker_1(folder) -> CheckpointPart:
+    part = CheckpointPart(2, 0, Totals(), 1)
     state = state_of_worker(1, 1, {}, parameters=torch.zeros(3))
-    saved.own, part = write_shard(tmp_path, state, name="worker-1")
-    if of == "record":
-        saved.own = msgspec.structs.replace(saved.own, file=file)
-    saved.parts = [part]
-    if of == "part":
-        saved.parts.append(msgspec.structs.replace(part, file=file))
-    run.hear("worker-1", saved)
-    ((name, why),) = run.refused
-    told = "it did not send the file" if of == "record" else "it saved files that are not of its"
-    assert (name, told in why) == ("worker-1", True)
+    part.own, file = write_shard(folder, state, name="worker-1")
+    part.parts = [file]
+    return part
+
+
+OUTSIDE = "../../config.yaml", "/etc/hostname", ".", ""
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "why"),
+    [
+        ({"shard": 2}, [], "it saved worker 2"),
+        (None, [], "it did not save its own model, which the mean of all models needs"),
+        ({"version": -1}, [], "it saved numbers that cannot be"),
+        *(({"file": file}, [], "it did not send the file") for file in OUTSIDE),
+        *(({}, [file], "it saved files that are not of its") for file in OUTSIDE),
+    ],
+)
+def test_what_a_worker_cannot_have_saved_is_refused(tmp_path, own, others, why):
+    run = Run(tmp_path, "psgd")
+    run.checkpoints.save_now()
+    part = saved_by_worker_1(tmp_path)
+    part.parts += [replace(part.parts[0], file=file) for file in others]
+    part.own = None if own is None else replace(part.own, **own)
+    run.hear("worker-1", part)
+    ((name, told),) = run.refused
+    assert (name, why in told) == ("worker-1", True), told
+    run.hear("worker-1", saved_by_worker_1(tmp_path))
+    assert len(run.refused) == 1
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -248,15 +218,3 @@ def test_only_the_worker_that_was_asked_for_it_saves_the_common_model(tmp_path, 
         run.save(worker, number, clock, clock, common=worker == 0)
     run.wait(1)
     assert run.keeper.last == number
-
-
-def test_a_worker_that_says_it_has_done_what_cannot_be_is_refused(tmp_path):
-    run = Run(tmp_path, "ssgd")
-    run.wait(5)
-    order = next(order for _, order in run.orders() if isinstance(order, TakeCheckpoint))
-    state = common_state({0: 2**60}, order.clock, 7, torch.ones(3), {})
-    part = CheckpointPart(order.number, 0, Totals(), 9, order.clock)
-    part.shard, file = write_shard(tmp_path, state, name="common")
-    part.parts.append(file)
-    run.hear("worker-0", part)
-    assert run.refused == [("worker-0", "it saved numbers that cannot be")]

@@ -81,33 +81,25 @@ class Thinking:
         pass
 
 
-def outcome(arrivals_s, answers):
-    """The first iteration: times shown to the rule, its end, and the workers that count."""
+@pytest.mark.parametrize(
+    ("arrivals_s", "answers", "second", "end"),
+    [
+        ([1.0, 1.1, 9.0], [Wait(again_s=1.3), Wait(count=2)], (2, 1.6), (2.1, [0, 1])),
+        ([1.0, 1.1, 1.4, 9.0], [Wait(again_s=1.3), Wait(count=3)], (3, 1.6), (2.1, [0, 1, 2])),
+        # A time that had passed when the rule was asked is nothing to wait for.
+        ([1.0, 1.1, 1.8, 9.0], [Wait(again_s=1.1), Wait(count=3)], (3, 1.8), (2.3, [0, 1, 2])),
+    ],
+)
+def test_what_came_while_the_rule_thought_is_shown_to_it_before_it_thinks_again(
+    arrivals_s, answers, second, end
+):
     place = Place(arrivals_s)
     rule = Thinking(place, answers)
     with pytest.raises(OutOfMessages):
         cut_off(place, rule, len(arrivals_s), 1).send(None)
-    return rule.shown, *place.closed_s[0]
-
-
-def test_a_time_to_ask_again_that_passed_while_the_rule_thought_is_due_at_once():
-    answers = [Wait(again_s=1.3), Wait(count=2)]
-    shown, ended_s, _ = outcome([1.0, 1.1, 9.0], answers)
-    assert shown == [(2, 1.1), (2, 1.6)]
-    assert ended_s == pytest.approx(2.1)
-
-
-def test_who_came_while_the_rule_thought_is_shown_to_it_before_it_thinks_again():
-    answers = [Wait(again_s=1.3), Wait(count=3)]
-    shown, ended_s, counting = outcome([1.0, 1.1, 1.4, 9.0], answers)
-    assert shown == [(2, 1.1), (3, 1.6)]
-    assert (ended_s, counting) == (pytest.approx(2.1), [0, 1, 2])
-
-
-def test_a_time_to_ask_again_that_had_passed_when_the_rule_was_asked_is_nothing_to_wait_for():
-    answers = [Wait(again_s=1.1), Wait(count=3)]
-    shown, *_ = outcome([1.0, 1.1, 1.8, 9.0], answers)
-    assert shown == [(2, 1.1), (3, 1.8)]
+    assert rule.shown == [(2, 1.1), second]
+    ended_s, counting = place.closed_s[0]
+    assert (ended_s, counting) == (pytest.approx(end[0]), end[1])
 
 
 class Watching:

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from outpace.config.reading import experiment_from
-from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.run_state import Announcements
@@ -53,37 +51,3 @@ def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
     words = "server-1 did not join within 120 s: the cluster has no room for server-1"
     assert str(caught.value.error) == words
     assert asked == [["server-1"]]
-
-
-def test_a_worker_that_cannot_reach_the_servers_ends_the_run_after_a_minute():
-    """A script may take half an hour until it attaches, but not to connect."""
-    kernel, asked = Kernel(), []
-    data = {
-        "task": {"kind": "timing", "parameters": 10},
-        "workers": 2,
-        "sync": {"kind": "bsp"},
-        "stop": {"iterations": 1},
-    }
-    some = cast("Any", None)
-    run: Any = SimpleNamespace(
-        experiment=experiment_from(data, "the test"),
-        servers=["server-0"],
-        workers=["worker-0", "worker-1"],
-        clock=SimpleNamespace(now=0),
-        listener=SimpleNamespace(
-            endpoint="tcp://10.1.2.3:4567", send=lambda name, _: asked.append(name)
-        ),
-        announced=Announcements(kernel),
-        resume=None,
-        setting=SimpleNamespace(join_s=1800.0),
-    )
-    kernel.spawn(Preparation(run, some, some, {})._probe())
-    with pytest.raises(WalkerError) as raised:
-        kernel.run()
-    assert isinstance(raised.value.error, RunError)
-    assert str(raised.value.error) == (
-        "worker-0 did not probe the servers within 60 s: its machine must be able to connect to "
-        "10.1.2.3, at any port; see whether a firewall is in the way"
-    )
-    assert kernel.now == 60 * 10**9
-    assert asked == ["worker-0"]

@@ -172,17 +172,6 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
 LOST_SERVER = ProcessFailed("Lost", "worker-1 lost the connection to server-0", "server-0")
 
 
-def test_a_server_that_a_worker_has_lost_and_the_coordinator_too_is_lost():
-    lost = Lost()
-    lost.listener.peers = ["server-0"]
-    lost.at(1.0, lost.losses.process_failed, "worker-1", LOST_SERVER)
-    lost.at(3.0, lost.listener.peers.clear)
-    lost.at(3.0, lost.losses.connection_lost, "server-0")
-    lost.run()
-    silent = "server-0 is lost: its connection closed, or was silent for 10 s"
-    assert lost.said == [(3.5, silent)]
-
-
 def test_a_server_that_a_worker_has_lost_is_lost_at_once_if_the_coordinator_does_not_hear_it():
     lost = Lost()
     lost.at(1.0, lost.losses.process_failed, "worker-1", LOST_SERVER)

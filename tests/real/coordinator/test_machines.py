@@ -10,17 +10,7 @@ def joined(host: str, machine: str) -> JoinRun:
     return JoinRun("1", 1, host=host, machine=machine)
 
 
-def test_a_machine_has_its_host_name():
-    assert machines_of(
-        {
-            "server-0": joined("a", "1"),
-            "worker-0": joined("b", "2"),
-            "worker-1": joined("a", "1"),
-        }
-    ) == {"server-0": "a", "worker-0": "b", "worker-1": "a"}
-
-
-def test_machines_with_the_same_host_name_are_told_apart():
+def test_a_machine_has_its_host_name_and_those_with_the_same_are_told_apart():
     # As containers and network namespaces of a machine, or machines that are copies.
     places = machines_of(
         {
@@ -28,7 +18,7 @@ def test_machines_with_the_same_host_name_are_told_apart():
             "worker-0": joined("a (2)", "2"),
             "worker-1": joined("a", "3"),
             "worker-2": joined("a", "1"),
-            "worker-3": joined("a", "3"),
+            "worker-3": joined("b", "4"),
         }
     )
     assert places == {
@@ -36,7 +26,7 @@ def test_machines_with_the_same_host_name_are_told_apart():
         "worker-0": "a (2)",
         "worker-1": "a (3)",
         "worker-2": "a",
-        "worker-3": "a (3)",
+        "worker-3": "b",
     }
 
 

@@ -84,13 +84,3 @@ def test_a_worker_that_does_not_come_in_time_ends_the_run_by_name():
     assert host.come(1) == []
     with pytest.raises(RunError, match=r"worker-2 did not come .* within 5 s"):
         run_for(host.kernel, 1.5)
-
-
-def test_the_time_limit_is_that_of_each_meeting():
-    host = Host(timeout_s=5.0)
-    for _ in range(3):
-        host.come(0, 1)
-        run_for(host.kernel, 4.0)
-        assert host.come(2) == [0, 1, 2]
-    run_for(host.kernel, 20.0)
-    assert host.come(0, 1, 2) == [0, 1, 2]

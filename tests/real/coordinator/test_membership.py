@@ -109,18 +109,6 @@ def test_who_does_not_come_in_time_ends_the_run():
     )
 
 
-def test_who_came_left_or_is_lost_in_time_does_not():
-    team = Team(timeout_s=5)
-    team.joins(0, 0, 1, 2)
-    team.wait(100)
-    team.joins(1, 0)
-    team.hear((1, Leave(1)))
-    team.membership.lose(NAMES[2])
-    team.wait(100)
-    team.joins(2, 0)
-    team.wait(100)
-
-
 # -- the parameters --------------------------------------------------------------------------
 
 

@@ -221,20 +221,6 @@ def beside(seeker, partner, workers):
     return next(n for n in range(1000) if partner_of(seeker, n, others, SEED) == partner)
 
 
-def test_averages_begin_first_come_first_served_once_both_are_free():
-    told = Told(4)
-    for seeker, partner in ((0, 1), (2, 1), (3, 2), (1, 3)):
-        told.pairs.take(worker_name(seeker), TakePart("pair", beside(seeker, partner, 4)))
-    assert told.meets == [(0, 1), (3, 2)]  # which nothing hinders, though 2 waits itself
-    told.pairs.take("worker-1", TakePart("averaged", 0))
-    assert told.meets == []  # both others are busy
-    told.pairs.take("worker-2", TakePart("averaged", 1))
-    assert told.meets == [(2, 1)]
-    told.pairs.take("worker-3", TakePart("averaged", 1))
-    told.pairs.take("worker-1", TakePart("averaged", 2))
-    assert told.meets == [(1, 3)]
-
-
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
     told.pairs.take("worker-0", TakePart("pair", 0))

@@ -12,7 +12,6 @@ from outpace.blocks.packing import BlockHead
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
     CheckpointPart,
-    NotSaved,
     ScriptState,
     TakeCheckpoint,
 )
@@ -111,20 +110,6 @@ def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_t
     assert run.times.keys() == {0, 1}
 
 
-def test_where_workers_pass_over_iterations_scripts_are_asked_once_all_servers_are_saved(
-    tmp_path,
-):
-    run = ScriptRun(tmp_path, "asp")
-    run.checkpoints.relax()  # a condition may be any other now
-    run.begin()
-    run.wait(5)
-    assert [name for name, _ in run.orders()] == ["server-0", "server-1"]
-    run.saved(0, 2, 6)
-    assert run.orders_to("worker") == []
-    run.saved(1, 2, 6)
-    assert run.orders_to("worker") == [run.take(2, None)] * 2
-
-
 @pytest.mark.parametrize("sync", ["bsp", "asp", "cutoff"])
 def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(tmp_path, sync):
     """A script that is asked later is saved in a later iteration, ahead of the servers' parts.
@@ -135,17 +120,6 @@ def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(
     run.checkpoints.save_start()
     assert run.orders_to("worker") == [run.take(1, 0)] * 2
     assert [order.number for order in run.orders_to("server")] == [1, 1]
-
-
-def test_a_script_that_cannot_be_saved_gives_the_checkpoint_up(run):
-    run.begin()
-    run.wait(5)
-    run.orders()
-    run.hear("worker-1", NotSaved(2, why="a lock cannot be kept"))
-    assert run.keeper.abandoned == [(2, "a lock cannot be kept")]
-    assert run.orders() == [
-        (name, NotSaved(2)) for name in ("server-0", "server-1", "worker-0", "worker-1")
-    ]
 
 
 def test_a_script_that_has_ended_is_not_awaited_and_the_checkpoint_says_so(run):
@@ -212,23 +186,17 @@ def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
     assert run.keeper.abandoned == [(2, "worker-1 did not save within 300 s")]
 
 
-def test_what_no_worker_was_asked_for_is_refused(run):
+def test_what_no_worker_was_asked_for_and_another_scripts_file_are_refused(run):
     run.begin()
     run.wait(5)
-    run.kept(0, 2)
+    parts = run.kept(0, 2).parts
     run.kept(0, 2)
     state = ScriptState(torch.zeros(1, dtype=torch.uint8))
     run.checkpoints.take("server-0", state)
-    assert [name for name, _ in run.refused] == ["worker-0", "server-0"]
+    for wrong in ([], parts):
+        run.hear("worker-1", CheckpointPart(2, 0, Totals(), parts=wrong))
+    assert [name for name, _ in run.refused] == ["worker-0", "server-0", "worker-1", "worker-1"]
     assert run.checkpoints.expected("server-0", announced(state)) is None
-
-
-def test_a_worker_saves_only_the_file_of_its_own_script(run):
-    run.begin()
-    run.wait(5)
-    for parts in ([], run.kept(0, 2).parts):
-        run.hear("worker-1", CheckpointPart(2, 0, Totals(), parts=parts))
-        assert run.refused.pop()[0] == "worker-1"
 
 
 def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):

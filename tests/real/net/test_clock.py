@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 
 import pytest
 
@@ -51,18 +50,6 @@ def test_or_until_the_end_if_it_does_not_and_none_is_lost():
         assert steps == ["heard", "heard"]
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_other_threads_have_none():
-    def work() -> None:
-        with RealClock().interruptible():
-            pass
-
-    before = signal.getsignal(signal.SIGINT)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_wait_during_which_the_process_was_stopped_is_noticed(monkeypatch):

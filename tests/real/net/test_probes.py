@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.real.net.test_hostile import Post
+from tests.real.net.test_hostile import Cluster
 
-from outpace.config.reading import experiment_from
-from outpace.real.net.messages import Go, Initialize, JoinRun, Plan, Ready, Refused
+from outpace.real.net.messages import Refused
 from outpace.real.net.probes import ROUNDS, SIZES, Probe, ProbeTurn
-from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.server import Server
 from outpace.sync.messages import Pull
 
 MS = 1_000_000
@@ -54,94 +53,53 @@ def test_two_sizes_are_sent_even_if_the_first_exchange_was_held_up():
     assert found == [(0, SIZES[0]), (0, SIZES[1])]
 
 
-class Probed:
-    """A server in this process, before the run begins, and two workers."""
-
-    def __init__(self) -> None:
-        config = {"workers": 2, "servers": 1, "sync": {"kind": "asp"}, "stop": {"iterations": 9}}
-        task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
-        self.post = post = Post("coordinator", ["server-0", "worker-0", "worker-1"])
-        link = CoordinatorLink(
-            "server-0",
-            post.listener.endpoint,
-            post.public("coordinator"),
-            post.session("server-0"),
-        )
-        keys = {name: post.public(name) for name in ("worker-0", "worker-1")}
-        self.server = Server(link, 0, experiment_from({**config, "task": task}, "the test"), keys)
-        self.server.spawn(self.server.serve())
-        step = post.step
-
-        def step_both() -> None:
-            step()
-            self.server.kernel.run(until=self.server.clock.now + MS)
-
-        post.step = step_both
-        post.until(lambda: any(isinstance(message, JoinRun) for _, message in post.got))
-        endpoint, key = self.server.listener.endpoint, post.public("server-0")
-        self.workers = [
-            post.call(name, endpoint=endpoint, key=key) for name in ("worker-0", "worker-1")
-        ]
-        block = torch.zeros(4, dtype=torch.float64)
-        post.listener.send("server-0", Plan([endpoint], [key], [4], [0, 4], "float64", ""))
-        self.heard(1)
-        self.workers[0].send(Initialize("", [], [], block))
-        self.heard(2)
-
-    def heard(self, ready: int) -> None:
-        self.post.until(lambda: self.post.got.count(("server-0", Ready())) == ready)
-
-    def probe(self, worker: int, number: int, size: int) -> None:
-        block = torch.zeros(size, dtype=torch.uint8)
-        self.workers[worker].send(Probe(0, number, block))
-
-    def require_answers(self, worker: int, size: int) -> None:
-        got = self.workers[worker].got
-        before = len(got)
-        self.probe(worker, 0, size)
-        self.post.until(lambda: len(got) > before)
-        assert isinstance(got[-1], Probe)
-        assert got[-1].block.nbytes == size
-
-    def require_refused(self, worker: int) -> None:
-        got = self.workers[worker].got
-        self.post.until(lambda: any(isinstance(message, Refused) for message in got))
-
-    def close(self) -> None:
-        self.post.close()
-        self.server.close()
-
-
 @pytest.fixture
-def probed():
-    found = Probed()
-    yield found
-    found.close()
+def cluster() -> Iterator[Cluster]:
+    with contextlib.closing(Cluster(begun=False)) as found:
+        yield found
 
 
-def test_a_server_answers_probes_of_the_known_sizes_only(probed):
+def probe(cluster: Cluster, worker: int, size: int) -> None:
+    cluster.honest[worker].send(Probe(0, 0, torch.zeros(size, dtype=torch.uint8)))
+
+
+def require_answers(cluster: Cluster, worker: int, size: int) -> None:
+    got = cluster.honest[worker].got
+    before = len(got)
+    probe(cluster, worker, size)
+    cluster.post.until(lambda: len(got) > before)
+    assert isinstance(got[-1], Probe)
+    assert got[-1].block.nbytes == size
+
+
+def require_refused(cluster: Cluster, worker: int) -> None:
+    got = cluster.honest[worker].got
+    cluster.post.until(lambda: any(isinstance(message, Refused) for message in got))
+
+
+def test_a_server_answers_probes_of_the_known_sizes_only(cluster):
     for size in SIZES:
-        probed.require_answers(0, size)
-    probed.require_answers(1, SIZES[0])
-    probed.probe(1, 0, SIZES[0] + 1)
-    probed.require_refused(1)
-    probed.require_answers(0, SIZES[0])  # the other worker is not disturbed
-    assert probed.server.shard.version == probed.server.shard.clock == 0
+        require_answers(cluster, 0, size)
+    require_answers(cluster, 1, SIZES[0])
+    probe(cluster, 1, SIZES[0] + 1)
+    require_refused(cluster, 1)
+    require_answers(cluster, 0, SIZES[0])  # the other worker is not disturbed
+    assert cluster.server.shard.version == cluster.server.shard.clock == 0
 
 
-def test_a_server_answers_only_so_many_probes_of_a_worker(probed):
+def test_a_server_answers_only_so_many_probes_of_a_worker(cluster):
     for _ in range(sum(ROUNDS)):
-        probed.require_answers(1, SIZES[0])
-    probed.probe(1, 0, SIZES[0])
-    probed.require_refused(1)
-    probed.require_answers(0, SIZES[0])
+        require_answers(cluster, 1, SIZES[0])
+    probe(cluster, 1, SIZES[0])
+    require_refused(cluster, 1)
+    require_answers(cluster, 0, SIZES[0])
 
 
-def test_a_server_answers_no_probe_once_the_run_has_begun(probed):
-    probed.post.listener.send("server-0", Go(0, "another machine"))
+def test_a_server_answers_no_probe_once_the_run_has_begun(cluster):
+    cluster.begin()
     for worker in (0, 1):
-        probed.workers[worker].send(Pull(worker, 0))
-    probed.post.until(lambda: all(worker.got for worker in probed.workers))  # it has begun
-    probed.probe(1, 0, SIZES[0])
-    probed.require_refused(1)
-    assert not any(isinstance(message, Refused) for message in probed.workers[0].got)
+        cluster.honest[worker].send(Pull(worker, 0))
+    cluster.post.until(lambda: all(worker.got for worker in cluster.honest))  # it has begun
+    probe(cluster, 1, SIZES[0])
+    require_refused(cluster, 1)
+    assert not any(isinstance(message, Refused) for message in cluster.honest[0].got)

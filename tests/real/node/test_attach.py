@@ -6,17 +6,15 @@ import json
 import runpy
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
-from tests.support.script_runs import without_costs
 
 import outpace
 from outpace.blocks.sums import tree_sum
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, DivergenceError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.real.node.script.attach import attached
@@ -24,17 +22,18 @@ from outpace.support.processes.standing import is_ending
 
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))
-SEVERAL = runpy.run_path(str(SCRIPTS / "several.py"))
+PEERS = runpy.run_path(str(SCRIPTS / "peers.py"))
+STEPS = PEERS["STEPS"]
 
 
-def launch(script: str | Path, *arguments: object, log: Any = print, **changes: Any) -> Result:
+def launch(script: str, *arguments: object, **changes: Any) -> Result:
     task = {
         "kind": "script",
         "path": str(SCRIPTS / script),
         "arguments": [str(a) for a in arguments],
     }
     base = {"workers": 1, "servers": 3, "sync": {"kind": "bsp"}, "deterministic": True}
-    return run({**base, "task": task, **changes}, log=log)
+    return run({**base, "task": task, **changes})
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -45,22 +44,6 @@ def alone(model: Any, optimizer: Any) -> Any:
     return model, optimizer
 
 
-# -- one worker is plain PyTorch -----------------------------------------------------
-
-
-def test_one_worker_does_what_plain_pytorch_does(tmp_path):
-    case = "adam_clipped"
-    said: list[str] = []
-    result = launch("features.py", case, tmp_path, log=without_costs(said))
-    expected = FEATURES["CASES"][case](alone)
-    state = torch.load(tmp_path / "state.pt")
-    assert same(state, expected)
-    expected.pop("scale", None)
-    assert same(result.parameters, expected)
-    assert result.summary["iterations"] == [FEATURES["STEPS"]]
-    assert said == []
-
-
 def test_without_a_run_outpaces_lines_do_nothing(tmp_path, warm):
     done = warm.script(SCRIPTS / "features.py", "sgd", tmp_path, cwd=tmp_path)
     assert done.communicate() == (None, "")
@@ -68,21 +51,19 @@ def test_without_a_run_outpaces_lines_do_nothing(tmp_path, warm):
     assert same(torch.load(tmp_path / "state.pt"), FEATURES["CASES"]["sgd"](alone))
 
 
-# -- several ---------------------------------------------------------------------------
-
-
 def test_several_workers_equal_one_process_that_adds_up_their_gradients(tmp_path):
-    result = launch("several.py", "together", tmp_path, workers=3)
-    model = SEVERAL["net"]()
-    optimizer = SEVERAL["optimizer_of"](model)
-    averages = {}
-    for step in range(SEVERAL["STEPS"]):
+    result = launch("peers.py", "sgd", tmp_path, workers=3)
+    model = PEERS["net"]()
+    optimizer = PEERS["sgd"](model)
+    scheduler = PEERS["scheduler_of"](optimizer)
+    averages = dict.fromkeys(range(3), dict(PEERS["net"]().norm.named_buffers()))  # of worker 0
+    for step in range(STEPS):
         gradients = []
         for rank in range(3):
-            model.norm.load_state_dict(averages.get(rank, SEVERAL["net"]().norm.state_dict()))
+            model.norm.load_state_dict(averages[rank], strict=False)
             model.loss(rank, step).backward()
-            averages[rank] = {k: v.clone() for k, v in model.norm.state_dict().items()}
-            if (rank, step) != (1, 3):
+            averages[rank] = {name: each.clone() for name, each in model.norm.named_buffers()}
+            if not PEERS["overflows"](rank, step):
                 gradients.append([p.grad for p in model.parameters()])
             optimizer.zero_grad()
         if step == 3:  # an empty leaf: worker 2 is alone in its half of the tree
@@ -92,11 +73,44 @@ def test_several_workers_equal_one_process_that_adds_up_their_gradients(tmp_path
                 filled = [torch.zeros_like(p) if part is None else part for part in parts]
                 p.grad = tree_sum(filled) / len(filled)
         optimizer.step()
+        scheduler.step()
         optimizer.zero_grad()
-    model.norm.load_state_dict(averages[0])
+    model.norm.load_state_dict(averages[0], strict=False)
     assert same(result.parameters, model.state_dict())
-    assert result.summary["iterations"] == [SEVERAL["STEPS"]] * 3
-    assert result.summary["gradients_applied"] == 3 * SEVERAL["STEPS"] - 1
+    assert result.summary["iterations"] == [STEPS] * 3
+    assert result.summary["gradients_applied"] == 3 * STEPS - 1
+
+
+def test_without_servers_they_equal_one_process_that_averages_gradients_and_buffers(tmp_path):
+    result = launch("peers.py", "sgd", tmp_path, workers=3, servers=1, sync={"kind": "ssgd"})
+    models = [PEERS["net"]() for _ in range(3)]
+    optimizers = [PEERS["sgd"](model) for model in models]
+    schedulers = [PEERS["scheduler_of"](optimizer) for optimizer in optimizers]
+    for step in range(STEPS):
+        good = []
+        for rank, model in enumerate(models):
+            optimizers[rank].zero_grad()
+            model.loss(rank, step).backward()
+            good += [] if PEERS["overflows"](rank, step) else [model]
+        for parameters in zip(*(model.parameters() for model in good), strict=True):
+            if used := [p.grad for p in parameters if p.grad is not None]:
+                mean = sum(used) / len(good)
+                for p in parameters:
+                    p.grad = mean.clone()
+        for name in ("running_mean", "running_var"):
+            mean = sum(getattr(model.norm, name) for model in good) / len(good)
+            for model in models:
+                getattr(model.norm, name).copy_(mean)
+        for model in models:  # also one whose own gradient cannot be used
+            for p, mine in zip(model.parameters(), good[0].parameters(), strict=True):
+                p.grad = mine.grad
+        for each in (*optimizers, *schedulers):
+            each.step()
+    for rank, model in enumerate(models):
+        saved = torch.load(tmp_path / f"{rank}.pt")
+        for found in (saved, result.parameters) if rank == 0 else (saved,):
+            torch.testing.assert_close(found, dict(model.state_dict()), rtol=0, atol=1e-6)
+    assert result.summary["gradients_applied"] == 3 * STEPS - 1
 
 
 def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
@@ -113,10 +127,10 @@ def test_a_script_that_allows_it_is_stopped_within_a_layer(tmp_path):
 # -- what goes wrong ---------------------------------------------------------------------
 
 
-def test_an_error_of_a_script_names_its_worker():
-    words = r"worker 1: .*wrong.py raised ValueError: no luck .*line \d+"
-    with pytest.raises(RunError, match=words):
-        launch("wrong.py", "raises", workers=2, servers=1, deterministic=False)
+def test_parameters_that_are_not_finite_any_more_end_the_run_which_names_the_worker():
+    words = "^the parameters of worker-1 stopped .* before its iteration 4; try"
+    with pytest.raises(DivergenceError, match=words):
+        launch("wrong.py", "lr", workers=2, servers=1, sync={"kind": "ssgd"})
 
 
 def test_a_model_that_cannot_be_shared_is_refused_by_attach():
@@ -162,10 +176,8 @@ def test_a_process_that_a_script_forks_is_no_worker_and_ends_with_its_worker(tmp
         assert time.monotonic() < deadline
 
 
-@pytest.mark.parametrize("kind", ["asp", "ssgd"])
-def test_a_worker_does_not_grow_with_its_iterations(tmp_path, kind):
-    task = {"kind": "script", "path": str(SCRIPTS / "growth.py"), "arguments": [str(tmp_path)]}
-    run({"workers": 2, "sync": {"kind": kind}, "task": task})
+def test_a_worker_does_not_grow_with_its_iterations(tmp_path):
+    launch("growth.py", tmp_path, workers=2, servers=1, sync={"kind": "asp"})
     more = [int((tmp_path / str(rank)).read_text()) for rank in range(2)]
     # 250 to 300 blocks more, and up to 450 where other programs need the processors. An object that
     # stays for each of the 400 iterations would add 400.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import runpy
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,38 +24,19 @@ BEFORE_LOADING = 2  # number of the last checkpoint that the script writes befor
 KINDS = ["sgd", "adam", "adamw", "adagrad", "nadam"]
 
 
-def launch(kind: str, folder: Path, **changes: Any) -> list[list[dict[str, Any]]]:
-    """Return the checkpoints of each worker."""
-    task = {
-        "kind": "script",
-        "path": str(SCRIPTS / "checkpoints.py"),
-        "arguments": [kind, str(folder)],
-    }
-    workers = changes.setdefault("workers", 1)
-    run({"task": task, "deterministic": True, **changes})
-    return [torch.load(folder / f"{rank}.pt") for rank in range(workers)]
-
-
-def alone() -> tuple[Any, Any]:
-    return lambda model, optimizer: (model, optimizer), lambda: None
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("adamw", {"sync": {"kind": "bsp"}, "servers": 3, "workers": 2}),
-        ("adamw", {"sync": {"kind": "ssgd"}, "workers": 2}),
-    ],
-    ids=["servers", "no servers"],
-)
-def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes):
-    expected = SCRIPT["kept"](kind, *alone())
+def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path):
+    kind, arguments = "adamw", ["adamw", str(tmp_path)]
+    task = {"kind": "script", "path": str(SCRIPTS / "checkpoints.py"), "arguments": arguments}
+    servers = {"workers": 2, "servers": 3, "sync": {"kind": "bsp"}}
+    run({"task": task, "deterministic": True, **servers})
+    expected = SCRIPT["kept"](kind, lambda model, optimizer: (model, optimizer), lambda: None)
     assert len(expected[2]["optimizer"]["state"]) == 5  # neither the frozen nor the unused ones
-    for rank, saved in enumerate(launch(kind, tmp_path, **changes)):
+    for rank in range(2):
+        saved = torch.load(tmp_path / f"{rank}.pt")
         for number, (one, other) in enumerate(zip(saved, expected, strict=True)):
             # Next, worker 0 gives the servers an earlier state. Another worker may still be here.
-            if number != BEFORE_LOADING or rank == 0 or "servers" not in changes:
+            if number != BEFORE_LOADING or rank == 0:
                 assert same(one, other), f"checkpoint {number} of worker {rank}"
     # The checkpoint continues in plain PyTorch, in this process.
     model, optimizer = SCRIPT["made"](kind)
@@ -65,17 +44,6 @@ def test_checkpoints_are_bitwise_those_of_plain_pytorch(tmp_path, kind, changes)
     optimizer.load_state_dict(saved[3]["optimizer"])
     SCRIPT["train"](model, optimizer, 2 + SCRIPT["STEPS"])
     assert same(SCRIPT["checkpoint"](model, optimizer), expected[4])
-
-
-@pytest.mark.slow
-def test_checkpoints_of_hpsgd_have_the_state_of_the_common_parameters(tmp_path, capfd):
-    for saved in launch("adamw", tmp_path, workers=2, sync={"kind": "hpsgd"}):
-        before, attached, trained, _, _, end = (found["optimizer"] for found in saved)
-        assert same(attached, before)
-        assert trained["state"].keys() == end["state"].keys() == before["state"].keys()
-        assert not same(end["state"], before["state"])
-    words = "load_state_dict must be called before the first step"
-    assert capfd.readouterr().err.count(words) == 2  # the workers are at different commits
 
 
 @pytest.mark.slow

@@ -127,14 +127,6 @@ def test_a_part_that_is_not_finite_is_not_sent_and_the_step_raises(trainer):
         found.take_gradient()
 
 
-def test_a_scaled_gradient_that_overflows_is_refused_for_its_scaler(trainer):
-    found = overlapped(trainer)
-    trainer.backward(spare=torch.inf)
-    trainer.optimizer.grad_scale, trainer.optimizer.found_inf = torch.ones(()), torch.ones(())
-    with pytest.raises(ConfigError, match="GradScaler"):
-        found.take_gradient()
-
-
 def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(trainer):
     found = overlapped(trainer)
     trainer.backward(spare=0.0)

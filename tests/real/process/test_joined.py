@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.support.served import Served
 
 import outpace
 from outpace import script
-from outpace.errors import ConfigError, RunError
-from outpace.real.process import rendezvous
-from outpace.support import place
+from outpace.errors import ConfigError
 
 # As in Ray Train, the training is not in the main thread, and the process continues after it.
 SCRIPT = """
@@ -84,21 +81,6 @@ def test_a_function_trains_as_a_worker_and_its_process_goes_on(serve):
 
 
 @pytest.mark.slow
-def test_the_limit_of_the_run_ends_the_block_and_not_the_process(serve):
-    served = serve("sync.kind=bsp", "stop.iterations=4")
-    assert said(served) == [
-        [
-            f"outpace: stop.iterations is reached; the script of worker-{rank} ends here",
-            "after the block 3",
-        ]
-        for rank in range(2)
-    ]
-    code, text, summary = served.end()
-    assert code == 0, text
-    assert summary["iterations"] == [4, 4]
-
-
-@pytest.mark.slow
 def test_an_error_in_a_block_ends_the_run_and_reaches_every_worker(serve):
     served = serve("--servers", "1")
     first, second = said(served, fail=(1, 3))
@@ -128,23 +110,4 @@ def test_a_process_that_is_a_worker_already_is_refused():
     script.HERE.attach = Path  # anything
     words = "this process is or was a worker of a run"
     with pytest.raises(ConfigError, match=words), outpace.joined("{}"):
-        pass
-
-
-def test_a_run_that_ends_early_while_a_worker_leaves_it_is_an_error_of_the_block(monkeypatch):
-    process = SimpleNamespace(stopped=None)
-    driver = SimpleNamespace(name="worker-0", process=process)
-
-    def end(error: Exception | None) -> None:
-        assert error is None
-        process.stopped = SimpleNamespace(early=True, reason="it is interrupted")
-
-    monkeypatch.setattr(rendezvous, "_decoded", lambda *_: None)
-    monkeypatch.setattr(rendezvous, "_placed", lambda *_: (None, None, process, 0))
-    monkeypatch.setattr(rendezvous, "_take_place", lambda *_: None)
-    monkeypatch.setattr(place.HERE, "worker", SimpleNamespace(end=end, driver=driver))
-    with (
-        pytest.raises(RunError, match=r"^worker-0: the run was ended early: it is interrupted$"),
-        rendezvous.joined_for_block("", (0, 2)),
-    ):
         pass

@@ -135,14 +135,6 @@ def killed(
     return result, said
 
 
-def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, capfd):
-    changes = {"checkpoint": {"every_updates": 20}}
-    _, said = killed(cluster, tmp_path, lambda: kill(actor_of("worker-1")), changes)
-    lost = "worker-1 was lost with its actor on node "
-    assert any(line.startswith(lost) for line in said), said
-    assert capfd.readouterr().out == ""
-
-
 def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):
     before = set(processes_of(cluster.folder))
     (tmp_path / "config.yaml").write_text(json.dumps(SLOW | {"stop": {"iterations": 10_000}}))

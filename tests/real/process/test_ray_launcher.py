@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("ray")
 
-from outpace.real.coordinator.run_state import with_room
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
 from outpace.real.process.ray.host import STOPPED
@@ -93,13 +92,3 @@ def test_a_role_that_has_a_place_and_whose_actor_does_not_start_is_named():
     clock(clock.now)
     assert launcher.no_room(["worker-0", "worker-1"]).result() == ""
     launcher.stop()
-
-
-def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
-    fails, answers = Future[str](), Future[str]()
-    fails.set_exception(ConnectionError("no answer"))
-    answers.set_result("none for a")
-    for answer, words in ((fails, "late"), (answers, "late: none for a")):
-        places: Any = SimpleNamespace(nodes={}, room_s=0.0, no_room=lambda _, found=answer: found)
-        launcher = RayLauncher(places, RealClock(), lambda *_: None, print)
-        assert with_room("late", launcher.no_room(["a"]), is_saved=False) == words

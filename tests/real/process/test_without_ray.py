@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.command import refused
@@ -30,19 +27,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     Path("config.yaml").write_text(json.dumps(CONFIG))
     return tmp_path
-
-
-@pytest.mark.slow
-def test_a_local_run_does_not_import_ray(folder):
-    code = (
-        "import sys, json, outpace\n"
-        "outpace.run('config.yaml')\n"
-        "print([name for name in sys.modules if name == 'ray' or name.startswith('ray.')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys):
@@ -167,31 +151,3 @@ def test_a_node_that_cannot_take_part_is_named():
         assert problem_of(there, here, "/out/.t").startswith(words)
     # The folder of the run need not be there.
     assert problem_of(Survey("1.2.0", "3.11.9", "2.9.0", ("/out/.t",)), here, "/out/.t") == ""
-
-
-class Blind:
-    """Takes the place of a cluster with a node that does not see the folder of the run."""
-
-    address = "127.0.0.1"
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def __enter__(self) -> Blind:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def survey(self, _: Sequence[str], shared: Path | None) -> str:
-        return "" if shared is None else "two"
-
-    def look(self) -> None:
-        raise AssertionError("nothing is elastic here")
-
-
-def test_a_folder_that_must_be_seen_and_is_not_is_named(folder, monkeypatch, capsys):
-    monkeypatch.setattr("outpace.real.process.ray.cluster.RayCluster", Blind)
-    given = ["--launcher", "ray", "checkpoint.every_s=1"]
-    message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
-    assert "launcher: node two does not see out, in which the checkpoints are to be" in message
-    assert len(message.splitlines()) == 1
-    assert not Path("out").exists()

@@ -1,4 +1,4 @@
-"""Scripts of several workers without servers. `peers.py CASE FOLDER`.
+"""A script of several workers. `peers.py sgd|uneven FOLDER`.
 
 Each saves what its model is at the end. A test does the same in one process.
 """
@@ -6,7 +6,6 @@ Each saves what its model is at the end. A test does the same in one process.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -56,10 +55,6 @@ def sgd(model: Net) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups(model), lr=0.01, momentum=0.9, weight_decay=0.01)
 
 
-def adamw(model: Net) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups(model), lr=0.01)
-
-
 def scheduler_of(optimizer: torch.optim.Optimizer) -> Scheduler:
     """It moves the momentum, too, or the first of betas."""
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, STEPS + 1)
@@ -70,11 +65,11 @@ def overflows(rank: int, step: int) -> bool:
     return (rank, step) == (1, 3)
 
 
-def train(folder: Path, make: Callable[[Net], torch.optim.Optimizer], steps: int = STEPS) -> None:
+def train(folder: Path, steps: int) -> None:
     """From values of one's own, with a GradScaler."""
     rank = outpace.rank()
     model = net(rank)
-    model, optimizer = outpace.attach(model, make(model))
+    model, optimizer = outpace.attach(model, sgd(model))
     scheduler = scheduler_of(optimizer)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     for step in range(steps):
@@ -88,14 +83,7 @@ def train(folder: Path, make: Callable[[Net], torch.optim.Optimizer], steps: int
     torch.save(model.state_dict(), folder / f"{rank}.pt")
 
 
-def uneven(folder: Path) -> None:
-    """Rank n has n steps less, and a schedule that is further on."""
-    train(folder, sgd, STEPS - outpace.rank())
-
-
 if __name__ == "__main__":
     case, folder = sys.argv[1], Path(sys.argv[2])
-    if case == "uneven":
-        uneven(folder)
-    else:
-        train(folder, globals()[case])
+    # uneven: rank n has n steps less, and a schedule that is further on.
+    train(folder, STEPS - (outpace.rank() if case == "uneven" else 0))
