@@ -40,7 +40,7 @@ demo: $(READY)
 ROUNDS ?= 5
 FAULTS ?= 5000
 KILLS ?= 2000
-INPUTS ?= 100000
+MESSAGES ?= 1000000
 
 soak: export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 soak: $(READY)
@@ -51,7 +51,7 @@ soak: $(READY)
 		$(BIN)/python -m pytest -m hypothesis --numprocesses $(JOBS) --dist loadfile \
 			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
 	done
-	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/
+	$(BIN)/python -m tests.fuzz --messages $(MESSAGES) --seed $$($(PYTHON) -c 'import secrets; print(secrets.randbits(32))')
 	OUTPACE_MEMORY_ROUNDS=100000 $(BIN)/python -m pytest tests/real/net/test_memory_stress.py
 	OUTPACE_MEMORY_JOINS=10000 $(BIN)/python -m pytest tests/real/net/test_memory.py -k came_and_went
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP

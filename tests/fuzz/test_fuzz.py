@@ -1,7 +1,6 @@
 """Messages from the wire, random and damaged: what is illegal is refused and changes nothing.
 
-`python -m tests.fuzz --messages 1000000` tries more, and `python -m tests.fuzz.guided`, in `make
-soak`, is guided by the code that inputs reach.
+`python -m tests.fuzz --messages 1000000`, in `make soak`, tries more.
 """
 
 import random

@@ -30,7 +30,6 @@ from tests.support.saved_runs import give_up, once_saved
 import outpace
 from outpace.errors import RunError
 from outpace.experiment.running import run
-from outpace.record.checkpoints import Checkpoints
 
 # Later and earlier releases of torch warn of other things.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
@@ -130,10 +129,6 @@ def test_a_rank_without_a_gpu_of_its_own_is_told_what_to_do(tmp_path, gpu):
 # -- checkpoints ------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """In place of the end of the process."""
-
-
 def kept_run(folder: Path, device: str, **changes: Any) -> dict[str, Any]:
     task = script("on_gpu.py", folder, "kept", device)
     compute = {"kind": "constant", "mean_s": 0.05}
@@ -149,29 +144,6 @@ def test_a_run_that_is_resumed_draws_on_the_gpu_as_it_would_have_drawn(tmp_path,
         run(config, folder, control=once_saved(folder, give_up))
     resumed = run(resume=folder)
     assert resumed.summary["resumed_from"]
-    assert resumed.summary["parameters_digest"] == whole.summary["parameters_digest"]
-
-
-@pytest.mark.parametrize("kind", ["bsp", "ssgd"])
-def test_in_virtual_time_as_well(tmp_path, device, kind, monkeypatch):
-    config = kept_run(tmp_path, device, sync={"kind": kind})
-    if kind == "ssgd":
-        del config["servers"]
-    whole = outpace.simulate({**config, "checkpoint": None})
-    commit = Checkpoints.commit
-
-    def committed(self: Any, index: Any, metrics: Any) -> Any:
-        path = commit(self, index, metrics)
-        if index.number == 3:
-            raise Killed
-        return path
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "commit", committed)
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    resumed = outpace.simulate(None, resume=tmp_path / "run")
-    assert resumed.summary["resumed_from"] == "checkpoints/000003"
     assert resumed.summary["parameters_digest"] == whole.summary["parameters_digest"]
 
 

@@ -56,7 +56,7 @@ def test_several_workers_equal_one_process_that_adds_up_their_gradients(tmp_path
     model = PEERS["net"]()
     optimizer = PEERS["sgd"](model)
     scheduler = PEERS["scheduler_of"](optimizer)
-    averages = dict.fromkeys(range(3), dict(PEERS["net"]().norm.named_buffers()))  # of worker 0
+    averages = [dict(PEERS["net"]().norm.named_buffers())] * 3  # at first those of worker 0
     for step in range(STEPS):
         gradients = []
         for rank in range(3):

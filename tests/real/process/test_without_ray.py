@@ -29,49 +29,20 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys):
+@pytest.mark.parametrize(("command", "option"), [("run", "--launcher"), ("compare", "--on")])
+def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys, command, option):
+    task = {"kind": "quadratic", "eigenvalues": [1.0]}
+    compute = {"kind": "constant", "mean_s": 1.0}
+    several = {"task": task, "compute": compute, "variants": [{"name": "one"}]}
+    config = CONFIG | (several if command == "compare" else {})
+    Path("config.yaml").write_text(json.dumps(config))
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "outpace.real.process.ray.cluster", raising=False)
-    message = refused(capsys, "run", "config.yaml", "--launcher", "ray", "--out", "out")
+    for module in ("real.process.ray.cluster", "experiment.trials.on_ray"):
+        monkeypatch.delitem(sys.modules, f"outpace.{module}", raising=False)
+    message = refused(capsys, command, "config.yaml", option, "ray", "--out", "out")
     assert "pip install 'outpace[cluster]'" in message
     assert len(message.splitlines()) == 1
     assert not Path("out").exists()
-
-
-SPREAD = {
-    "compare": [],
-    "sweep": ["--over", "sync.staleness=1,2", "--trials", "2"],
-    "advise": ["--target-loss", "0.1"],
-}
-
-
-@pytest.mark.parametrize("command", SPREAD)
-def test_commands_that_spread_runs_name_what_is_lacking_before_anything_is_written(
-    folder, monkeypatch, capsys, command
-):
-    config = CONFIG | {
-        "task": {"kind": "quadratic", "eigenvalues": [1.0]},
-        "sync": {"kind": "ssp", "staleness": 1},
-        "compute": {"kind": "constant", "mean_s": 1.0},
-        **({"variants": [{"name": "one"}]} if command == "compare" else {}),
-    }
-    Path("config.yaml").write_text(json.dumps(config))
-    before = sorted(folder.rglob("*"))
-    given = ["config.yaml", *SPREAD[command], "--out", "out"]
-    for options, words in (
-        (["--on", "rya"], "on.kind: unknown kind 'rya'. Did you mean 'ray'?"),
-        (["--address", "ray://127.0.0.1:10001"], "on.address: ray://127.0.0.1:10001 is the"),
-        (["--address", "127.0.0.1"], "on.address: 127.0.0.1: must be HOST:PORT, auto or local"),
-    ):
-        message = refused(capsys, command, *given, *options)
-        assert words in message
-        assert len(message.splitlines()) == 1
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "outpace.experiment.trials.on_ray", raising=False)
-    message = refused(capsys, command, *given, "--on", "ray")
-    assert "on: Ray cannot be imported" in message
-    assert "pip install 'outpace[cluster]'" in message
-    assert sorted(folder.rglob("*")) == before
 
 
 def test_an_address_without_a_cluster_is_named(folder, capsys):
