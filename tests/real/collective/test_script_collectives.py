@@ -169,13 +169,14 @@ def test_tensors_on_gpus_go_through_nccl_if_no_workers_share_one(
 
     monkeypatch.setattr(script_collectives, "gpu_of", lambda device: gpus[device.rank])
     monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", Nccl, raising=False)
-    store = Store()
+    store, both = Store(), threading.Barrier(2)
 
     def join(rank: int) -> str:
         collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 10.0, backend)
         found = [collectives._group_for([OnGpu(rank)]) for _ in range(2)]
         assert found[0] is found[1]
         on_cpu = collectives._group_for([torch.ones(1)])
+        both.wait()  # who ends first would cut off the other's connection
         collectives.end()
         if isinstance(found[0], Nccl):
             assert (found[0].place, found[0].timeout.total_seconds()) == ((rank, 2), 10)
