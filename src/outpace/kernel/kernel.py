@@ -120,6 +120,11 @@ class Kernel:
         yield self.now + math.floor(duration_s * 1e9 + 0.5)
 
     @coroutine
+    def sleep_ns(self, duration: Time) -> Generator[Time, None, None]:
+        """Block for so many nanoseconds, at least 0."""
+        yield self.now + duration
+
+    @coroutine
     def wait(self) -> Generator[Notification, Any, Any]:
         """Block until `notify` is called on this walker; return the value given there."""
         return (yield Notification("a notification"))

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from outpace.kernel import Kernel
-from outpace.support.units import Time, seconds
+from outpace.support.units import Time
 
 if TYPE_CHECKING:
     from outpace.simulation.faults.held_rows import CheckpointInMemory
@@ -51,7 +51,7 @@ class Process:
 
     def spend(self, duration: Time) -> Awaitable[None]:
         """Wait for so long (ns), and for as long as it stands still meanwhile."""
-        return self._kernel.sleep(seconds(duration))
+        return self._kernel.sleep_ns(duration)
 
 
 class Life:

@@ -90,9 +90,8 @@ class WorkerNode(VirtualNode):
         shares = shares_until_ready(run.slices, experiment.forward_share)
         # When the part of each server is complete, in the order in which backward makes them.
         self._parts = sorted((share, server) for server, share in enumerate(shares))
-        self._coins = RandomStream(
-            experiment.seed, "coin", worker, lambda source, n: source.random(n)
-        )
+        coins = RandomStream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
+        self.coin = coins.__getitem__
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
@@ -113,9 +112,6 @@ class WorkerNode(VirtualNode):
 
     def initial_parameters(self) -> list[Block]:
         return self._run.parameters()
-
-    def coin(self, iteration: int) -> float:
-        return self._coins[iteration]
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]

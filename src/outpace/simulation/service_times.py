@@ -117,7 +117,7 @@ class TimedServerNode(ServerNode):
         self._take_time_for_updates()
         wait = self._free_at - self._kernel.now
         if wait > 0:
-            await self._kernel.sleep(seconds(wait))
+            await self._kernel.sleep_ns(wait)
 
     async def _served(self, message: Message) -> Message:
         self._current = message
@@ -128,7 +128,7 @@ class TimedServerNode(ServerNode):
         else:
             cost = 0
         if cost:
-            await self._kernel.sleep(seconds(cost))
+            await self._kernel.sleep_ns(cost)
         return message
 
 

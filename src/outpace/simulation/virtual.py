@@ -260,7 +260,7 @@ class VirtualRun:
         kernel = self.kernel
         while True:
             due = min(each.due for each in self._periodic)
-            await kernel.sleep(seconds(due - kernel.now))
+            await kernel.sleep_ns(due - kernel.now)
             if kernel.nothing_due:
                 return  # a deadlock, which this walker must not hide
             for each in self._periodic:

@@ -78,9 +78,7 @@ class Gradients(Body):
         due: the virtual time before which they are not read.
         """
         if not self._initial:  # sizes alone: nothing to compute
-            loss, blocks = self._workload.gradient(parameters, worker, iteration)
-            self._told(worker, iteration, loss)
-            return blocks
+            return self._workload.gradient(parameters, worker, iteration)[1]
         tensors = _tensors(parameters)  # a new list: the worker's changes as replies arrive
         job = GradientJob(self._executor, tensors, worker, iteration, due, self._told)
         self._executor.expect(job)

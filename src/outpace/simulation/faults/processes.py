@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from outpace.kernel import Kernel, Walker
 from outpace.simulation.life import Process, Send
-from outpace.support.units import Time, seconds
+from outpace.support.units import Time
 from outpace.sync.messages import Message
 
 P = ParamSpec("P")
@@ -89,9 +89,9 @@ class MortalProcess(Process):
 
     async def awake(self) -> None:
         while self._kernel.now < self.until:
-            await self._kernel.sleep(seconds(self.until - self._kernel.now))
+            await self._kernel.sleep_ns(self.until - self._kernel.now)
 
     async def spend(self, duration: Time) -> None:
         kernel, started, stood = self._kernel, self._kernel.now, self.stood
         while (left := started + duration + self.stood - stood - kernel.now) > 0:
-            await kernel.sleep(seconds(left))
+            await kernel.sleep_ns(left)

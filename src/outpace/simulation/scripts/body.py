@@ -25,7 +25,7 @@ from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
-from outpace.support.units import Time, seconds
+from outpace.support.units import Time
 from outpace.sync import AllReduce
 from outpace.sync.messages import Message, Push, worker_name
 
@@ -131,7 +131,7 @@ class ScriptBody(Body, Host):
         """Let the time pass in which a script evaluates before an iteration; return it (ns)."""
         duration, begun = next(self._evaluations[worker]), self._kernel.now
         if duration:
-            await self._kernel.sleep(seconds(duration))
+            await self._kernel.sleep_ns(duration)
             self._recorder.untimed(worker, iteration, begun, self._kernel.now)
         return duration
 

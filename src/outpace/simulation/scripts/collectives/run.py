@@ -21,7 +21,7 @@ from outpace.simulation.scripts.messages import (
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkload
 from outpace.simulation.virtual import Exchange, VirtualRun
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import worker_name
 
 
@@ -139,7 +139,7 @@ class FollowedWorker:
         until = round(progress * present.duration)
         if until > present.computed:
             duration, present.computed = until - present.computed, until
-            await self._kernel.sleep(seconds(duration))
+            await self._kernel.sleep_ns(duration)
 
     async def _join(self, call: Joined) -> None:
         await self._compute(call.progress)
