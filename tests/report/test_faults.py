@@ -51,7 +51,6 @@ def test_the_parts_of_the_time_are_what_happened(folder):
             "detection": 0.5,
             "restart": 3.5,
             "repeated": 0.25,
-            "checkpoints": 0.0,
         }
     )
     parts = parts_of(read_run(folder / "BSP", "BSP"))

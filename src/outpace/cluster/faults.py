@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from outpace.support.checks import Bandwidth, NotNegative, Positive, check_ranges
+from outpace.support.checks import NotNegative, Positive, check_ranges
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
@@ -73,30 +73,21 @@ class RandomFaults:
 class Recovery:
     """How long it takes to notice a failure and to repair it, in seconds.
 
-    The defaults are what real runs take.
+    The defaults are what real runs take. Checkpoints take no time: real runs write them during the
+    training.
 
     Attributes:
         detected_s: seconds from the death of a process until the others know.
         worker_s: seconds to start another process for a worker.
         servers_s: seconds to start all processes again after the loss of a server.
-        checkpoint_s: seconds for which the servers stop working when a checkpoint is taken.
-        disk_bytes_per_s: rate at which each server then writes its part; None: writing takes no
-            time, as in a real run, which writes during the training.
     """
 
     detected_s: NotNegative = 0.25
     worker_s: NotNegative = 3.0
     servers_s: NotNegative = 5.0
-    checkpoint_s: NotNegative = 0.0
-    disk_bytes_per_s: Bandwidth | None = None
 
     def __post_init__(self) -> None:
         check_ranges(self)
-
-    def writing_s(self, size_bytes: int) -> float:
-        """Return the seconds for which a server stops working to write this many bytes."""
-        written_s = 0.0 if self.disk_bytes_per_s is None else size_bytes / self.disk_bytes_per_s
-        return self.checkpoint_s + written_s
 
 
 @dataclass(frozen=True, slots=True)

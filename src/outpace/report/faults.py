@@ -14,7 +14,6 @@ _USEFUL: Final = "useful"
 _WAITING: Final = "waiting for others"
 _PARTS: Final = {
     _USEFUL: "the time that the same run takes without failures and checkpoints",
-    "checkpoints": "servers stood still to write",
     "detection": "until a loss was known",
     "restart": "until the successor began",
     "repeated": "work that was done again",

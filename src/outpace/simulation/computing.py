@@ -53,7 +53,7 @@ class Computation(ABC):
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Return a gradient when the time that it takes has passed."""
-        await self._process.spend(await self.begin(parameters, iteration))
+        await self._kernel.sleep_ns(await self.begin(parameters, iteration))
         return await self.end()
 
     @abstractmethod

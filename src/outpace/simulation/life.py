@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from outpace.kernel import Kernel
-from outpace.support.units import Time
 
 if TYPE_CHECKING:
     from outpace.simulation.faults.held_rows import CheckpointInMemory
@@ -22,13 +21,7 @@ Send = Callable[..., None]  # receiver, messages
 
 
 class Process:
-    """A process to which nothing happens.
-
-    Attributes:
-        stood: for so long it has stood still in all (ns), including what is still to come.
-    """
-
-    stood: Time = 0
+    """A process to which nothing happens."""
 
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.name, self._kernel = name, kernel
@@ -39,19 +32,8 @@ class Process:
         """Return how its program receives messages, where `receive` takes them as they come."""
         return receive
 
-    def sending(self, send: Send) -> Send:
-        """Return how its program sends messages, where `send` does so at once."""
-        return send
-
-    async def begin(self, iteration: int) -> None:
-        """Begin to compute an iteration, once it does not stand still."""
-
-    async def awake(self) -> None:
-        """Wait until it does not stand still."""
-
-    def spend(self, duration: Time) -> Awaitable[None]:
-        """Wait for so long (ns), and for as long as it stands still meanwhile."""
-        return self._kernel.sleep_ns(duration)
+    def begin(self, iteration: int) -> None:
+        """Note that it begins to compute an iteration."""
 
 
 class Life:
@@ -100,30 +82,8 @@ class Life:
         """
         return None
 
-    def write(self, part: int, size_bytes: int) -> Time:
-        """Let a server, or without servers all workers, write a part of a checkpoint.
-
-        Returns:
-            How much longer all stand still for it (ns).
-        """
-        return 0
-
-    @property
-    def servers_stand_until(self) -> Time:
-        """Until when some server stands still (ns)."""
-        return 0
-
-    @property
-    def all_servers_live(self) -> bool:
-        return True
-
-    def keep(self, kept: CheckpointInMemory, writing: Time, still: Time = 0) -> None:
-        """Begin again from this checkpoint from now on, which is complete or will be at once.
-
-        Args:
-            writing: for so long (ns) all stand still for it.
-            still: of that is still to come.
-        """
+    def keep(self, kept: CheckpointInMemory) -> None:
+        """Begin again from this checkpoint from now on."""
 
     # ------------------------------------------------------------------------------
 

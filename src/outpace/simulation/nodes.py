@@ -32,7 +32,7 @@ class VirtualNode:
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = process.receiving(mailbox.get_within)
         self._post: Send = partial(run.network.send, node)  # as `send`, whatever happens to it
-        self.send = process.sending(self._post)
+        self.send: Send = self._post
 
     @property
     def now(self) -> Time:
@@ -77,12 +77,12 @@ class WorkerNode(VirtualNode):
     ) -> None:
         super().__init__(run, worker_name(worker))
         process = self._process
-        self._run, self._spend = run, process.spend
+        self._run = run
         self.worker, self.servers, self.first_iteration = worker, servers, first
         self.computation = computation = run.body.computation(run, worker, process)
         self.execute, self.must_stop = computation.execute, computation.must_stop
         self.iteration_finished = computation.iteration_finished
-        self.send = process.sending(computation.sending(self._post))
+        self.send = computation.sending(self._post)
         self.recv_nowait = self.mailbox.get_nowait
         self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
         self.recv_several = process.receiving(self.mailbox.get_several)
@@ -103,7 +103,7 @@ class WorkerNode(VirtualNode):
         for share, server in self._parts:
             left = round(share * duration) - spent
             if left > 0:
-                await self._spend(left)
+                await self._kernel.sleep_ns(left)
                 spent += left
             if gradient is None:
                 gradient = await computation.gradient()
@@ -119,7 +119,7 @@ class WorkerNode(VirtualNode):
         computation = self.computation
         duration = await computation.begin(parameters, iteration)
         if not computation.is_abortable:  # as for real: it computes to the end
-            await self._spend(duration)
+            await self._kernel.sleep_ns(duration)
             return await computation.end()
         computed = await self._spend_until(duration, ends_it)
         if computed is None:
@@ -133,15 +133,11 @@ class WorkerNode(VirtualNode):
         Returns:
             The part that has passed; None: all of it.
         """
-        kernel, process = self._kernel, self._process
-        started, stood = kernel.now, process.stood
+        kernel, started = self._kernel, self._kernel.now
         while True:
-            left = max(0, started + duration + process.stood - stood - kernel.now)
+            left = started + duration - kernel.now
             message = await self.mailbox.get_within(seconds(left))
-            await process.awake()
-            computed = kernel.now - started - (process.stood - stood)
             if message is None:
-                if computed >= duration:
-                    return None
-            elif ends_it(message):
-                return computed
+                return None
+            if ends_it(message):
+                return kernel.now - started

@@ -43,7 +43,7 @@ class PeerSaving(Saving):
         settings: Checkpoint,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
-        self._run, self._exchange, self._initial = run, exchange, exchange.initial
+        self._exchange, self._initial = exchange, exchange.initial
         self._passed = -1  # results of all-reduces that a worker has had
         self._results: int | None = None  # after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker
@@ -60,7 +60,7 @@ class PeerSaving(Saving):
             own = [state for state in point.own_states() if state is not None]
             kept = life.kept(self._number, [point.state(0)], own)
             assert kept is not None
-            life.keep(kept, 0)
+            life.keep(kept)
 
     def begin_again(self, kept: CheckpointInMemory) -> None:
         """Continue with the models of the last checkpoint."""
@@ -147,12 +147,8 @@ class PeerSaving(Saving):
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         """Write the models of a checkpoint."""
         self._number += 1
-        kept, life = self._life.kept(self._number, [state], own), self._life
-        self._open.is_held = kept is not None
-        self._open.write(
-            self._number, {"common": state}, {worker_name(each.shard): each for each in own}
-        )
+        kept = self._life.kept(self._number, [state], own)
         if kept is not None:
-            writing = life.write(0, max(each.nbytes for each in (state, *own)))
-            life.keep(kept, writing, still=writing)
-            self._open.release()
+            self._life.keep(kept)
+        named = {worker_name(each.shard): each for each in own}
+        self._write_files(self._number, {"common": state}, named)

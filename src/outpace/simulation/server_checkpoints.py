@@ -11,7 +11,6 @@ from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.simulation.checkpoints import Saving
-from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts, Place, place_of
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order, Take, Whole
 from outpace.sync.checkpoint.state import ShardState
@@ -36,7 +35,7 @@ class ServerSaving(Saving):
         settings: Checkpoint,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
-        self._run, self._exchange = run, exchange
+        self._exchange = exchange
         shards = self._shards = exchange.shards
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
         self._names = [server_name(server) for server in range(len(shards))]
@@ -51,9 +50,6 @@ class ServerSaving(Saving):
             for server in range(len(shards))
         ]
         self._clock = shards[0].clock  # of shard 0, after its last message
-        # The servers stand still while they write, if processes fail: for so long until now (ns).
-        self._writing: Time = 0
-        self._coming: CheckpointInMemory | None = None  # the checkpoint that they write
 
     def look(self, server: int) -> Callable[[], None]:
         """Return what is to be called after each message of a server, before its answers."""
@@ -66,28 +62,21 @@ class ServerSaving(Saving):
             states = [shard.state() for shard in self._shards]
             kept = self._life.kept(self._planner.number, states)
             assert kept is not None
-            self._life.keep(kept, 0)
+            self._life.keep(kept)
 
     def begin_again(self, kept: CheckpointInMemory) -> None:
         """Continue with the shards of the last checkpoint; the one under way is given up."""
         self._follow(self._planner.abandon())
         self._states.clear()
-        self._writing = 0
-        self.close()
         self._planner = CutPlanner(self._names, self._is_exact, self._planner.number)
         self._is_due = False
         self._clock = self._shards[0].clock
 
     def now(self) -> None:
         self.soon()
-        if self._is_due and not self.is_taking:
+        if self._is_due and not self._planner.is_open:
             self._is_due = False
             self._begin_at(self._furthest + 1)
-
-    @property
-    def is_taking(self) -> bool:
-        """True while a checkpoint has been begun and is not complete."""
-        return self._planner.is_open or self._open.is_open or self._coming is not None
 
     @property
     def _furthest(self) -> int:
@@ -97,7 +86,7 @@ class ServerSaving(Saving):
         """Begin one, if it is due, after a message of shard 0."""
         first, before = self._shards[0], self._clock
         self._clock = first.clock
-        if self._is_due and not self.is_taking:
+        if self._is_due and not self._planner.is_open:
             self._is_due = False
             furthest = self._furthest
             # Where shard 0 has just begun an iteration no worker knows of it, and none is in it.
@@ -133,7 +122,6 @@ class ServerSaving(Saving):
 
     def _save(self, server: int, number: int) -> None:
         state = self._shards[server].state()
-        self._writing += self._life.write(server, state.nbytes)
         self._states[server] = state
         self._follow(self._planner.saved(number, self._names[server], state.clock))
 
@@ -143,28 +131,9 @@ class ServerSaving(Saving):
             self._begin_at(None)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        kept = self._coming = self._life.kept(number, states)
-        self._open.is_held = kept is not None
+        kept = self._life.kept(number, states)
+        if kept is not None:
+            self._life.keep(kept)
         named = {server_name(state.shard): state for state in states}
         clock, history = states[0].clock, self._exchange.cut_offs.history
-        self._open.write(number, named, add=lambda folder: saved_history(history, folder, clock))
-        if kept is not None and (until := self._life.servers_stand_until) > self._run.kernel.now:
-            self._run.kernel.call_at(until, self._keep, kept)
-        elif kept is not None:
-            self._keep(kept)
-
-    def _keep(self, kept: CheckpointInMemory) -> None:
-        """Complete a checkpoint that the servers have written, if processes fail in this run."""
-        if self._coming is not kept:
-            return  # it was given up
-        if not self._life.all_servers_live:
-            self.close()  # one has died while it wrote
-            return
-        self._coming = None
-        self._life.keep(kept, self._writing)
-        self._writing = 0
-        self._open.release()
-
-    def close(self) -> None:
-        self._coming = None
-        super().close()
+        self._write_files(number, named, add=lambda folder: saved_history(history, folder, clock))

@@ -61,8 +61,7 @@ class TimedServerNode(ServerNode):
         self._version = shard.version  # whose update has had its time
         self._free_at: Time = 0
         self._current: Message | None = None  # the message judged last; None: a held pull
-        self.send = self._process.sending(self._send)
-        # The process stands still after the service, not before.
+        self.send = self._send
         self.recv = self._process.receiving(self._next)
         self.recv_within = self._process.receiving(self._next_within)
 

@@ -366,8 +366,6 @@ class VirtualRun:
     def close(self) -> None:
         """Stop everything and write what was left undone to the trace. Idempotent."""
         self.exchange.close()
-        if self.saving is not None:
-            self.saving.close()
         self.kernel.close()
         self._drop_pending()
         self.body.close()

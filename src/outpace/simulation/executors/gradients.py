@@ -113,7 +113,7 @@ class TaskComputation(Computation):
         self._gradient: Sequence[Block | None] = ()  # that is being computed
 
     async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
-        await self._process.begin(iteration)
+        self._process.begin(iteration)
         duration = self._duration(iteration)
         due = self._kernel.now + round(share * duration)
         self._gradient = self._submit(parameters, self.worker, iteration, due)

@@ -16,7 +16,7 @@ from outpace.tasks import Timing, Workload
 if TYPE_CHECKING:
     from outpace.simulation.virtual import VirtualRun
 
-CAUSES: Final = ("detection", "restart", "repeated", "checkpoints")
+CAUSES: Final = ("detection", "restart", "repeated")
 _KEPT: Final = ("lost", "worker_losses", "server_losses")
 
 
@@ -25,8 +25,7 @@ class Costs:
     """Counts of losses, and lost time by its cause, in ns summed over workers.
 
     detection: until the death of a process was known. restart: until its successor began.
-    repeated: for work that had been done and was done again. checkpoints: servers stood still to
-    take them; once for each worker, because all wait for it.
+    repeated: for work that had been done and was done again.
     """
 
     workers: int

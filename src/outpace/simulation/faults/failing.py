@@ -322,30 +322,11 @@ class Failures(Life):
 
     # -- checkpoints -----------------------------------------------------------------
 
-    @property
-    def servers_stand_until(self) -> Time:
-        return max(self._processes[name].until for name in self._servers)
-
-    @property
-    def all_servers_live(self) -> bool:
-        return all(self._processes[name].alive for name in self._servers)
-
-    def write(self, part: int, size_bytes: int) -> Time:
-        writing = nanoseconds(self._repairs.writing_s(size_bytes))
-        if not self._has_servers:
-            for name in self._numbers:
-                self._processes[name].stand_still(writing)
-            return writing
-        before = max(self.kernel.now, self.servers_stand_until)
-        self._processes[server_name(part)].stand_still(writing)
-        return max(0, self.servers_stand_until - before)
-
-    def keep(self, kept: CheckpointInMemory, writing: Time, still: Time = 0) -> None:
+    def keep(self, kept: CheckpointInMemory) -> None:
         kept.hand_on(self._held)
         self.last_checkpoint = kept
         self._tell(CheckpointComplete(kept.number))
-        self._costs.add("checkpoints", writing, self.experiment.workers)
-        self._worked_since = self.kernel.now + still
+        self._worked_since = self.kernel.now
 
     def kept(
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()

@@ -259,7 +259,6 @@ class ScriptComputation(Computation):
         if found.evaluated:
             self._evaluated = await self._body.evaluation(self.worker, iteration)
         self.is_abortable = found.abortable
-        await self._process.begin(iteration)
         duration = self._duration(iteration)
         self._rest = duration - round(share * duration)
         return duration
@@ -269,7 +268,7 @@ class ScriptComputation(Computation):
         if step is None:
             self._has_left = True
             if self._rest:
-                await self._process.spend(self._rest)
+                await self._kernel.sleep_ns(self._rest)
             raise WorkerLeft
         self._step, self._settings = step, StepSettings(step.settings, step.unused)
         return self._body.models.gradient(self.worker, step, self._script.gradient())
