@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from outpace.experiment.advising.candidates import candidates
-from outpace.experiment.advising.curves import FRESH, Curve
+from outpace.experiment.advising.curves import Curve
 from outpace.experiment.advising.findings import Findings
 from outpace.experiment.advising.phases import (
     FINALISTS,
@@ -15,9 +15,8 @@ from outpace.experiment.advising.phases import (
     fresh_seeds,
     search,
 )
-from outpace.experiment.advising.promise import errors_of, promised
 from outpace.experiment.advising.runner import Budget
-from outpace.experiment.advising.statistics import chosen, speedup
+from outpace.experiment.advising.statistics import chosen, promised, speedup
 from outpace.support.estimates import NOTHING, TimeTo
 from outpace.support.targets import Target
 
@@ -81,20 +80,6 @@ def test_a_significant_gain_that_is_too_small_to_be_worth_a_change_gives_way_to_
     assert chosen({**found, "ASP": times(0.9, 1.8, 1.35)}, "BSP", min_gain=0.05).name == "ASP"
 
 
-def test_the_error_of_the_calibration_widens_a_speedup_and_does_not_shrink_with_the_seeds():
-    # Equal pairs have no spread, so only z e is left: 1.95996 at 2.5 %, 2.24140 at 1.25 %.
-    found = speedup(times(1.0, 2.0), times(2.0, 4.0), family=2, error=0.1)
-    assert found.mean == pytest.approx(2.0)
-    assert found.low == pytest.approx(2 * math.exp(-0.224140), rel=1e-5)
-    assert found.high == pytest.approx(2 * math.exp(0.195996), rel=1e-5)
-    # Ratios 2 and 8 as above: sqrt((12.7062 log 2)^2 + 0.195996^2) = 8.80946.
-    both = speedup(times(1.0, 1.0), times(2.0, 8.0), error=0.1)
-    assert both.high == pytest.approx(4 * math.exp(8.80946), rel=1e-4)
-    sooner = {"BSP": times(1.1, 1.1), "ASP": times(1.0, 1.0)}
-    assert chosen(sooner, "BSP", 0.04).name == "ASP"  # log 1.1 = 0.0953 > 1.96 times 0.04
-    assert chosen(sooner, "BSP", 0.05).name == "BSP"
-
-
 # -- the promise -------------------------------------------------------------------------
 
 
@@ -103,26 +88,21 @@ def crossings(*values, gap_s=0.0):
     return [Curve((v - gap_s / 2, v + gap_s / 2), (-1.0, 1.0)) for v in values]
 
 
-def test_the_interval_of_one_run_has_the_spread_the_prediction_error_and_both():
-    found = promised(crossings(math.exp(-0.1), math.exp(0.1)), (), 0.0, 0.05)
+def test_the_interval_of_one_run_has_the_spread_over_seeds():
+    found = promised(crossings(math.exp(-0.1), math.exp(0.1)), (), 0.0)
     # n = 2, s = 0.1 sqrt 2, t = 6.3138 at 5 %; further run: s^2 (1 + 1/2) = 0.03.
-    assert found.seeds.high == pytest.approx(math.exp(6.3138 * math.sqrt(0.03)), rel=1e-4)
-    assert found.prediction.high == pytest.approx(math.exp(1.6449 * 0.05), rel=1e-4)
-    both = math.sqrt(0.03 + 0.05**2)
-    assert found.both.low == pytest.approx(math.exp(-6.3138 * both), rel=1e-4)
-    unknown = promised(crossings(1.0, 2.0), (), 0.0, None)
-    assert (unknown.both, unknown.prediction) == (unknown.seeds, NOTHING)
+    assert found.low == pytest.approx(math.exp(-6.3138 * math.sqrt(0.03)), rel=1e-4)
+    assert found.high == pytest.approx(math.exp(6.3138 * math.sqrt(0.03)), rel=1e-4)
 
 
 def test_the_interval_of_a_ratio_has_the_crossings_and_an_evaluation_on_either_side():
-    # Ratios 2: no spread. t = 6.3138, e = 0.02. Seen late by 1/4 of 4 s, and by 1 s of 8 s.
-    found = promised(crossings(8.0, 8.0, gap_s=1.0), crossings(4.0, 4.0, gap_s=1.0), 0.0, 0.02)
-    assert found.both.mean == pytest.approx(8.5 / 4.5)
-    assert found.both.low == pytest.approx(2 * math.exp(-6.3138 * 0.02) / 1.25, rel=1e-4)
-    assert found.both.high == pytest.approx(2 * math.exp(6.3138 * 0.02) * 1.125, rel=1e-4)
-    assert found.prediction.high == pytest.approx(2 * math.exp(1.6449 * 0.02) * 1.125, rel=1e-4)
+    # Ratios 2: no spread. Seen late by 1/4 of 4 s, and by 1 s of 8 s.
+    found = promised(crossings(8.0, 8.0, gap_s=1.0), crossings(4.0, 4.0, gap_s=1.0), 0.0)
+    assert found.mean == pytest.approx(8.5 / 4.5)
+    assert found.low == pytest.approx(2 / 1.25)
+    assert found.high == pytest.approx(2 * 1.125)
     missed = [Curve((9.0,), (-1.0,))] * 2
-    assert promised(missed, crossings(4.0, 4.0), 0.0, 0.02).both == NOTHING
+    assert promised(missed, crossings(4.0, 4.0), 0.0) == NOTHING
 
 
 @pytest.mark.parametrize("gap", [0.01, 0.5])
@@ -143,7 +123,7 @@ def test_the_interval_of_a_ratio_contains_at_least_90_percent_of_further_pairs(g
         reference = shown(0.7 + shared + random.normal(0, 0.05, 8))
         new = random.normal(0, math.hypot(0.1, 0.05), 2)
         real, real_reference = (c[0].end_s for c in (shown(new[:1]), shown(0.7 + new[1:])))
-        interval = promised(reference, own, 0.0, None).both
+        interval = promised(reference, own, 0.0)
         held += interval.low <= real_reference / real <= interval.high
     assert held >= 0.9 * 300
 
@@ -154,17 +134,6 @@ def test_the_crossing_of_a_curve_is_interpolated():
     assert curve.time_to(0.6, 9.0) == TimeTo(5.0, True)
     assert (curve.crossing_s(0.05), curve.gap_s(0.05)) == (1.0, 1.0)
     assert (curve.crossing_s(0.95), curve.time_to(0.95, 9.0)) == (None, TimeTo(9.0, False))
-
-
-def test_prediction_errors_are_those_of_gradients_in_equal_time():
-    # Logarithms of the ratios, drawn over not drawn: 0.2 and 0 of BSP, 0.1 and -0.1 of ASP.
-    logs = {("BSP", 0): 0.2, ("BSP", 1): 0.0, ("ASP", 0): 0.1, ("ASP", 1): -0.1}
-    counts = {(*key, False): 100.0 for key in logs}
-    counts |= {(*key, True): 100.0 * math.exp(log) for key, log in logs.items()}
-    found = errors_of(counts)
-    assert found.of_time == pytest.approx({"BSP": 0.2 / math.sqrt(2), "ASP": 0.1})
-    assert found.of_speedup == pytest.approx(0.1)
-    assert "failed" in errors_of({**counts, ("ASP", 1, True): 0.0}).reason
 
 
 # -- the search ------------------------------------------------------------------------------
@@ -216,7 +185,7 @@ class Synthetic:
 def test_of_24_equal_candidates_hardly_any_is_told_apart_from_bsp():
     told_apart = 0
     for study in range(100):
-        times = Synthetic(noise=0.1, seed=study).found().times(FRESH)
+        times = Synthetic(noise=0.1, seed=study).found().times()
         assert len(times) == FINALISTS + 2
         told_apart += chosen(times, "BSP").name != "BSP"
     assert told_apart <= 0.1 * 100
@@ -248,7 +217,7 @@ def test_training_hardly_ever_diverges_with_the_rates_that_count():
     diverged = runs = 0
     for study in range(20):
         synthetic = Synthetic(rates=dict.fromkeys(NAMES, 4.0), limits=limits, seed=study)
-        curves = [c for own in synthetic.found().on(FRESH).values() for c in own.values()]
+        curves = [c for own in synthetic.found().on_fresh_seeds().values() for c in own.values()]
         runs += len(curves)
         diverged += sum(curve.error is not None for curve in curves)
     assert diverged <= 0.02 * runs

@@ -75,7 +75,7 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys):
     assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
     assert is_page(tmp_path / "cluster.html")
     said = capsys.readouterr().out
-    assert "lognormal, mean" in said
+    assert "lognormal, mean_s" in said
     assert "place 4 of 4" in said
 
 

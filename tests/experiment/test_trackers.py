@@ -96,6 +96,8 @@ def test_what_is_no_tracker_is_refused_before_anything_is_written(tmp_path):
     for given in (SimpleNamespace(log=print), Kept, "tensorboard"):
         with pytest.raises(ConfigError, match="is no tracker: give an object"):
             outpace.simulate(EXPERIMENT, tmp_path / "run", tracker=given)
+    with pytest.raises(ConfigError, match=r"name what makes each tracker, as in trackers: \['tr"):
+        outpace.simulate(EXPERIMENT, tmp_path / "run", trackers=[{"kind": "tensorboard"}])
     with pytest.raises(ConfigError, match=r"trackers\[0\]: there is no file .*none.py"):
         outpace.simulate(EXPERIMENT, tmp_path / "run", trackers=["none.py:make"])
     assert not (tmp_path / "run").exists()

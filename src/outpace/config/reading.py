@@ -38,6 +38,12 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     """
     if not isinstance(data, Mapping):
         raise ConfigError(f"{source} must be a mapping of keys, not {data!r}")
+    trackers = data.get("trackers")
+    if isinstance(trackers, list) and any(isinstance(each, Mapping) for each in trackers):
+        raise ConfigError(
+            f"{source}: trackers: name what makes each tracker, as in trackers: "
+            "['trackers.py:TensorBoard'] for that class of examples/trackers.py"
+        )
     data, origin = included(data, source, folder or Path.cwd())
     experiment: Experiment = read_section(Experiment, _with_kinds(data), "", source, origin)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from outpace.record.folder import table_file
 from outpace.record.tables import NONE
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 _TYPES: Final = dict.fromkeys(("event", "outcome", "reason"), pa.string())
 
@@ -55,6 +56,47 @@ def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
         name: (column if name in _TYPES else column.fill_null(NONE)).to_numpy()
         for name, column in zip(names, rows.columns, strict=True)
     }
+
+
+class IterationTimes(NamedTuple):
+    """Times of each iteration and worker in s, shapes (T, N); NaN where there is none.
+
+    Args:
+        held: How long a server held the last pull, or the worker waited for others to join.
+    """
+
+    started: Floats
+    computed: Floats
+    ended: Floats
+    held: Floats
+
+
+def read_iterations(path: Path, workers: int) -> IterationTimes:
+    """Return the times of the iterations of a trace.
+
+    Raises:
+        Unreadable: if the file is missing or damaged, or contradicts itself.
+    """
+    names = ("start_ns", "computed_ns", "end_ns", "held_ns")
+    rows = read_event(path, "iteration", ("worker", "iteration", *names))
+    with reading(path):
+        worker, iteration = rows["worker"], rows["iteration"]
+        if len(worker) and (worker.min() < 0 or worker.max() >= workers or iteration.min() < 0):
+            raise ValueError("it names a worker or an iteration that the run does not have")
+        shape = int(iteration.max(initial=-1)) + 1, workers
+        if shape[0] > 16 * (len(worker) + 1024):
+            raise ValueError("an iteration in it has a number that is too large")
+        if rows["start_ns"].min(initial=0) < 0:
+            raise ValueError("an iteration in it has no start")
+        tables = []
+        for name in names:
+            table = np.full(shape, np.nan)
+            table[iteration, worker] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
+            tables.append(table)
+        found = IterationTimes(*tables)
+        if (found.computed < found.started).any() or (found.ended < found.computed).any():
+            raise ValueError("an iteration in it ends before it begins")
+        return found
 
 
 class Unreadable(ConfigError):

@@ -28,7 +28,7 @@ from outpace.predict.recorded import (
     require_valid,
 )
 from outpace.record.folder import CONFIG, TRACE, read_config, read_summary, trait
-from outpace.record.reading import Columns, Ints, read_event
+from outpace.record.reading import Columns, Ints, read_event, read_iterations
 from outpace.record.tables import NONE
 
 
@@ -105,8 +105,7 @@ def _read_run(folder: Path, of: Meaning | None, workers_per_node: int | None) ->
     if of is Meaning.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
-        iterations = _events(folder, "iteration", "worker", "iteration", "start_ns", "computed_ns")
-        seconds, censored = _computing(iterations, pushes, is_stopped, workers)
+        seconds, censored = _computing(folder / TRACE, pushes, is_stopped, workers)
     node = _nodes(config, seconds.shape[1], workers_per_node)
     found = require_valid(RunTimes(seconds, censored, node), folder)
     return Source(folder, found, _SAID[of])
@@ -150,15 +149,12 @@ def _as_servers_saw(pushes: Columns, is_stopped: Mask, workers: int) -> tuple[Se
 
 
 def _computing(
-    iterations: Columns, pushes: Columns, is_stopped: Mask, workers: int
+    trace: Path, pushes: Columns, is_stopped: Mask, workers: int
 ) -> tuple[Seconds, Mask]:
     """Return times from the trace's iterations; times of workers that stopped are censored."""
-    worker, iteration, started, computed = (
-        iterations[name] for name in ("worker", "iteration", "start_ns", "computed_ns")
-    )
-    shape = _count(iteration), max(workers, _count(worker))
-    seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
-    seconds[iteration, worker] = (computed - started) * 1e-9
+    times = read_iterations(trace, workers)
+    seconds = times.computed - times.started
+    censored = np.zeros(seconds.shape, np.bool_)
     mine = is_stopped & (pushes["iteration"] < len(seconds))
     censored[pushes["iteration"][mine], pushes["worker"][mine]] = True
     censored &= ~np.isnan(seconds)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from outpace.report.columns import COLUMNS, NOTHING, Column, Value, target_columns
 from outpace.report.figures.figure import colour
 from outpace.report.parts import Cell, Details, Part, Table, Tiles, Words
-from outpace.report.read.runs import Run, clock, kind_of, number_or_none
+from outpace.report.read.runs import Run, clock
 from outpace.report.target import ReportTarget
 from outpace.report.words import listed, plural
 from outpace.support.estimates import difference_of
@@ -40,7 +39,7 @@ def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Pa
     first = list(_filled(target_columns(target, runs[0]), runs))
     first.append((Cell("Status", look="state"), [_status(run) for run in runs]))
     if any(run.name.lower() != run.kind for run in runs):  # not named by the strategy
-        words = [Cell(text, look="words") for text in strategies(runs)]
+        words = [Cell(run.kind, look="words") for run in runs]
         first.append((Cell("Strategy", look="words"), words))
     rest = list(_filled(COLUMNS, runs))
     room = _MOST_COLUMNS - len(first)
@@ -145,32 +144,3 @@ def _same_work(runs: Sequence[Run]) -> bool:
     """True if the numbers of applied gradients differ by at most 1 %."""
     counts = [run.number("gradients_applied") or 0.0 for run in runs]
     return max(counts) - min(counts) <= 0.01 * max(counts)
-
-
-def strategies(runs: Sequence[Run]) -> list[str]:
-    """Return a label for each strategy that tells it apart, such as `ssp, staleness 3`.
-
-    Numbers are always given; other settings only if runs with the same kind of strategy differ
-    in them. For cut-offs, which have many numbers, the model is always given. The time-out of an
-    all-reduce is left out, because it does not affect a run that ends.
-    """
-    return [", ".join([run.kind, *_settings(run, runs), *_outside(run)]) for run in runs]
-
-
-def _settings(run: Run, runs: Sequence[Run]) -> Iterator[str]:
-    alike = [other.sync for other in runs if other.kind == run.kind]
-    for key, value in run.sync.items():
-        always = key == "model" if "model" in run.sync else number_or_none(value) is not None
-        if "all_reduce" in run.sync and key == "timeout_s":
-            always = False
-        differs = any(other.get(key) != value for other in alike)
-        if key != "kind" and value is not None and (always or differs):
-            yield f"{key} {Path(value).name if key == 'file' else value}"
-
-
-def _outside(run: Run) -> Iterator[str]:
-    changes: Any = run.setting("sync_changes")
-    for change in changes if isinstance(changes, list) else ():
-        if isinstance(change, dict) and (kind := kind_of(change.get("sync"))):
-            yield f"later {kind}"
-    yield from (f"with {key}" for key in ("conditions", "pull") if run.setting(key))

@@ -57,12 +57,11 @@ class TimeTo:
     reached: bool
 
 
-def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0) -> Estimate:
+def mean_of(values: Sequence[float], low_tail: float = _TAIL) -> Estimate:
     """Return the mean of the values with its interval; NOTHING if there are none.
 
     Args:
         low_tail: probability that the true mean is below the interval.
-        error: standard error that all values have in common; it does not shrink with their number.
     """
     n = len(values)
     if n == 0:
@@ -70,13 +69,9 @@ def mean_of(values: Sequence[float], low_tail: float = _TAIL, error: float = 0.0
     mean = statistics.fmean(values)
     if n == 1:
         return Estimate(mean)
-    spread = statistics.stdev(values)
-
-    def reach(tail: float) -> float:
-        own = quantile(tail, n - 1) * spread / math.sqrt(n)
-        return math.hypot(own, quantile(tail) * error) if error else own
-
-    return Estimate(mean, mean - reach(low_tail), mean + reach(_TAIL))
+    error = statistics.stdev(values) / math.sqrt(n)
+    low, high = (quantile(tail, n - 1) * error for tail in (low_tail, _TAIL))
+    return Estimate(mean, mean - low, mean + high)
 
 
 def next_of(values: Sequence[float]) -> Estimate:
@@ -102,7 +97,7 @@ def mean_time(times: Sequence[TimeTo]) -> Estimate:
 
 
 def ratio_of(
-    times: Sequence[TimeTo], first: Sequence[TimeTo], *, low_tail: float = _TAIL, error: float = 0.0
+    times: Sequence[TimeTo], first: Sequence[TimeTo], *, low_tail: float = _TAIL
 ) -> Estimate:
     """Return the geometric mean of time / time of the first variant, over pairs of equal seeds.
 
@@ -111,7 +106,7 @@ def ratio_of(
     if the first variant missed it. If runs of both missed it, the result is unknown.
 
     Args:
-        low_tail, error: parameters of the mean logarithm, see `mean_of`.
+        low_tail: see `mean_of`.
     """
     if not times or any(each.time_s <= 0 for each in (*times, *first)):
         return NOTHING
@@ -120,7 +115,7 @@ def ratio_of(
     if late and first_late:
         return NOTHING
     pairs = zip(times, first, strict=True)
-    logs = mean_of([math.log(one.time_s / other.time_s) for one, other in pairs], low_tail, error)
+    logs = mean_of([math.log(one.time_s / other.time_s) for one, other in pairs], low_tail)
     assert logs.mean is not None
     return Estimate(
         math.exp(logs.mean),
@@ -134,8 +129,8 @@ def difference_of(values: Sequence[float], first: Sequence[float]) -> Estimate:
     return mean_of([one - other for one, other in zip(values, first, strict=True)])
 
 
-def quantile(tail: float, freedom: int | None = None) -> float:
-    """Return the value that Student's t (None: a normal law) exceeds with probability `tail`."""
-    from scipy.stats import norm, t  # imported here, because it takes half a second
+def quantile(tail: float, freedom: int) -> float:
+    """Return the value that Student's t exceeds with probability `tail`."""
+    from scipy.stats import t  # imported here, because it takes half a second
 
-    return float(norm.isf(tail) if freedom is None else t.isf(tail, freedom))
+    return float(t.isf(tail, freedom))

@@ -87,29 +87,6 @@ def test_every_rule_waits_for_all_in_its_warm_up_and_decides_the_same_with_the_s
     assert (once.count < 30).any() == (model != "all")
 
 
-class Wrong(Recorded):
-    """Predicts that one worker takes ten times as long as the others."""
-
-    def follow(self, node, seed):
-        return Always(Late(np.append(np.ones(29), 10.0)[None]))
-
-
-class Late(Scenarios):
-    def given(self, arrived, elapsed_s):
-        later = np.maximum(self.seconds, np.nextafter(elapsed_s, np.inf))
-        return Late(np.where(np.isnan(arrived), later, arrived))
-
-
-def test_re_planning_that_loses_against_waiting_for_all_waits_for_all_and_a_count_goes_on():
-    alike = np.exp(np.random.default_rng(8).normal(0, 0.005, (80, 30)))
-    count = run("pooled", "count", seconds=alike, fitted=Wrong(), warmup=20).count
-    replan = run("pooled", "replan", seconds=alike, fitted=Wrong(), warmup=20).count
-    assert (count[20:] == 29).all()
-    assert (replan[:20] == 30).all()
-    assert replan[20] < 30
-    assert (replan[40:] == 30).all()
-
-
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_a_model_that_fails_is_replaced_by_the_last_20_iterations_and_that_is_said(decision):
     said: list[str] = []

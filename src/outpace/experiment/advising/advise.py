@@ -193,7 +193,7 @@ def advise(
         if found is None or found.best_s() is None:
             raise KeyboardInterrupt
         result = dataclasses.replace(
-            advice_of(found, study.error, min_gain),
+            advice_of(found, min_gain),
             status=status,
             command=_command(problem, folder),
             more_s=None if status == "complete" else budget.missing_s,

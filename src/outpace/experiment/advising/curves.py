@@ -28,7 +28,7 @@ class Trial:
     """A run of a study: a candidate with a learning rate, on a seed.
 
     Attributes:
-        part: of the study: SEARCH, FRESH, or a changed cluster in words.
+        part: of the study: SEARCH or FRESH.
         candidate: its name.
         limit_s: virtual time at which it ends: its horizon, or when it can no longer win.
         every_s: virtual time from one evaluation to the next; None: as configured.

@@ -28,7 +28,6 @@ class Findings:
         horizon_s: virtual time at which trials end that have not reached the target.
         most_every_s: the longest time between evaluations; None: as configured.
         left: the candidates that took part in the last round of the search.
-        changed: the problem on each changed cluster, in words.
     """
 
     problem: Problem
@@ -36,7 +35,6 @@ class Findings:
     horizon_s: float
     most_every_s: float | None = None
     left: tuple[str, ...] = ()
-    changed: dict[str, Problem] = field(default_factory=dict)
     _trials: dict[tuple[str, str], dict[Trial, Curve]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -165,28 +163,24 @@ class Findings:
         rates = [trial.rate for trial in self.of(FRESH, name)]
         return max(sorted(set(rates)), key=rates.count, default=self.rates(name)[0])
 
-    def on(self, part: str) -> dict[str, dict[Trial, Curve]]:
-        """Return the runs on those fresh seeds on which all of the finalists were run, by name.
-
-        Args:
-            part: FRESH, or a changed cluster.
-        """
+    def on_fresh_seeds(self) -> dict[str, dict[Trial, Curve]]:
+        """Return the runs on those fresh seeds on which all of the finalists were run, by name."""
         runs: dict[str, dict[int, Trial]] = {}
         for name in self.names:
             rate = self.used_rate(name)
-            if own := {trial.seed: trial for trial in self.of(part, name) if trial.rate == rate}:
+            if own := {trial.seed: trial for trial in self.of(FRESH, name) if trial.rate == rate}:
                 runs[name] = own
         seeds = [seed for seed in self.seeds if all(seed in own for own in runs.values())]
         if not seeds:
             return {}
         return {
-            name: {own[seed]: self.of(part, name)[own[seed]] for seed in seeds}
+            name: {own[seed]: self.of(FRESH, name)[own[seed]] for seed in seeds}
             for name, own in runs.items()
         }
 
-    def times(self, part: str) -> dict[str, list[TimeTo]]:
-        """Return the times to the target of `on`."""
+    def times(self) -> dict[str, list[TimeTo]]:
+        """Return the times to the target of `on_fresh_seeds`."""
         return {
             name: [curve.time_to(self.level, trial.limit_s) for trial, curve in own.items()]
-            for name, own in self.on(part).items()
+            for name, own in self.on_fresh_seeds().items()
         }

@@ -8,8 +8,7 @@ finalists. A trial ends when it can no longer win. Its limit depends on the roun
 which trial ends first, so the same study gives the same result on any number of processors unless
 its time runs out.
 
-The finalists, BSP and all-reduce are then run on fresh seeds, and the finalists and BSP on changed
-clusters.
+The finalists, BSP and all-reduce are then run on fresh seeds.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, FIRST
-from outpace.experiment.advising.changed import CHANGES, changed
+from outpace.experiment.advising.candidates import BSP, FIRST
 from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.findings import LONGEST, Findings
 from outpace.experiment.advising.runner import Budget
@@ -28,7 +26,7 @@ FINALISTS: Final = 4
 _RATES, _SURE = 2, 3  # learning rates of each candidate, and of the references, after that round
 _POINTS: Final = 10  # evaluations until the best time so far, in the search
 _FRESH_POINTS: Final = 25  # and on fresh seeds
-_LEAST_SEEDS: Final = 3  # fresh seeds that come before all else; also those of changed clusters
+_LEAST_SEEDS: Final = 3  # fresh seeds that come before the others
 
 
 def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
@@ -73,6 +71,7 @@ def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
 
 def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     """Yield the runs of the finalists and the references on the fresh seeds."""
+    budget.until(1.0)
     names = finalists(found)
     possible = budget.possible
     if len(names) > possible / _LEAST_SEEDS:
@@ -84,8 +83,7 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     limit_s = min(found.horizon_s, LONGEST * bsp_s)
     every_s = found.every_s(_FRESH_POINTS)
     # An answer on few seeds is worth more than what would change it.
-    for share, seeds in ((1.0, found.seeds[:_LEAST_SEEDS]), (0.85, found.seeds)):
-        budget.until(share)
+    for seeds in (found.seeds[:_LEAST_SEEDS], found.seeds):
         for _ in range(2):  # the second time with the lower rate of those that diverged
             yield [
                 Trial(
@@ -99,23 +97,6 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
                 for seed in seeds
                 for name in names
             ]
-
-
-def changed_clusters(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
-    """Yield the runs of the finalists and BSP on changed clusters."""
-    budget.until(1.0)
-    fresh = {name: list(own) for name, own in found.on(FRESH).items() if name != ALL_REDUCE}
-    for words, change in CHANGES:
-        if not fresh or (problem := changed(found.problem, change)) is None:
-            continue
-        found.changed[words] = problem
-        usable = {each.name for each in problem.candidates}
-        yield [
-            Trial(words, name, own.rate, own.seed, LONGEST * own.limit_s, every_s=own.every_s)
-            for name, runs in fresh.items()
-            for own in runs[:_LEAST_SEEDS]
-            if name in usable
-        ]
 
 
 def finalists(found: Findings) -> list[str]:
@@ -139,12 +120,8 @@ def planned(found: Findings) -> int:
     """Return about how many trials a complete study has, if it begins now."""
     names, rates = len(found.names), len(found.grid)
     further = sum(_RATES * width for width, _ in _rounds(found, names)) if rates > 1 else names // 2
-    each = len(found.seeds) + len(CHANGES) * min(_LEAST_SEEDS, len(found.seeds))
-    return names * rates + further + each * min(FINALISTS + len(found.references), names)
+    fresh = len(found.seeds) * min(FINALISTS + len(found.references), names)
+    return names * rates + further + fresh
 
 
-PHASES: Final = (
-    (SEARCH, search),
-    (FRESH, fresh_seeds),
-    ("changed clusters", changed_clusters),
-)
+PHASES: Final = ((SEARCH, search), (FRESH, fresh_seeds))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.config.cluster_files import BUSY, CALIBRATED, INCLUDE
+from outpace.config.cluster_files import BUSY, CALIBRATED, DRAW, INCLUDE
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, Candidate, candidates, usable
-from outpace.experiment.advising.curves import Trial
+from outpace.experiment.advising.curves import FRESH, Trial
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source, with_interval
 from outpace.support.targets import Target
@@ -34,7 +34,8 @@ class Problem:
         left_out: why it cannot be run with others, by their names.
         rate: the configured learning rate; None: trials cannot have another one.
         rate_argument: the argument of the script that sets the learning rate.
-        patience_s: how long a partial push waits after its quorum; None: not known yet.
+        is_drawn: the cluster file states errors of its run times, so each fresh seed draws them
+            within these errors (`draw_cluster`): the spread over fresh seeds contains the errors.
     """
 
     source: Source
@@ -44,7 +45,7 @@ class Problem:
     rate: float | None
     rate_argument: str | None
     seed: int
-    patience_s: float | None = None
+    is_drawn: bool = False
 
     @property
     def data(self) -> dict[str, Any]:
@@ -69,15 +70,10 @@ class Problem:
 
     def with_patience(self, patience_s: float) -> Problem:
         """Return the problem whose partial pushes wait so long after their quorum, in seconds."""
-        return dataclasses.replace(self, patience_s=patience_s).changed(self.data)
-
-    def changed(self, data: dict[str, Any]) -> Problem:
-        """Return the problem with another configuration, such as more workers."""
-        source = self.source._replace(data=data)
-        found, left_out = usable(data, source.name, source.folder, self.patience_s)
+        found, left_out = usable(self.data, self.source.name, self.source.folder, patience_s)
         names = {each.name for each in self.candidates}
         kept = tuple(each for each in found if each.name in names)
-        return dataclasses.replace(self, source=source, candidates=kept, left_out=left_out)
+        return dataclasses.replace(self, candidates=kept, left_out=left_out)
 
     def candidate(self, name: str) -> Candidate:
         return next(each for each in self.candidates if each.name == name)
@@ -98,6 +94,8 @@ class Problem:
     def experiment(self, trial: Trial) -> Experiment:
         """Return the experiment of a trial."""
         data = {**self.configured(trial.candidate, trial.rate), "seed": trial.seed}
+        if self.is_drawn and trial.part == FRESH:
+            data[DRAW] = True
         stop = dict(data.get("stop") or {})
         if math.isfinite(trial.limit_s):
             stop = {"virtual_time_s": trial.limit_s}
@@ -185,7 +183,17 @@ def problem_of(
             f"{source.name}: there is nothing to choose from: too few strategies can be run with "
             f"this configuration: {reason}"
         )
-    return Problem(source, target, found, left_out, rate, rate_argument, own.seed)
+    is_drawn = _states_errors(source)
+    return Problem(source, target, found, left_out, rate, rate_argument, own.seed, is_drawn)
+
+
+def _states_errors(source: Source) -> bool:
+    """Return True if a cluster file states errors within which run times can be drawn."""
+    try:
+        source._replace(data={**source.data, DRAW: True}).experiment()
+    except ConfigError:
+        return False
+    return True
 
 
 def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, float]:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from outpace.config.cluster_files import INCLUDE
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
-from outpace.experiment.advising.curves import FRESH, SEARCH, Curve
+from outpace.experiment.advising.curves import SEARCH, Curve
 from outpace.experiment.advising.findings import Findings
-from outpace.experiment.advising.promise import PredictionError, promised
-from outpace.experiment.advising.statistics import MIN_GAIN, Choice, chosen
-from outpace.report.advice.result import (
-    AdviceResult,
-    CandidateResult,
-    ChangedCluster,
-    OneRun,
-    Promise,
-)
+from outpace.experiment.advising.statistics import MIN_GAIN, Choice, chosen, promised
+from outpace.report.advice.result import AdviceResult, CandidateResult, OneRun
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time
 from outpace.support.version import __version__
 
@@ -28,30 +21,29 @@ _SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, t
 _SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
 
 
-def advice_of(found: Findings, error: PredictionError, min_gain: float = MIN_GAIN) -> AdviceResult:
+def advice_of(found: Findings, min_gain: float = MIN_GAIN) -> AdviceResult:
     """Return the advice of a complete study.
 
     Args:
-        error: of what is predicted, by the calibration.
         min_gain: see `statistics.chosen`.
     """
-    problem, level, fresh, times = found.problem, found.level, found.on(FRESH), found.times(FRESH)
+    problem, level = found.problem, found.level
+    fresh, times = found.on_fresh_seeds(), found.times()
     ahead = next(iter(found.ranked(found.left)), BSP)
     best_speedup = Estimate(math.exp(found.gain(ahead)))
     choice = Choice(BSP, ahead, {BSP: NOTHING})
     seeds = tuple(trial.seed for trial in fresh.get(BSP, ()))
     if seeds:
-        choice = chosen(times, BSP, error.of_speedup, min_gain)
+        choice = chosen(times, BSP, min_gain)
         best_speedup = choice.speedups[choice.best]
     if len(seeds) < 2:
         choice = dataclasses.replace(choice, name=BSP)
     over_all_reduce = NOTHING
     if ALL_REDUCE in times and len(seeds) > 1:
-        over_all_reduce = chosen(times, ALL_REDUCE, error.of_speedup).speedups[choice.name]
+        over_all_reduce = chosen(times, ALL_REDUCE).speedups[choice.name]
     name, rate = choice.name, found.used_rate(choice.name)
     own, bsp = ([*fresh.get(each, {}).values()] for each in (name, BSP))
-    one = promised(own, (), level, error.of_time.get(name))
-    pair = promised(bsp, own, level, error.of_speedup) if name != BSP else Promise()
+    pair = promised(bsp, own, level) if name != BSP else NOTHING
     gap_s = math.fsum(c.gap_s(level) for c in own) / len(own) if own else None
     named = {BSP: bsp, name: own}
     every_s = next((trial.every_s for trial in fresh.get(BSP, ())), None)
@@ -76,13 +68,12 @@ def advice_of(found: Findings, error: PredictionError, min_gain: float = MIN_GAI
         best_speedup=best_speedup,
         seeds=seeds,
         left_out=problem.left_out,
-        one_run=OneRun(one.seeds, one.prediction, one.both, one.error, error.reason, pair, gap_s),
+        one_run=OneRun(promised(own, (), level), pair, gap_s),
         at_edge=tuple(each for each in named if _at_edge(found, each)),
         first_log=sum(curve.shows_at_once(level) for curves in named.values() for curve in curves),
         short=_short(found, bsp),
         notes=tuple(problem.cluster_notes()),
         time_goes={each: _shares(curves) for each, curves in named.items() if curves},
-        sensitivity=tuple(_changed(found)),
         evaluated_every_s=every_s,
         trials=len(found.trials),
     )
@@ -93,7 +84,7 @@ def _candidate(
 ) -> CandidateResult:
     """Return what is known of a candidate: on fresh seeds if it was run on them."""
     candidate, rate = found.problem.candidate(name), found.used_rate(name)
-    runs = found.on(FRESH).get(name) or {
+    runs = found.on_fresh_seeds().get(name) or {
         trial: curve for trial, curve in found.of(SEARCH, name).items() if trial.rate == rate
     }
     own = [curve.time_to(found.level, trial.limit_s) for trial, curve in runs.items()]
@@ -138,11 +129,3 @@ def _shares(curves: Sequence[Curve]) -> dict[str, float]:
     sums = {phase: sum(curve.totals.get(phase, 0.0) for curve in curves) for phase in _PHASES}
     whole = math.fsum(sums.values()) or 1.0
     return {phase: value / whole for phase, value in sums.items()}
-
-
-def _changed(found: Findings) -> Iterable[ChangedCluster]:
-    """Yield which strategy is first on each changed cluster, and its factor over BSP."""
-    for words in found.changed:
-        if BSP in (times := found.times(words)):
-            choice = chosen(times, BSP)
-            yield ChangedCluster(words, choice.best, choice.speedups[choice.best])

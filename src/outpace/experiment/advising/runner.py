@@ -111,9 +111,6 @@ def carry_out(
 
     A trial ends when it has reached the target, or at its limit. Trials for which there was no time
     are missing.
-
-    Args:
-        problem: on the cluster of these trials.
     """
     target = problem.target
     orders = [Order(trial, problem.experiment(trial), name=trial.candidate) for trial in trials]

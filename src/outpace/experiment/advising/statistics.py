@@ -1,4 +1,4 @@
-"""Statistics over fresh seeds: speed-ups, and which strategy they speak for.
+"""Statistics over fresh seeds: speed-ups, the strategy they speak for, and what one run takes.
 
 Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
 geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is
@@ -11,8 +11,8 @@ value is at most 2.5 %, whichever is then chosen. The upper end needs no such co
 estimate of the best is at least that of the truly best strategy, whose true value is the largest,
 so it is too low only if that one's is. decision 14 has the argument, and simulations.
 
-The error of the calibration is the same for all seeds, so it does not shrink with their number: its
-variance is added to that of the mean.
+Where the cluster file states errors, each fresh seed has run times drawn within them, so the spread
+over seeds contains the errors of the calibration.
 """
 
 from __future__ import annotations
@@ -22,35 +22,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from outpace.support.estimates import Estimate, TimeTo, ratio_of
+import numpy as np
+
+from outpace.experiment.advising.curves import Curve
+from outpace.support.estimates import NOTHING, PREDICTED, Estimate, TimeTo, quantile, ratio_of
 
 _TAIL: Final = 0.025
 MIN_GAIN: Final = 0.05  # a smaller gain is not worth a change, unless the user says otherwise
 
 
-def speedup(
-    times: Sequence[TimeTo],
-    reference: Sequence[TimeTo],
-    family: int = 1,
-    error: float | None = None,
-) -> Estimate:
+def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 1) -> Estimate:
     """Return by what factor a strategy is sooner than a reference, over pairs of equal seeds.
 
     A pair in which only the reference missed the target has a lower bound of the factor, and the
     interval then has no upper end. A pair in which the strategy missed it has at most an upper
     bound, so there is no lower end. Where runs of both missed it nothing is known.
 
-    With s the standard deviation of the logarithm over n pairs and e the error of the prediction,
-    the ends are exp(m ± √(t² s² / n + z² e²)), Student's t with n - 1 degrees of freedom and z of
-    the normal law.
+    With m and s the mean and the standard deviation of the logarithm over n pairs, the ends are
+    exp(m ± t s / √n), Student's t with n - 1 degrees of freedom.
 
     Args:
         family: number of strategies from which this one may be chosen; the lower end holds for
             all of them at once.
-        error: relative standard error of the predicted factor, by the calibration; None: unknown,
-            and not contained in the interval.
     """
-    return ratio_of(reference, times, low_tail=_TAIL / family, error=error or 0.0)
+    return ratio_of(reference, times, low_tail=_TAIL / family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +63,16 @@ class Choice:
     speedups: Mapping[str, Estimate]
 
 
-def chosen(
-    times: Mapping[str, Sequence[TimeTo]],
-    reference: str,
-    error: float | None = None,
-    min_gain: float = 0.0,
-) -> Choice:
+def chosen(times: Mapping[str, Sequence[TimeTo]], reference: str, min_gain: float = 0.0) -> Choice:
     """Return the best strategy that is reliably sooner than the reference, or the reference.
 
     Args:
         times: of each strategy on the same seeds.
-        error: of predicted factors; see `speedup`.
         min_gain: the estimated factor must be at least 1 + this, since a significant gain may be
             too small to be worth a change.
     """
     family = max(1, len(times) - 1)
-    found = {name: speedup(own, times[reference], family, error) for name, own in times.items()}
+    found = {name: speedup(own, times[reference], family) for name, own in times.items()}
     found[reference] = Estimate(1.0, 1.0, 1.0)
     # A strategy that missed the target is not recommended.
     factors = {
@@ -98,3 +87,44 @@ def chosen(
     ]
     best = max(factors, key=factors.__getitem__, default=reference)
     return Choice(max(reliable, key=factors.__getitem__, default=reference), best, found)
+
+
+def promised(curves: Sequence[Curve], others: Sequence[Curve], level: float) -> Estimate:
+    """Return the time of one real run, or its ratio to that of another, with a 90 % interval.
+
+    Chance differs from seed to seed; and a run shows the target at the first evaluation after it
+    has reached it, so a script that logs rarely may show it one evaluation earlier or later for a
+    small difference in the loss. So the spread is that of the times at which curves cross the
+    target, interpolated between evaluations, and the interval contains one evaluation more.
+
+    With m and s the mean and the standard deviation of n logarithms of crossings or ratios, and g
+    the mean time between evaluations, in times of the crossing, the ends are exp(m - r) / (1 + g of
+    the others) and exp(m + r) (1 + g). r = t √(v + s² / n), Student's t with n - 1 degrees of
+    freedom. v is the variance of one run, or the sum of two: simulated runs of a seed have the same
+    run times, and two real runs do not.
+
+    Args:
+        curves: on the fresh seeds.
+        others: by which the times are divided, on the same seeds; empty: seconds.
+        level: score of the target.
+    """
+    runs = [own for own in (curves, others) if own]
+    times = np.array([[curve.crossing_s(level) or math.nan for curve in own] for own in runs])
+    n = len(curves)
+    if n < 2 or not (times > 0).all():
+        return NOTHING
+    logs = np.log(times)
+    ratios = logs[0] - sum(logs[1:])
+    shown = np.log([[c.time_to(level, math.nan).time_s for c in own] for own in runs])
+    late, *late_others = (
+        float(np.mean([curve.gap_s(level) for curve in own] / at))
+        for own, at in zip(runs, times, strict=True)
+    )
+    variance = float(np.sum(np.var(logs, axis=1, ddof=1)) + np.var(ratios, ddof=1) / n)
+    reach = quantile((1 - PREDICTED) / 2, n - 1) * math.sqrt(variance)
+    centre = float(np.mean(ratios))
+    return Estimate(
+        math.exp(np.mean(shown[0] - sum(shown[1:]))),
+        math.exp(centre - reach) / (1 + sum(late_others)),
+        math.exp(centre + reach) * (1 + late),
+    )

@@ -1,4 +1,4 @@
-"""One study: a pilot, the search, fresh seeds, and what would change the advice."""
+"""One study: a pilot, the search, and fresh seeds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Final
 
 from outpace.errors import RunError
 from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial, in_words
+from outpace.experiment.advising.curves import SEARCH, Curve, Trial, in_words
 from outpace.experiment.advising.findings import LONGEST, Findings
 from outpace.experiment.advising.phases import PHASES, planned
 from outpace.experiment.advising.problem import Problem
-from outpace.experiment.advising.promise import PredictionError, prediction_error
 from outpace.experiment.advising.runner import Budget, carry_out
-from outpace.experiment.advising.statistics import chosen
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
 
@@ -27,7 +25,6 @@ class Study:
 
     Attributes:
         found: what is known so far; None until the pilot has ended.
-        error: of what is predicted, by the calibration.
         budget: its time.
 
     Args:
@@ -49,7 +46,6 @@ class Study:
         self._seeds = tuple(problem.seed + place for place in range(seeds))
         self.budget = budget
         self.found: Findings | None = None
-        self.error = PredictionError(reason="there are too few fresh seeds")
 
     def run(self) -> Findings:
         """Carry the study out.
@@ -76,17 +72,12 @@ class Study:
                 if budget.over:
                     break
             _require_reached(found)
-            if phase == FRESH and found.on(FRESH):
-                budget.until(1.0)
-                name = chosen(found.times(FRESH), BSP).name
-                self.error = prediction_error(found, name, self._pool, budget)
         return found
 
     def _carry_out(self, found: Findings, trials: Sequence[Trial]) -> None:
         """Run those of the trials that have not been run."""
         new = [trial for trial in trials if trial not in found.of(trial.part, trial.candidate)]
-        problem = found.changed.get(new[0].part, found.problem) if new else found.problem
-        for trial, curve in carry_out(new, problem, self._pool, self.budget):
+        for trial, curve in carry_out(new, found.problem, self._pool, self.budget):
             found.note(trial, curve)
 
     def _pilot(self) -> Findings:

@@ -26,13 +26,6 @@ from outpace.experiment.calibrating.contention import Contention, fit_contention
 from outpace.experiment.calibrating.runs import Run, read_runs, shared_machines
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
 from outpace.experiment.calibrating.trace_ranks import read_traces
-from outpace.experiment.calibrating.words import (
-    all_reduce_words,
-    compute_words,
-    law_words,
-    network_words,
-    size_words,
-)
 from outpace.predict.recorded import too_short
 from outpace.real.net.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
@@ -110,16 +103,13 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     }
     words = {
         "from": ", ".join(plural(count, noun) for noun, count in counts.items() if count),
-        "compute": compute_words(fit, first.overhead_s),
+        "compute": _compute_words(fit),
     }
     if network is not None or first.is_traced:
-        words["network"] = network_words(law, network)
+        words["network"] = law_words(replace(law, all_reduce=None)) + _error_words(network)
     if law.all_reduce is not None:
-        words["all_reduce"] = all_reduce_words(law.all_reduce, all_reduces)
-    words |= {
-        key: size_words(each) if key == "service_size" else law_words(each, "servers")
-        for key, each in laws.items()
-    }
+        words["all_reduce"] = law_words(law.all_reduce) + _error_words(all_reduces)
+    words |= {key: law_words(each) for key, each in laws.items()}
     said = {
         **origin,
         "workers": first.workers,
@@ -216,6 +206,42 @@ def _may_be_in_memory(run: Run) -> bool:
 
 
 # -- what is said ----------------------------------------------------------------------
+
+
+def law_words(law: object) -> str:
+    """Return a law as the file has it: `lognormal, mean_s 0.0574, cv 0.207, factors 0.89 to 1.32`.
+
+    A list of numbers is named by its ends, a mapping by its keys.
+    """
+    parts = []
+    for key, value in plain(law).items():
+        if isinstance(value, Mapping):
+            value = " and ".join(value)
+        elif isinstance(value, list):
+            value = f"{min(value):.3g} to {max(value):.3g}"
+        elif isinstance(value, float):
+            value = f"{value:.3g}"
+        parts.append(str(value) if key == "kind" else f"{key} {value}")
+    return ", ".join(parts)
+
+
+def _compute_words(fit: RunTimeFit) -> str:
+    if fit.law is None:
+        return (
+            f"trace: the recorded run times are replayed, since the best law ({fit.tried.kind}) "
+            f"does not describe them: {'; '.join(fit.reasons)}"
+        )
+    error = "" if fit.errors is None else f"; standard error {100 * fit.errors.mean_s:.2g} %"
+    return law_words(fit.law) + error
+
+
+def _error_words(fit: NetworkFit | AllReduceFit | None) -> str:
+    """Return the median error of a line, or that it has as many parameters as there are times."""
+    if fit is None:
+        return ""
+    if fit.testable:
+        return f"; median error of the line {100 * fit.error:.1f} %"
+    return "; fit not testable: it has as many parameters as times (record messages of more sizes)"
 
 
 def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,8 +22,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.calibrating.measured import Measured, measured_in, requests_in
 from outpace.experiment.calibrating.without_servers import all_reduces_in
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
-from outpace.record.reading import Columns, read_event, reading
-from outpace.record.tables import NONE
+from outpace.record.reading import IterationTimes, read_iterations, reading
 from outpace.record.timing import read_timing
 
 LEAST: Final = 20  # iterations
@@ -36,7 +35,6 @@ class Run:
     Args:
         where: Folder of the run or of the traces, for errors.
         name: For the page.
-        overhead_s: Mean per iteration of the part of the run times that is not computing.
         measured: None if the run has no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
@@ -50,7 +48,6 @@ class Run:
     where: Path
     name: str
     recording: Recording
-    overhead_s: float
     measured: Measured | None
     evaluations: Floats
     all_reduces: AllReduceTimes | None
@@ -137,17 +134,13 @@ def _read(folder: Path) -> Run:
             "have different numbers of workers; calibrate on a run without that"
         )
     path = folder / TRACE
-    rows = read_event(
-        path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns", "bound")
-    )
-    count = int(rows["iteration"].max(initial=-1)) + 1
+    table = read_iterations(path, workers)
+    count = len(table.started)
     if count < LEAST:
         raise ConfigError(
             f"{folder}: it has {count} iterations, and a calibration needs at least {LEAST}; "
             "record a longer run"
         )
-    with reading(path):
-        table = _by_iteration(rows, workers)
     measured, all_reduces = None, None
     timing = read_timing(folder)
     with reading(folder / TIMING):
@@ -158,7 +151,7 @@ def _read(folder: Path) -> Run:
             measured = measured_in(folder, every, what)
             parts = _around_requests(table, measured.requests)
         else:
-            all_reduces, waited = all_reduces_in(folder, every, what, *table[1:])
+            all_reduces, waited = all_reduces_in(folder, every, what, table)
             parts = [table.ended - table.computed - waited]
         between = np.full(table.computed.shape, np.nan)
         between[:-1] = table.started[1:] - table.ended[:-1] - spans[1:-1]
@@ -171,7 +164,6 @@ def _read(folder: Path) -> Run:
         folder,
         folder.name,
         recording,
-        float(np.nanmean(overhead)),
         measured,
         np.where(spans > 0, spans, np.nan),
         all_reduces,
@@ -180,26 +172,7 @@ def _read(folder: Path) -> Run:
     )
 
 
-class _Iterations(NamedTuple):
-    """Times of each iteration, in s, shape (T, N); NaN where there is none."""
-
-    started: Floats
-    computed: Floats
-    ended: Floats
-
-
-def _by_iteration(rows: Columns, workers: int) -> _Iterations:
-    at = rows["iteration"], rows["worker"]
-    shape = int(rows["iteration"].max()) + 1, max(workers, int(rows["worker"].max()) + 1)
-    columns = []
-    for found in (rows["start_ns"], rows["computed_ns"], rows["end_ns"]):
-        times = np.full(shape, np.nan)
-        times[at] = np.where(found == NONE, np.nan, found * 1e-9)
-        columns.append(times)
-    return _Iterations(*columns)
-
-
-def _around_requests(table: _Iterations, requests: Requests) -> list[Floats]:
+def _around_requests(table: IterationTimes, requests: Requests) -> list[Floats]:
     """Return each worker's own time before its first request and after its last answer."""
     shape = table.computed.shape
     first_sent, last_arrived = np.full(shape, np.inf), np.full(shape, -np.inf)

@@ -61,7 +61,6 @@ def read_traces(paths: Sequence[Path]) -> Run:
         ranks[0].path.parent,
         f"{ranks[0].path.name} to {ranks[-1].path.name}",
         recording=Recording(run.starts, run.compute),
-        overhead_s=0.0,
         measured=None,
         evaluations=np.zeros((0, world_size)),
         all_reduces=AllReduceTimes(

@@ -12,12 +12,12 @@ from outpace.cluster.calibration.all_reduces import AllReduceTimes, Alone
 from outpace.cluster.calibration.requests import Requests
 from outpace.errors import ConfigError
 from outpace.record.folder import TRACE
-from outpace.record.reading import read_event
+from outpace.record.reading import IterationTimes, read_event
 from outpace.record.tables import NONE
 
 
 def all_reduces_in(
-    folder: Path, rows: Requests, what: NDArray[np.str_], computed: Floats, ended: Floats
+    folder: Path, rows: Requests, what: NDArray[np.str_], times: IterationTimes
 ) -> tuple[AllReduceTimes, Floats]:
     """Return the all-reduces of a run, and how long each worker waited for them.
 
@@ -25,8 +25,7 @@ def all_reduces_in(
         rows: Of `timing.parquet`: `sent` when a worker joins, `done` when the sum is there,
             `arrived` when its training has the result, each in its worker's clock.
         what: The kind of each row.
-        computed, ended: When each iteration had computed its gradient and when it ended, in s,
-            shape (T, N); NaN where there is none.
+        times: Of the iterations of its trace.
 
     Returns:
         The times, and the seconds of each iteration, shape (T, N), in which the worker waited for
@@ -35,6 +34,7 @@ def all_reduces_in(
     Raises:
         ConfigError: with one line, if the run has no probe or no all-reduces.
     """
+    computed, ended = times.computed, times.ended
     probe, joined = rows.where(what == "probe"), rows.where(what == "all-reduce")
     if not len(joined):
         raise ConfigError(
@@ -60,9 +60,7 @@ def all_reduces_in(
     waited = np.zeros_like(computed)
     waits = joined.arrived - np.maximum(joined.sent, computed[at])
     np.add.at(waited, (at[0][is_awaited], at[1][is_awaited]), waits[is_awaited])
-    held = read_event(folder / TRACE, "iteration", ("worker", "iteration", "held_ns"))
-    at = held["iteration"], held["worker"]
-    waited[at] = np.maximum(waited[at], held["held_ns"] * 1e-9)
+    waited = np.fmax(waited, times.held)
     size_bytes, seconds = joined.sent_bytes[known].astype(np.float64), seconds[known]
     one = np.ones(1, np.int64)
     usual = Alone(one, np.median(size_bytes, keepdims=True), np.median(seconds, keepdims=True), one)

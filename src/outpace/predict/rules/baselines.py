@@ -184,7 +184,6 @@ class Guess:
         self._whole: deque[Seconds] = deque(maxlen=_WHOLE)
         self._relative = np.zeros(0)  # all of them, ascending
         self._last: Seconds | None = None  # uncensored times, relative
-        self.blind = False  # in the last iteration a bound exceeded all known times
 
     def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
         """Return the times with guesses in place of bounds, shape (N,); NaN: absent."""
@@ -193,7 +192,6 @@ class Guess:
         known = np.sort(seconds[there])
         fast = known[int(_FAST * (len(known) - 1))]
         self._last = np.where(there & ~censored, seconds / fast, last)
-        self.blind = False
         if not censored.any():
             self._whole.append(known / fast)
             self._relative = np.sort(np.concatenate(self._whole))
@@ -208,7 +206,6 @@ class Guess:
         """Return relative times spread evenly over those above each bound."""
         place = np.searchsorted(self._relative, bound, "right")
         beyond = len(self._relative) - place
-        self.blind = not beyond.all()
         level = (np.arange(len(bound)) + 0.5) / len(bound)
         longer = np.append(self._relative, np.inf)[place + (level * beyond).astype(np.int64)]
         return np.where(beyond > 0, longer, bound / (1 - level))

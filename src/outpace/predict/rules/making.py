@@ -10,7 +10,7 @@ from outpace.predict.interface import Model, Rule, Wait
 from outpace.predict.models import MODELS, Fitting
 from outpace.predict.recorded import Nodes, Seconds
 from outpace.predict.rules.baselines import Early, Elfving, Fixed, Oracle, Quorum, Rolling
-from outpace.predict.rules.comparing import AgainstAll, Hedge
+from outpace.predict.rules.comparing import Hedge
 from outpace.predict.rules.planning import (
     Decision,
     Predicted,
@@ -88,8 +88,6 @@ def make_rule(
         if decision == "hedge":
             others = [_rolling(settings, name) for name in HEDGED]
             return Hedge([rule, *others], warmup=max(first, 2 * model.needs), prefers_first=True)
-        if decision == "replan":
-            rule = AgainstAll(rule)
         return WarmUp(rule, max(first, model.needs))
 
     if fitted is not None:

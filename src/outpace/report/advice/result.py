@@ -18,35 +18,17 @@ ALL_REDUCE: Final = "all-reduce"
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """Intervals that should contain the value of a real run, or of a pair of them, with 90 %.
+class OneRun:
+    """What to expect of one real run of the recommended strategy, with 90 % probability.
 
     Attributes:
-        seeds: from the spread over seeds alone, and the evaluations.
-        prediction: from the error of the calibration alone, and the evaluations; without ends if
-            that error is not known.
-        both: from all.
-        error: relative standard error of the calibration's prediction; None if unknown.
-    """
-
-    seeds: Estimate = NOTHING
-    prediction: Estimate = NOTHING
-    both: Estimate = NOTHING
-    error: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OneRun(Promise):
-    """How long one real run of the recommended strategy takes until the target, in seconds.
-
-    Attributes:
-        no_error: why the error of the calibration is not known; empty if it is.
+        time_s: until the target.
         speedup_over_bsp: the factor for one run beside one of BSP.
         evaluated_every_s: mean time between the evaluations around the target; None without runs.
     """
 
-    no_error: str = ""
-    speedup_over_bsp: Promise = field(default_factory=Promise)
+    time_s: Estimate = NOTHING
+    speedup_over_bsp: Estimate = NOTHING
     evaluated_every_s: float | None = None
 
 
@@ -77,15 +59,6 @@ class CandidateResult:
     lowered_from: float | None = None
     speedup_over_bsp: Estimate = NOTHING
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedCluster:
-    """Which of the finalists is first on a changed cluster, and its factor over BSP."""
-
-    change: str
-    best: str
-    speedup_over_bsp: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +119,6 @@ class AdviceResult:
     short: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
     time_goes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    sensitivity: tuple[ChangedCluster, ...] = ()
     evaluated_every_s: float | None = None
     warnings: tuple[str, ...] = ()
     trials: int = 0

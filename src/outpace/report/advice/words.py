@@ -52,8 +52,6 @@ def _main(advice: AdviceResult) -> str:
         text += " as fast as BSP"
     among = sum(each.fresh for each in advice.candidates) - 1
     over = plural(len(advice.seeds), "fresh seed")
-    if advice.one_run.speedup_over_bsp.error is not None:
-        over += " and the error of the calibration"
     return f"{text} (95 % intervals over {over}, for the choice among {among})."
 
 
@@ -102,19 +100,12 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
 
 def _one_run(advice: AdviceResult) -> Iterator[str]:
     """Say how long one real run may take, and how much sooner than one of BSP it is."""
-    one, pair = advice.one_run, advice.one_run.speedup_over_bsp
-    said = (
-        (one, "One real run takes {}", seconds),
-        (pair, "It is {} times as fast as one of BSP", factor),
-    )
-    for found, text, show in said:
-        if whole := interval(found.both, show):
-            seeds, error = interval(found.seeds, show), interval(found.prediction, show)
-            parts = f"{seeds} by the seeds alone, {error} by the calibration alone"
-            if found.error is None:
-                parts = f"without the error of the calibration: {one.no_error}"
-            yield f"{text.format(whole)}, with 90 % probability ({parts})."
-    gap, mean = one.evaluated_every_s, one.both.mean
+    one = advice.one_run
+    if takes := interval(one.time_s, seconds):
+        yield f"One real run takes {takes}, with 90 % probability."
+    if times_as_fast := interval(one.speedup_over_bsp, factor):
+        yield f"It is {times_as_fast} times as fast as one of BSP, with 90 % probability."
+    gap, mean = one.evaluated_every_s, one.time_s.mean
     if gap and mean and gap > _COARSE * mean:
         yield (
             f"A run shows the target only when it evaluates, or logs: every {seconds(gap)} here. "
@@ -130,11 +121,7 @@ def _reasons(advice: AdviceResult) -> Iterator[str]:
 
 
 def _more(advice: AdviceResult) -> Iterator[str]:
-    """Say what would change the advice, and how times are meant."""
-    for each in advice.sensitivity:
-        over, low = gain(each.speedup_over_bsp), each.speedup_over_bsp.low
-        doubt = ", which may be chance" if each.best != BSP and (low is None or low <= 1) else ""
-        yield f"With {each.change}, {each.best} is first, {over} as fast as BSP{doubt}."
+    """Say how times are meant."""
     if advice.evaluated_every_s is not None and advice.seeds:
         every = seconds(advice.evaluated_every_s)
         yield (

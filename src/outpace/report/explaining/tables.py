@@ -22,15 +22,13 @@ from outpace.record.folder import (
     read_summary,
     trait,
 )
-from outpace.record.reading import Columns, Unreadable, read_event, reading
+from outpace.record.reading import Unreadable, read_event, read_iterations
 from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
 from outpace.report.explaining.charging import Floats, Holds, Ints
 from outpace.report.read.runs import kind_of, workers_in
 
 LEAST: Final = 8  # iterations
-_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns")
-_ITERATION: Final = ("worker", "iteration", *_TIMES)
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
@@ -142,16 +140,14 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
             f"{folder}: it has no {TRACE}, and its status is {status}: there are no run times to "
             "compare; choose a run that ended"
         )
-    rows = read_event(path, "iteration", _ITERATION)
-    with reading(path):
-        found = _by_iteration(rows, workers)
-    count = len(found["start_ns"])
+    times = read_iterations(path, workers)
+    count = len(times.started)
     if count < LEAST:
         raise ConfigError(
             f"{folder}: it has {count} iterations, and {LEAST} are needed to tell slow workers "
             "from others; record a longer run"
         )
-    started, computed, ended, held = (found[name][:most] for name in _TIMES)
+    started, computed, ended, held = (table[:most] for table in times)
     is_real = "wall_time_s" in summary
     time_s = summary.get("wall_time_s" if is_real else "virtual_time_s")
     if not isinstance(time_s, int | float) or time_s <= 0:
@@ -180,27 +176,6 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
         count,
         rounds,
     )
-
-
-def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
-    """Return each column as a table in s; ValueError if a number is out of range."""
-    worker, iteration = rows["worker"], rows["iteration"]
-    if len(worker) and (worker.min() < 0 or worker.max() >= workers or iteration.min() < 0):
-        raise ValueError("it names a worker or an iteration that the run does not have")
-    shape = int(iteration.max(initial=-1)) + 1, workers
-    if shape[0] > 16 * (len(worker) + 1024):
-        raise ValueError("an iteration in it has a number that is too large")
-    if rows["start_ns"].min(initial=0) < 0:
-        raise ValueError("an iteration in it has no start")
-    found = {}
-    for name in _TIMES:
-        table = np.full(shape, np.nan)
-        table[iteration, worker] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
-        found[name] = table
-    start, computed, end = (found[name] for name in _TIMES[:3])
-    if (computed < start).any() or (end < computed).any():
-        raise ValueError("an iteration in it ends before it begins")
-    return found
 
 
 def _wait_for_all(summary: Mapping[str, Any]) -> bool:

@@ -127,17 +127,9 @@ class Run:
         }
 
     @property
-    def sync(self) -> Mapping[str, Any]:
-        """The configured strategy; empty if unknown, only its kinds if servers differ."""
-        sync = self.setting("sync")
-        if isinstance(sync, list):
-            return {"kind": kind_of(sync)}
-        return sync if isinstance(sync, Mapping) else {}
-
-    @property
     def kind(self) -> str:
-        """Kind of the strategy."""
-        return str(self.sync.get("kind", ""))
+        """Kind of the strategy; the kinds if servers differ, empty if it is unknown."""
+        return kind_of(self.setting("sync"))
 
     @property
     def real(self) -> bool:
