@@ -150,4 +150,4 @@ def test_a_page_of_run_times_draws_all_figures_without_complaint(tmp_path):
     times = RunTimes(seconds, seconds > 3.0, np.arange(12) // 4)
     path = tmp_path / "page.html"
     write_run_times(facts_of(times), "times", "as recorded", path)
-    require_drawn(path, tmp_path, 500, ["figure-heat", "figure-throughput"])
+    require_drawn(path, tmp_path, 500, ["figure-throughput"])

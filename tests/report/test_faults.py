@@ -9,7 +9,6 @@ import outpace
 from outpace.cli.base import print_comparison, print_table
 from outpace.experiment.compared import compared
 from outpace.report.faults import parts_of
-from outpace.report.findings import findings
 from outpace.report.page import write_report
 from outpace.report.read.runs import read_run
 
@@ -66,14 +65,6 @@ def test_the_report_has_a_row_for_each_run_with_failures(folder, tmp_path):
     assert "What failures cost" in text
     assert "1 worker" in text
     assert text.count("8.8 %") == 2  # waiting for others, in each row
-
-
-def test_the_first_sentences_say_what_failures_cost_under_which_strategy(folder):
-    # ASP: worker 1 is away for 8 s and repeats 0.5 s, so the run takes 48.5 s, not 40.
-    runs = [read_run(folder / name, name) for name in ("BSP", "ASP")]
-    cost = "Failures cost BSP 17.5 % and ASP 17.5 % of the gradients per second."
-    said = [each.replace("\N{NO-BREAK SPACE}", " ") for each in findings(runs, None)]
-    assert cost in said
 
 
 def test_a_report_without_failures_has_no_such_section(tmp_path):

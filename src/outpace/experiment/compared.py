@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
-from outpace.experiment import display
 from outpace.experiment.results import Result
 from outpace.record import folder as files
 from outpace.record.comparison import VariantResult, plain_comparison
@@ -72,7 +71,7 @@ class Row:
 
     def __repr__(self) -> str:
         why = "" if self.error is None else f": {self.error}"
-        return f"<{self.variant.name}, seed {self.seed}: {display.in_words(self.summary)}{why}>"
+        return f"<{self.variant.name}, seed {self.seed}: {self.summary['status']}{why}>"
 
 
 class Comparison(list[Row]):

@@ -53,7 +53,10 @@ def launch_of(
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
-        raise no_ray("launcher", error) from None
+        raise ConfigError(
+            f"launcher: Ray cannot be imported ({error}): install it with "
+            "pip install 'outpace[cluster]'"
+        ) from None
     from outpace.real.process.ray.launcher import RayLauncher
 
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
@@ -88,13 +91,6 @@ def _elastic(
     bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
     each = {group.kind: group.bundle for group in groups}
     return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s), look)
-
-
-def no_ray(key: str, error: ImportError) -> ConfigError:
-    """Return the error for a computer without Ray. key: names in it what asks for Ray."""
-    return ConfigError(
-        f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
-    )
 
 
 def files_of(experiment: Experiment) -> list[str]:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
-from outpace.experiment import display
 from outpace.record import folder as files
 from outpace.record.timing import read_timing
 from outpace.support.regular_files import regular
@@ -56,7 +55,7 @@ class Result:
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", in {self.folder}"
-        return f"<Result: {display.in_words(self.summary)}{where}>"
+        return f"<Result: {self.summary['status']}{where}>"
 
     @staticmethod
     def read(folder: Path) -> Result:

@@ -28,7 +28,7 @@ def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
     if target is not None:
         judged = [run for run in complete if target.applies_to(run)]
         found += [_reached(judged, target), _resolution(judged, target), _missed(judged, target)]
-    found += [_incomplete(runs), _scaled(runs), _interrupted(runs), _failures(complete)]
+    found += [_incomplete(runs), _scaled(runs), _interrupted(runs)]
     return list(islice(chain(*found, _waiting(complete)), _MOST))
 
 
@@ -160,16 +160,6 @@ def _interrupted(runs: Sequence[Run]) -> Iterator[str]:
             f"{run.name} was interrupted {plural(len(found), 'time')}, first at {first}: "
             f"{listed(costs)}."
         )
-
-
-def _failures(runs: Sequence[Run]) -> Iterator[str]:
-    """Say what simulated failures cost each run."""
-    goodputs = {run.name: run.number("faults", "goodput") for run in runs}
-    cost = {name: max(0.0, 1 - share) for name, share in goodputs.items() if share is not None}
-    if cost:
-        order = sorted(cost, key=lambda name: -cost[name])[: _NAMED + 1]
-        parts = [f"{name} {percent(cost[name])}" for name in order]
-        yield f"Failures cost {listed(parts)} of the gradients per second."
 
 
 def _waiting(runs: Sequence[Run]) -> Iterator[str]:

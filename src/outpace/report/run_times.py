@@ -7,18 +7,14 @@ second if the iteration ends with the c-th gradient (BDSGD, equation 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from outpace.predict.recorded import Mask, RunTimes, Seconds
 from outpace.report.figures.figure import (
     Figure,
-    axis,
     axis_from_0,
     colour,
     dots,
@@ -35,10 +31,7 @@ from outpace.report.words import seconds as seconds_text
 SLOW: Final = 1.25  # factor over the time of the fast workers
 _FAST: Final = 0.2  # share of the workers that is assumed not to be slow in any iteration
 _ENOUGH: Final = 0.5  # share of the iterations that a count must be possible in to be judged
-_ROWS: Final = 240  # of the heat map
-_COLUMNS: Final = 400
 _POINTS: Final = 500  # per line
-_CUT: Final = "#e4572e"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +161,6 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
         findings=facts.sentences(),
         sections=[
             Section("summary", "Summary", [Tiles(facts.numbers())]),
-            Section("heat", "Run times of the workers", [_heat(facts.times)]),
             Section(
                 "throughput",
                 "Gain from waiting for fewer workers",
@@ -178,52 +170,6 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
             ),
         ],
     )
-
-
-def _heat(times: RunTimes) -> Figure:
-    """Return the figure `figure-heat`: each run time in a colour, by worker and iteration."""
-    order = np.argsort(times.node, kind="stable")
-    rows, columns = ceil(times.workers / _ROWS), ceil(times.iterations / _COLUMNS)  # in a cell
-    cells = _means((times.seconds / _fast(times)).T[order], rows, columns)
-    cut = _means(times.censored.T[order].astype(np.float64), rows, columns) > 0.5
-    low, high = np.nanquantile(cells, [0.005, 0.995])
-    names = [f"{worker}" for worker in order[::rows]]
-    grid = {"x": [*range(0, times.iterations, columns)], "dx": columns, "y": names}
-    hover = "worker %{y}, iteration %{x}: %{z} times the fastest fifth<extra></extra>"
-    bar = {"title": {"text": "times the fastest fifth", "side": "right"}, "thickness": 12}
-    scale = {"zmin": float(low), "zmax": float(max(high, 1.02 * low)), "colorscale": "Cividis"}
-    z = [[None if np.isnan(cell) else float(f"{cell:.3g}") for cell in row] for row in cells]
-    traces = [go.Heatmap(z=z, **scale, colorbar=bar, hovertemplate=hover, **grid)]
-    if cut.any():
-        marked = [[1 if cell else None for cell in row] for row in cut.tolist()]
-        look = {"colorscale": [[0, _CUT], [1, _CUT]], "showscale": False, "opacity": 0.8}
-        traces.append(go.Heatmap(z=marked, hoverinfo="skip", **look, **grid))
-    note = (
-        "The brighter, the slower; red: cut off; empty: missing. Workers are in the order of their "
-        f"nodes. A cell is the mean of up to {rows} x {columns} workers and iterations."
-    )
-    layout = {
-        "xaxis": axis("iteration", showgrid=False),
-        "yaxis": axis("worker", type="category", autorange="reversed", showgrid=False),
-    }
-    return Figure(
-        "figure-heat",
-        "Run time of every worker in every iteration",
-        {(): view(traces, layout, note)},
-        height=int(np.clip(150 + 22 * times.workers, 300, 620)),
-        tall=True,
-    )
-
-
-def _means(values: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return the means of blocks of rows and columns, without NaNs; NaN for a block of NaNs."""
-    height, width = values.shape
-    missing = (0, -height % rows), (0, -width % columns)
-    whole = np.pad(values, missing, constant_values=np.nan)
-    blocks = whole.reshape(ceil(height / rows), rows, ceil(width / columns), columns)
-    with np.errstate(invalid="ignore"):
-        means: NDArray[np.float64] = np.nansum(blocks, (1, 3)) / (~np.isnan(blocks)).sum((1, 3))
-    return means
 
 
 def _throughput(facts: Facts) -> Figure:

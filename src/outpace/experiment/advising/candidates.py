@@ -19,20 +19,6 @@ from outpace.sync.assignment import has_servers
 
 OWN: Final = "as configured"
 
-# One of each family, by what was soon in the first results of benchmarks/strategies. They are tried
-# before the others, which matters only if time is short.
-FIRST: Final = (
-    OWN,
-    "ASP, over staleness",
-    "drop the last quarter",
-    "Local SGD 4",
-    "SSP 4",
-    "gossip",
-    "partial push",
-    "learned cut-offs, replan",
-    "HPSGD",
-)
-
 # Keys that a strategy brings, so those of the configuration are not used.
 _OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip")
 
@@ -101,20 +87,22 @@ def candidates(workers: int, patience_s: float | None = None) -> list[Candidate]
     return found
 
 
-def in_order_of_trial(found: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the names in the order in which they are tried, if time may be short."""
-    order = (BSP, ALL_REDUCE, *FIRST)
-    later = [each.name for each in found if each.name not in order]
-    return (*(name for name in order if any(each.name == name for each in found)), *later)
+def first_of_families(found: Sequence[Candidate]) -> list[str]:
+    """Return the first candidate of each family, which are tried before the others.
+
+    That matters only if time is short.
+    """
+    return list({each.family: each.name for each in reversed(found)}.values())
 
 
 def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:
+    """Yield the candidates, in each family that first which was soon in benchmarks/strategies."""
     yield Candidate(BSP, "barrier", {"kind": "bsp"})
     yield Candidate(ALL_REDUCE, "barrier", {"kind": "ssgd"})
-    yield Candidate("ASP", "asynchronous", {"kind": "asp"})
     yield Candidate("ASP, over staleness", "asynchronous", {"kind": "asp", "scale": "staleness"})
+    yield Candidate("ASP", "asynchronous", {"kind": "asp"})
     stale = "bounded staleness"
-    for bound in (2, 4, 8):
+    for bound in (4, 2, 8):
         yield Candidate(f"SSP {bound}", stale, {"kind": "ssp", "staleness": bound})
     yield Candidate("PSSP", stale, {"kind": "pssp", "staleness": 3, "block_probability": 0.3})
     yield Candidate("dynamic PSSP", stale, {"kind": "dynamic-pssp", "staleness": 3})
@@ -122,7 +110,7 @@ def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:
     sampled = {"kind": "psp-sampling", "sample": min(3, max(1, workers - 1)), "staleness": 3}
     yield Candidate("PSP sampling", stale, sampled)
     drops, partly = "dropped stragglers", "partial push and pull"
-    for name, percent in (("drop the last eighth", 87.5), ("drop the last quarter", 75)):
+    for name, percent in (("drop the last quarter", 75), ("drop the last eighth", 87.5)):
         quorum = _quorum(workers, percent)
         yield Candidate(name, drops, {"kind": "drop-stragglers", "quorum": quorum})
     wait = {} if patience_s is None else {"timeout_s": patience_s}
@@ -130,11 +118,11 @@ def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:
     yield Candidate("partial push", partly, push)
     yield Candidate("partial push and pull", partly, push, {"pull": {"quorum_percent": 50}})
     cuts = "cut-offs"
-    yield Candidate("cut-offs, last 5", cuts, {"kind": "cutoff", "model": "last-5", "warmup": 5})
     for decision in ("replan", "hedge"):
         yield Candidate(
             f"learned cut-offs, {decision}", cuts, {"kind": "cutoff", "decision": decision}
         )
+    yield Candidate("cut-offs, last 5", cuts, {"kind": "cutoff", "model": "last-5", "warmup": 5})
     yield Candidate("HPSGD", "all-reduce beside training", {"kind": "hpsgd"})
     local = "local steps"
     for every in (4, 16):

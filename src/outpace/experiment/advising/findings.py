@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial
 from outpace.experiment.advising.problem import Problem
 from outpace.support.estimates import TimeTo
@@ -62,8 +62,8 @@ class Findings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The candidates, in the order in which they are tried."""
-        return in_order_of_trial(self.problem.candidates)
+        """The candidates, BSP and all-reduce first."""
+        return tuple(each.name for each in self.problem.candidates)
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from outpace.experiment.advising.candidates import BSP, FIRST
+from outpace.experiment.advising.candidates import BSP, first_of_families
 from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.findings import LONGEST, Findings
 from outpace.experiment.advising.runner import Budget
@@ -54,7 +54,8 @@ def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     yield trials(references, lambda _: found.grid[:1])
     yield trials(references, lambda _: found.grid)
     rate = found.rates(BSP)[0]  # about right for the others, whose times then stop further trials
-    yield trials([name for name in others if name in FIRST], lambda _: [rate])
+    first = first_of_families(found.problem.candidates)
+    yield trials([name for name in others if name in first], lambda _: [rate])
     budget.until(0.5)
     yield trials(others, lambda _: [rate])
     yield trials(others, lambda _: found.grid)

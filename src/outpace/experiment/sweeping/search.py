@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from optuna import Trial
 
 _REPEATED: Final = 50  # proposals one after the other that are known already
-_CURVE: Final = 100  # points that are kept, about
 
 
 @dataclass(eq=False, slots=True)
@@ -90,8 +89,7 @@ class Search:
     status: Literal["complete", "budget", "interrupted"] = "interrupted"
 
     def __post_init__(self) -> None:
-        self._began_s, self._spent = time.monotonic(), self.study.spent
-        self._cpu_s = 0.0  # of the runs that have ended
+        self._began_s, self._spent_s = time.monotonic(), self.study.spent_s
         self._best_s = math.inf  # to the target, of earlier groups
         self.ended = list(self.study.ended)
 
@@ -109,9 +107,7 @@ class Search:
             finally:
                 for each in group:
                     self._tell(each, each.found or self._end(each, "interrupted"))
-                wall_s, cpu_s = self._spent
-                took_s = time.monotonic() - self._began_s
-                self.study.spent = wall_s + took_s, cpu_s + self._cpu_s
+                self.study.spent_s = self._spent_s + time.monotonic() - self._began_s
         is_cut = any(each.status == "interrupted" for each in self.ended)
         is_done = len(self.ended) >= self.most or not self._is_late
         self.status = "complete" if is_done and not is_cut else "budget"
@@ -166,8 +162,6 @@ class Search:
         assert isinstance(event.key, tuple)
         number, place = event.key  # see `_start`
         candidate = next((each for each in group if each.trial.number == number), None)
-        if isinstance(event, Ended):
-            self._cpu_s += event.cpu_s
         if candidate is None or candidate.found is not None:  # it is about to end
             return
         run = candidate.runs[place]
@@ -216,7 +210,6 @@ class Search:
             ended_at_s=math.fsum(run.time_s for run in runs) / len(runs) if runs else None,
             error=error,
             runs=tuple(runs),
-            curve=_thinned(self._course(candidate.runs[0].points)),
         )
         candidate.found = self._valued(found) if status == "complete" else found
         self.ended.append(candidate.found)
@@ -255,16 +248,3 @@ class Search:
         """Return True if an evaluation has reached the target of the sweep."""
         target = self.objective.target
         return target is not None and target.is_reached(point.accuracy, point.train_loss)
-
-    def _course(self, points: Sequence[Point]) -> list[tuple[float, float]]:
-        """Return times of evaluations, and their finite values of the objective's quantity."""
-        if self.objective.quantity is None:
-            return []
-        known = ((point.time_s, getattr(point, self.objective.quantity)) for point in points)
-        return [(at, value) for at, value in known if value is not None and math.isfinite(value)]
-
-
-def _thinned(course: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Return at most about 100 points of a course, with the first and last."""
-    step = max(1, math.ceil(len(course) / _CURVE))
-    return tuple(course[::step] if (len(course) - 1) % step == 0 else [*course[::step], course[-1]])

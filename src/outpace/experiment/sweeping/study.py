@@ -113,14 +113,13 @@ class Study:
                 self.give_up(trial.number, chosen)
 
     @property
-    def spent(self) -> tuple[float, float]:
-        """Seconds, and processor time in seconds, of all sessions."""
-        wall_s, cpu_s = self.optuna.user_attrs.get(_SPENT, (0.0, 0.0))
-        return wall_s, cpu_s
+    def spent_s(self) -> float:
+        """Seconds of all sessions."""
+        return float(self.optuna.user_attrs.get(_SPENT, 0.0))
 
-    @spent.setter
-    def spent(self, spent: tuple[float, float]) -> None:
-        self.optuna.set_user_attr(_SPENT, list(spent))
+    @spent_s.setter
+    def spent_s(self, spent_s: float) -> None:
+        self.optuna.set_user_attr(_SPENT, spent_s)
 
     def ask(self) -> tuple[Trial, dict[str, Any]]:
         """Return a new trial, and its values by key."""

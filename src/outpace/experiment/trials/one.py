@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
 
 _STEP: Final = 0.01  # of a run, between two messages about its progress
-_VALUES: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+_VALUES: Final = ("time_s", "accuracy", "train_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,8 @@ class Point:
 
     key: Hashable
     time_s: float
-    updates: int | None
-    gradients: int | None
     accuracy: float | None
     train_loss: float | None
-    test_loss: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +70,6 @@ class Ended:
         summary: the content of summary.json. If the run could not begin, only `status` and
             `error`.
         points: all points of the run, in order; none if its process is gone.
-        cpu_s: processor time of the process that simulated the run, in seconds; without the
-            processes of a script or of the executor `processes`.
         result: with `Order.here`, of a run that is complete.
     """
 
@@ -84,7 +78,6 @@ class Ended:
     error: str | None
     summary: dict[str, Any]
     points: tuple[Point, ...] = ()
-    cpu_s: float = 0.0
     result: Result | None = None
 
     @staticmethod
@@ -145,7 +138,6 @@ def carry_out(
     error: str | None = None
     summary: dict[str, Any] = {}
     result: Result | None = None
-    started_s = time.process_time()
     try:
         with warnings_to(tell, others=True), one_thread_own_randomness():
             run = recorded_run(
@@ -164,6 +156,5 @@ def carry_out(
         status, error = "stopped", str(reason)
     if not summary:  # the run could not begin
         summary = {"status": "failed", "error": error}
-    cpu_s = time.process_time() - started_s
     kept = result if order.here else None
-    return Ended(order.key, status, error, summary, tuple(points), cpu_s, kept)
+    return Ended(order.key, status, error, summary, tuple(points), kept)

@@ -89,8 +89,8 @@ def _height(data: SweepResult, each: Candidate) -> float | None:
     value = each.value
     if value is None and data.objective.is_time:
         value = each.ended_at_s
-    elif value is None and each.curve:
-        value = each.curve[-1][1]
+    elif value is None:
+        value = each.reached(data.objective)
     return value if value is None or not data.objective.maximized else 100 * value
 
 

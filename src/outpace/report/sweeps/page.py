@@ -103,14 +103,16 @@ def _nothing(data: SweepResult) -> str:
     """Say why there is no best candidate."""
     error = next((each.error for each in data.candidates if each.error is not None), None)
     target = data.objective.target
-    reached = [(value, each) for each in data.candidates for _, value in each.curve]
+    ends = [(each.reached(data.objective), each) for each in data.candidates]
+    reached = [(value, each) for value, each in ends if value is not None]
     if target is None or not reached:
         return f"No candidate is complete{'.' if error is None else f'; one failed: {error}'}"
     choose = min if target.accuracy is None else max
     value, each = choose(reached, key=lambda known: known[0])
     return (
-        f"No candidate reached {target_words(target)}: the best was {number(value)}, of candidate "
-        f"{each.number} ({each.words}). Lower the target, or give the runs more time (stop)."
+        f"No candidate reached {target_words(target)}: the best was {number(value)} at the end of "
+        f"candidate {each.number} ({each.words}). Lower the target, or give the runs more time "
+        "(stop)."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -118,8 +119,6 @@ class Candidate:
         ended_at_s: mean virtual time of its runs when they reached the target or ended.
         error: why a run failed, or the values make no configuration.
         runs: one for each seed that was begun.
-        curve: pairs of the virtual time, in s, and the quantity of the objective, of the first
-            seed.
     """
 
     number: int
@@ -131,7 +130,13 @@ class Candidate:
     ended_at_s: float | None = None
     error: str | None = None
     runs: tuple[SeedRun, ...] = ()
-    curve: tuple[tuple[float, float], ...] = ()
+
+    def reached(self, objective: Objective) -> float | None:
+        """Return the last value of the objective's quantity in the first run, if it is finite."""
+        if objective.quantity is None or not self.runs:
+            return None
+        value: float | None = getattr(self.runs[0], objective.quantity)
+        return value if value is not None and math.isfinite(value) else None
 
     @property
     def words(self) -> str:
@@ -154,7 +159,6 @@ class SweepResult:
         seeds: of the runs of each candidate.
         candidates: those that have ended, by number.
         wall_s: seconds that the sweep took, with earlier sessions.
-        cpu_s: processor time of the runs in these seconds.
     """
 
     source: str
@@ -165,7 +169,6 @@ class SweepResult:
     seeds: tuple[int, ...]
     candidates: tuple[Candidate, ...]
     wall_s: float
-    cpu_s: float
 
     @property
     def best(self) -> Candidate | None:
