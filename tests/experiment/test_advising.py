@@ -9,9 +9,8 @@ from tests.support.recorded_as_real import as_real
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import advise, phases, recording, study
-from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial
-from outpace.experiment.advising.findings import Findings
+from outpace.experiment.advising import phases, recording, study
+from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
@@ -172,8 +171,6 @@ def test_what_is_refused_in_one_line(tmp_path, capfd, monkeypatch, arguments, me
     assert not list((tmp_path / "runs").glob("*"))
 
 
-
-
 def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_again(
     tmp_path, monkeypatch
 ):
@@ -244,28 +241,6 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
     assert read_yaml(out / "recorded" / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(
         0.2, rel=0.05
     )
-
-
-def test_a_cluster_file_that_is_temporary_is_removed_and_not_recommended(monkeypatch):
-    places = []
-
-    def record(source, folder, say):
-        places.append(folder / "cluster.yaml")
-        places[0].write_text("compute: {kind: constant, mean_s: 0.1}\n")
-        return source._replace(data={**source.data, "include": [str(places[0])]})
-
-    def run(study):
-        study.found = Findings(study._problem, study._seeds, 20.0)
-        trial = Trial(SEARCH, "BSP", 0.1, study.found.search_seeds[0])
-        study.found.note(trial, Curve((1.0,), (0.0,)))
-
-    monkeypatch.setattr(advise, "recorded_cluster", record)
-    monkeypatch.setattr(Study, "run", run)
-    data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
-    found = outpace.advise(data, target_loss=0.05, only=["asp"])
-    assert "include" not in found.recommendation
-    assert found.data["command"] == ""  # there is no file
-    assert not places[0].exists()
 
 
 @pytest.mark.parametrize("given", [["--lr", "0.1"], ["--lr=0.1"]])

@@ -105,12 +105,12 @@ def advise(
                     show=lambda phase, done, planned: bar(phase)(done / max(1, planned)),
                 )
         except advising.Interrupted as stopped:
-            _print(stopped.advice.result, output)
+            _print(stopped.advice, output)
             output.where(folder)
             say("interrupted", [f"this is the answer so far; it is in {folder}"])
             raise typer.Exit(_INTERRUPTED) from None
-        _print(advice.result, output)
-        output.note(f"this took {advice.result.elapsed_s:.0f} s")
+        _print(advice, output)
+        output.note(f"this took {advice.elapsed_s:.0f} s")
         output.where(folder)
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import shlex
-import tempfile
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,56 +36,33 @@ from outpace.report.advice.result import AdviceResult
 from outpace.report.advice.words import sentences
 from outpace.report.words import listed
 from outpace.support.checks import LARGEST
-from outpace.support.estimates import Estimate
 from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
 from outpace.support.targets import Target
 from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
-_TEMPORARY: Final = "outpace-advice-"
 _MOST_SEEDS: Final = 1000
 _MOST_GAIN: Final = 10.0
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(AdviceResult):
     """The advice of a study.
 
     Attributes:
-        result: all that it says.
-        folder: of its files; None if they were not written.
+        folder: the folder of its files; None if they were not written.
     """
 
-    result: AdviceResult
     folder: Path | None = None
 
     @property
     def data(self) -> dict[str, Any]:
         """The content of advice.json."""
-        return self.result.plain()
-
-    @property
-    def strategy(self) -> str:
-        """`sync.kind` of the recommended strategy."""
-        return self.result.strategy
-
-    @property
-    def recommendation(self) -> dict[str, Any]:
-        """The configuration to run."""
-        return dict(self.result.recommendation)
-
-    @property
-    def speedup_over_bsp(self) -> Estimate:
-        return self.result.speedup_over_bsp
-
-    @property
-    def distinguishable(self) -> bool:
-        """Whether the strategy is reliably better than BSP."""
-        return self.result.distinguishable
+        return self.plain()
 
     def __repr__(self) -> str:
-        return "\n".join(["Advice:", *(f"  {each}" for each in sentences(self.result))])
+        return "\n".join(["Advice:", *(f"  {each}" for each in sentences(self))])
 
 
 class Interrupted(KeyboardInterrupt):
@@ -159,49 +135,46 @@ def advise(
     asked = _asked(source, target, seeds, [lr_argument, only, min_gain])
     if folder is not None:
         _require_folder(folder, asked)
-    with contextlib.ExitStack() as stack:
-        if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
-            show("recording", 0, 1)
-            place = folder
-            if place is None:
-                temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
-                place = Path(stack.enter_context(temporary))
-            source = recorded_cluster(source, place, say)
-        problem = problem_of(source, target, lr_argument, only)
-        warnings: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
+    if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
+        if folder is None:
+            raise ConfigError(
+                "compute is missing: give a law of run times, a cluster file (cluster), or a "
+                "folder (out) for the recording of some real steps"
+            )
+        show("recording", 0, 1)
+        source = recorded_cluster(source, folder, say)
+    problem = problem_of(source, target, lr_argument, only)
+    warnings: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
 
-        def warning(key: Hashable, text: str) -> None:
-            if text not in warnings:
-                warn(text)
-            names = warnings.setdefault(text, set())
-            names |= {key.candidate} if isinstance(key, Trial) else set()
+    def warning(key: Hashable, text: str) -> None:
+        if text not in warnings:
+            warn(text)
+        names = warnings.setdefault(text, set())
+        names |= {key.candidate} if isinstance(key, Trial) else set()
 
-        with Pool(processes, warning=warning) as pool:
-            budget = Budget(math.inf if budget_s is None else budget_s, show)
-            study = Study(problem, pool, seeds=seeds, budget=budget, say=say)
-            status = "interrupted"
-            with contextlib.suppress(KeyboardInterrupt):
-                study.run()
-                status = "budget" if budget.is_cut else "complete"
-        found = study.found
-        if found is None or found.best_s() is None:
-            raise KeyboardInterrupt
-        result = dataclasses.replace(
-            advice_of(found, min_gain),
-            status=status,
-            command=_command(problem, folder),
-            more_s=None if status == "complete" else budget.missing_s,
-            elapsed_s=round(budget.elapsed_s, 3),
-            warnings=_named(warnings, problem),
-            study=asked,
-        )
-        if folder is None:  # the cluster file that was recorded is removed, and is not needed
-            kept = {k: v for k, v in result.recommendation.items() if _TEMPORARY not in str(v)}
-            result = dataclasses.replace(result, recommendation=kept)
-        advice = _written(result, folder)
-        if status == "interrupted":
-            raise Interrupted(advice)
-        return advice
+    with Pool(processes, warning=warning) as pool:
+        budget = Budget(math.inf if budget_s is None else budget_s, show)
+        study = Study(problem, pool, seeds=seeds, budget=budget, say=say)
+        status = "interrupted"
+        with contextlib.suppress(KeyboardInterrupt):
+            study.run()
+            status = "budget" if budget.is_cut else "complete"
+    found = study.found
+    if found is None or found.best_s() is None:
+        raise KeyboardInterrupt
+    result = dataclasses.replace(
+        advice_of(found, min_gain),
+        status=status,
+        command=_command(problem, folder),
+        more_s=None if status == "complete" else budget.missing_s,
+        elapsed_s=round(budget.elapsed_s, 3),
+        warnings=_named(warnings, problem),
+        study=asked,
+    )
+    advice = _written(result, folder)
+    if status == "interrupted":
+        raise Interrupted(advice)
+    return advice
 
 
 def _target(data: Mapping[str, Any]) -> Target:
@@ -260,7 +233,7 @@ def _command(problem: Problem, folder: Path | None) -> str:
 def _written(result: AdviceResult, folder: Path | None) -> Advice:
     """Write the files and return the advice. Raises RunError if they cannot be written."""
     if folder is None:
-        return Advice(result)
+        return Advice(**vars(result))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         notes = [f"# {line}\n" for sentence in sentences(result) for line in sentence.splitlines()]
@@ -270,4 +243,4 @@ def _written(result: AdviceResult, folder: Path | None) -> Advice:
         write_advice_page(result, folder / files.REPORT)
     except (OSError, ConfigError) as fault:
         raise RunError(f"cannot write the advice to {folder}: {fault}") from fault
-    return Advice(result, folder)
+    return Advice(**vars(result), folder=folder)

@@ -61,7 +61,7 @@ class CandidateResult:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AdviceResult:
     """The advice of a study.
 
