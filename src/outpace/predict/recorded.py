@@ -91,6 +91,16 @@ def require_valid(times: RunTimes, source: object) -> RunTimes:
     return times
 
 
+def require_whole(times: RunTimes) -> None:
+    """Raise ConfigError if a worker was cut off."""
+    if times.censored.any():
+        iteration, worker = np.argwhere(times.censored)[0]
+        raise ConfigError(
+            f"worker {worker} was cut off in iteration {iteration}, so it is unknown what waiting "
+            "for it would have cost; record a run that waits for all workers (sync: {kind: bsp})"
+        )
+
+
 def consecutive_nodes(workers: int, per_node: int | None) -> Nodes:
     """Return the nodes of workers that share a node with their neighbours, shape (N,).
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, cast
 
-import numpy as np
-
 from outpace.errors import ConfigError
 from outpace.predict.interface import Model
 from outpace.predict.models import FittingAtOnce
-from outpace.predict.recorded import RunTimes
+from outpace.predict.recorded import RunTimes, require_whole
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import ROLLING, WARM_UP, CutOffSettings, DecisionName, ModelName
@@ -33,7 +31,12 @@ def trials(
     in a run without a model file. progress: called with the share that is done. Raises
     ConfigError if the recording lacks a worker's time, or is too short.
     """
-    _require_full(times)
+    require_whole(times)
+    if times.iterations <= WARM_UP:
+        raise ConfigError(
+            f"the recording has {times.iterations} iterations, and the first {WARM_UP} are the "
+            "warm-up, so nothing is left to compare; record a longer run"
+        )
     names: dict[str, tuple[ModelName, DecisionName | None]] = {
         name: (name, None) for name in _PLAIN
     }
@@ -57,17 +60,3 @@ def trials(
 
 def _failed(name: str, why: str) -> None:
     raise ConfigError(f"{name}: {why}")
-
-
-def _require_full(times: RunTimes) -> None:
-    if times.censored.any():
-        iteration, worker = np.argwhere(times.censored)[0]
-        raise ConfigError(
-            f"worker {worker} was cut off in iteration {iteration}, so it is unknown what waiting "
-            "for it would have cost; record a run that waits for all workers (sync: {kind: bsp})"
-        )
-    if times.iterations <= WARM_UP:
-        raise ConfigError(
-            f"the recording has {times.iterations} iterations, and the first {WARM_UP} are the "
-            "warm-up, so nothing is left to compare; record a longer run"
-        )

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from outpace.predict.recorded import Mask, RunTimes, Seconds
+from outpace.predict.recorded import RunTimes, Seconds, require_whole
 from outpace.report.figures.figure import (
     Figure,
     axis_from_0,
@@ -40,40 +40,32 @@ class Facts:
 
     Attributes:
         ordered: the run times of each iteration, ascending, shape (T, C); NaN where fewer workers
-            were there. A worker that was cut off counts with the time until then.
-        rate: mean Ω(c) at entry c - 1, over the iterations in which c workers were there; an upper
-            bound where it is not exact.
-        exact: True where no time in it is a bound, shape (C,).
+            were there.
+        rate: mean Ω(c) at entry c - 1, over the iterations in which c workers were there.
         slow: share of each worker's iterations that took more than SLOW times as long as the
-            fastest fifth, or were cut off, shape (N,).
+            fastest fifth, shape (N,).
     """
 
     times: RunTimes
     ordered: Seconds
     rate: Seconds
-    exact: Mask
     slow: Seconds
 
     @property
     def best(self) -> int:
-        """The count with the highest exact rate; 0 if none is exact."""
-        return int(np.where(self.exact, self.rate, -np.inf).argmax()) + 1 if self.exact.any() else 0
+        """The count with the highest rate."""
+        return int(self.rate.argmax()) + 1
 
     @property
-    def gain(self) -> float | None:
-        """Relative gain of the best count over waiting for all; a lower bound unless exact.
-
-        None if no count is exact, or if waiting for all might be better.
-        """
-        gain = float(self.rate[self.best - 1] / self.rate[-1]) - 1 if self.best else 0.0
-        return gain if self.exact[-1] or gain > 0 else None
+    def gain(self) -> float:
+        """Relative gain of the best count over waiting for all."""
+        return float(self.rate.max() / self.rate[-1]) - 1
 
     def numbers(self) -> dict[str, str]:
         """Return the main numbers by name."""
         times, nodes = self.times, len(np.unique(self.times.node))
         known = times.seconds[~np.isnan(times.seconds)]
-        cut, absent = times.censored.sum() / len(known), 1 - len(known) / times.seconds.size
-        most, least = ("", "") if self.exact[-1] else ("at most ", "at least ")
+        absent = 1 - len(known) / times.seconds.size
         found = {
             "Workers": f"{times.workers:,}",
             "Nodes": f"{nodes:,}" if nodes > 1 else "",
@@ -81,53 +73,43 @@ class Facts:
             "Median": seconds_text(float(np.median(known))),
             "99 % are below": seconds_text(float(np.quantile(known, 0.99))),
             "Longest": seconds_text(float(known.max())),
-            "Cut off": percent(float(cut)) if cut else "",
             "Missing": percent(absent) if absent else "",
-            "Gradients/s, waiting for all": f"{most}{number(float(self.rate[-1]))}",
-            "Best count": f"{self.best:,}" if self.best else "",
-            "Gain": "" if self.gain is None else f"{least}{percent(self.gain)}",
+            "Gradients/s, waiting for all": number(float(self.rate[-1])),
+            "Best count": f"{self.best:,}",
+            "Gain": percent(self.gain),
         }
         return {name: value for name, value in found.items() if value}
 
     def sentences(self) -> list[str]:
         """Return the findings, the most important first."""
         workers, worker = len(self.rate), int(self.slow.argmax())
-        if self.gain is None:
-            return [
-                f"Too many workers were cut off to say whether a fixed count beats waiting for "
-                f"all: rates are known up to a count of {int(self.exact.sum()):,} of {workers:,}."
-            ]
-        found = [
-            f"Waiting for {self.best:,} of {workers:,} workers would give "
-            f"{'' if self.exact[-1] else 'at least '}{percent(self.gain)} more gradients per "
-            "second than waiting for all."
-        ]
-        if self.exact.all():
-            counts = np.arange(1, workers + 1)
-            oracle = float(np.nanmax(counts / self.ordered, axis=1).mean() / self.rate[-1]) - 1
-            found.append(f"No prediction can gain more than an oracle, {percent(oracle)}.")
-        found.append(
+        counts = np.arange(1, workers + 1)
+        oracle = float(np.nanmax(counts / self.ordered, axis=1).mean() / self.rate[-1]) - 1
+        return [
+            f"Waiting for {self.best:,} of {workers:,} workers would give {percent(self.gain)} "
+            "more gradients per second than waiting for all.",
+            f"No prediction can gain more than an oracle, {percent(oracle)}.",
             f"Worker {worker} was slow most often, in {percent(float(self.slow[worker]))} of the "
-            f"iterations: more than {SLOW:g} times as long as the fastest fifth, or cut off."
-        )
-        return found
+            f"iterations: more than {SLOW:g} times as long as the fastest fifth.",
+        ]
 
 
 def facts_of(times: RunTimes) -> Facts:
-    """Return the statistics, without counts that were possible in less than half the iterations."""
-    place = np.argsort(times.seconds, axis=1, kind="stable")  # NaN goes last
-    ordered = np.take_along_axis(times.seconds, place, axis=1)
-    bounds = np.take_along_axis(times.censored, place, axis=1)
+    """Return the statistics, without counts that were possible in less than half the iterations.
+
+    Raises:
+        ConfigError: a worker was cut off.
+    """
+    require_whole(times)
+    ordered = np.sort(times.seconds, axis=1)  # NaN last
     there = ~np.isnan(ordered)
     judged = int((there.mean(axis=0) >= _ENOUGH).sum())
-    ordered, there, bounds = ordered[:, :judged], there[:, :judged], bounds[:, :judged]
-    exact: Mask = np.logical_and.reduce(~np.logical_or.accumulate(bounds, axis=1) | ~there)
-    slow = times.censored | (times.seconds > SLOW * _fast(times))
+    ordered = ordered[:, :judged]
+    slow = times.seconds > SLOW * _fast(times)
     return Facts(
         times,
         ordered,
         rate=np.nanmean(np.arange(1, judged + 1) / ordered, axis=0),
-        exact=exact,
         slow=slow.sum(axis=0) / np.maximum((~np.isnan(times.seconds)).sum(axis=0), 1),
     )
 
@@ -176,21 +158,10 @@ def _throughput(facts: Facts) -> Figure:
     """Return the figure `figure-throughput`: gradients per second by the workers waited for."""
     workers = len(facts.rate)
     shown = thinned(workers, _POINTS)
-    traces = []
-    for where, dash, name in (
-        (facts.exact, "solid", "Ω(c)"),
-        (~facts.exact, "dot", "at most: a worker was cut off"),
-    ):
-        y = [
-            rate if there else None
-            for rate, there in zip(rounded(facts.rate[shown]), where[shown], strict=True)
-        ]
-        if where.any():
-            traces.append(line(name, [place + 1 for place in shown], y, width=2.4, dash=dash))
+    traces = [line("Ω(c)", [place + 1 for place in shown], rounded(facts.rate[shown]), width=2.4)]
     for count, name, place in ((workers, "waiting for all", 4), (facts.best, "best count", 2)):
-        if count:
-            rate = rounded([float(facts.rate[count - 1])])
-            traces.append(dots(name, [count], rate, None, color=colour(place), size=11))
+        rate = rounded([float(facts.rate[count - 1])])
+        traces.append(dots(name, [count], rate, None, color=colour(place), size=11))
     layout = {
         "xaxis": axis_from_0("workers that an iteration waits for (c)"),
         "yaxis": axis_from_0("gradients per second"),
