@@ -116,7 +116,7 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()
     (warning,) = data["warnings"]
-    assert warning.startswith("ASP and ASP, over staleness: the optimizer has momentum 0.01, and")
+    assert warning.startswith("ASP, over staleness and ASP: the optimizer has momentum 0.01, and")
     assert warning.partition(": ")[2] in said.err
     assert f"Warning: {warning}" in (out / "report.html").read_text()
     capfd.readouterr()

@@ -32,9 +32,9 @@ def test_the_references_come_first_and_every_kind_of_strategy_follows():
 
 
 @pytest.mark.parametrize(
-    ("workers", "quorums"), [(2, [1]), (4, [3]), (8, [7, 6]), (16, [14, 12]), (64, [56, 48])]
+    ("workers", "quorums"), [(2, [1]), (4, [3]), (8, [6, 7]), (16, [12, 14]), (64, [48, 56])]
 )
-def test_a_quorum_leaves_out_an_eighth_or_a_quarter_and_at_least_one_worker(workers, quorums):
+def test_a_quorum_leaves_out_a_quarter_or_an_eighth_and_at_least_one_worker(workers, quorums):
     drops = [c.sync for c in candidates(workers) if c.sync["kind"] == "drop-stragglers"]
     assert [sync["quorum"] for sync in drops] == quorums
 

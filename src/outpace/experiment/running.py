@@ -40,12 +40,8 @@ from outpace.simulation.virtual import Progress
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
 
-_IGNORED: Final = {  # keys of virtual time, and what a real run does
-    "colocate": "places its processes itself",
-    "faults": "has the failures of its machines",
-    "evaluation_time": "evaluates in the time that it needs",
-    **dict.fromkeys(SERVICE_TIMES, "has servers that take the time that they need"),
-}
+# Keys of virtual time.
+_VIRTUAL: Final = ("network", "colocate", "faults", "evaluation_time", *SERVICE_TIMES)
 
 
 def simulate(
@@ -244,16 +240,16 @@ def _require_alone(experiment: object, out: object) -> None:
 def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Experiment:
     """Log the keys that a real run ignores; return the experiment without measured run times."""
     network = experiment.network
-    if network is not None and network.stretch and experiment.peers is not None:
+    is_stretched = network is not None and network.stretch and experiment.peers is not None
+    if is_stretched:
         log("all-reduces are stretched to what they would take on this network")
-    elif network is not None:
-        log("network is ignored: a real run uses the network of its machines")
-    for key, why in _IGNORED.items():
-        if getattr(experiment, key):
-            log(f"{key} is ignored: a real run {why}")
+    keys = [key for key in _VIRTUAL if not (key == "network" and is_stretched)]
+    ignored = [key for key in keys if getattr(experiment, key)]
     if experiment.forward_share != FORWARD_SHARE and experiment.overlap == "none":
-        log("forward_share is ignored: in a real run a gradient bucket is ready when it is ready")
-    if not isinstance(experiment.compute, Measured):
-        return experiment
-    log("compute is ignored: a real run computes as fast as its machines")
-    return dataclasses.replace(experiment, compute=None)
+        ignored.append("forward_share")
+    if isinstance(experiment.compute, Measured):
+        ignored.append("compute")
+        experiment = dataclasses.replace(experiment, compute=None)
+    if ignored:
+        log(f"ignored, since a real run takes what its machines do: {', '.join(ignored)}")
+    return experiment
