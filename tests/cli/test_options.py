@@ -15,6 +15,7 @@ from tests.support.command import outpace, refused
 from outpace.cli import app, output, processes
 from outpace.errors import RunError
 from outpace.record import folder as files
+from outpace.support.processes import forking
 
 CONFIG = """\
 task: {kind: timing, parameters: 100}
@@ -163,7 +164,8 @@ def test_the_fork_server_of_a_study_is_started_before_progress_bars(here, monkey
         order.append("bars")
         raise RunError("enough")
 
-    monkeypatch.setattr(processes, "_start", lambda _: order.append("server"))
+    monkeypatch.setattr(processes, "_is_the_command", [True])
+    monkeypatch.setattr(forking, "start_fork_server_as_copy", lambda _: order.append("server"))
     monkeypatch.setattr(output, "progress_bars", bars)
     assert outpace(*command) == 1
     assert order == ["server", "bars"]
