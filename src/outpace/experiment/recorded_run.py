@@ -27,7 +27,6 @@ from outpace.experiment.end_warnings import warnings_at_end
 from outpace.experiment.results import Result
 from outpace.experiment.resuming import Resumption
 from outpace.experiment.status import began_with, resume_command
-from outpace.experiment.tracking import trackers_of
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
 from outpace.record.checkpoints import Index, RunLock
@@ -40,7 +39,7 @@ from outpace.record.tables import RunTable
 from outpace.record.timing import timing_table
 from outpace.record.totals import Totals
 from outpace.record.trace import SCHEMA, Trace, trace_table
-from outpace.record.trackers import Trackers
+from outpace.record.trackers import Trackers, trackers_of
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
 from outpace.support.processes.signals import uninterrupted
@@ -147,7 +146,7 @@ def records_of(
         trace,
         timing,
         keeper,
-        trackers_of(experiment, tracker, name, out, warnings.add),
+        trackers_of(experiment.trackers, tracker, name, out, warnings.add),
     )
 
 

@@ -26,7 +26,6 @@ from outpace.experiment.sources import (
     as_experiment,
 )
 from outpace.experiment.status import resume_command
-from outpace.experiment.tracking import require_usable
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.rendezvous import Outside
@@ -36,6 +35,7 @@ from outpace.record.checkpoints.committed import name_of
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command
 from outpace.record.timing import Timing
+from outpace.record.trackers import require_usable
 from outpace.simulation.virtual import Progress
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
@@ -180,7 +180,7 @@ def _run(
             "put it into a file, and name it: "
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
-    require_usable(experiment)
+    require_usable(experiment.trackers)
     command: Command = "run" if options.get("outside") is None else "serve"
 
     def show(warning: str) -> None:

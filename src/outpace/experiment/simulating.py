@@ -15,8 +15,8 @@ from outpace.engine.scripts.requirements import require_script
 from outpace.errors import ConfigError
 from outpace.experiment.recorded_run import RecordedRun, records_of
 from outpace.experiment.resuming import Resumption
-from outpace.experiment.tracking import require_usable
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
+from outpace.record.trackers import require_usable
 from outpace.simulation.composition import (
     require_composable,
     simulation_of,
@@ -37,7 +37,7 @@ def check(experiment: Experiment) -> None:
 
     A script is only looked for.
     """
-    require_usable(experiment)
+    require_usable(experiment.trackers)
     if experiment.has_script:
         experiment.load_user_code()
         require_script(Path(experiment.script.path))
@@ -79,7 +79,7 @@ def recorded_run(
     Raises:
         ConfigError: if the experiment cannot be run.
     """
-    require_usable(experiment)
+    require_usable(experiment.trackers)
     is_script = experiment.has_script
     unsaved = "in virtual time scripts are not saved, only in real runs"
     if is_script and resumed is not None:

@@ -153,7 +153,7 @@ def _computing(
 ) -> tuple[Seconds, Mask]:
     """Return times from the trace's iterations; times of workers that stopped are censored."""
     times = read_iterations(trace, workers)
-    seconds = times.computed - times.started
+    seconds = np.round(times.computed - times.started, 9)  # whole ns, as the trace has them
     censored = np.zeros(seconds.shape, np.bool_)
     mine = is_stopped & (pushes["iteration"] < len(seconds))
     censored[pushes["iteration"][mine], pushes["worker"][mine]] = True

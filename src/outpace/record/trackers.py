@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from outpace.errors import ConfigError
-from outpace.support.user_code import brief
+from outpace.support.user_code import brief, load_target
 
 _LONGEST: Final = 500  # characters of an error
 
@@ -45,6 +47,40 @@ def require_tracker(given: object) -> Tracker:
         f"tracker: a {type(given).__name__} is no tracker: give an object with the methods "
         "config(values), log(values, step) and finish(status)"
     )
+
+
+def require_usable(targets: Sequence[str]) -> None:
+    """Raise ConfigError if a function in the key `trackers` cannot be imported."""
+    for place, target in enumerate(targets):
+        load_target(target, f"trackers[{place}]")
+
+
+def trackers_of(
+    targets: Sequence[str], given: Any, name: str, out: Path | None, warn: Callable[[str], None]
+) -> Trackers:
+    """Return the trackers of a run.
+
+    Args:
+        targets: the key `trackers` of its configuration.
+        given: the argument `tracker` of `simulate` and `run`: an object with the methods of
+            `Tracker`, a list of objects, or None.
+        name: name of the run; empty: that of its folder.
+        out: folder of the run.
+        warn: called with a warning for each tracker that fails.
+
+    Raises:
+        ConfigError: if an object is no tracker.
+    """
+    name = name or ("run" if out is None else out.absolute().name)
+    several = given if isinstance(given, list | tuple) else [given]
+    objects = [require_tracker(each) for each in several if each is not None]
+    makers = [(target, partial(_made, target, name, out)) for target in targets]
+    given_makers = [(type(each).__name__, partial(require_tracker, each)) for each in objects]
+    return Trackers([*makers, *given_makers], warn)
+
+
+def _made(target: str, name: str, out: Path | None) -> Tracker:
+    return require_tracker(load_target(target, "trackers")(name, out))
 
 
 class Trackers:
