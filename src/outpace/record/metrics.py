@@ -69,8 +69,8 @@ class Metrics:
 
     # -- tasks -------------------------------------------------------------------------
 
-    def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
-        """Add a row and return its index, for `fill` if the values are not known yet.
+    def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> None:
+        """Add a row.
 
         `batch_loss` is the mean over the mini-batches since the last row.
         """
@@ -78,22 +78,12 @@ class Metrics:
         batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
         self._loss_sum, self._losses = totals.loss_sum, totals.losses
         known = {"time_s": seconds(now), "updates": updates, "gradients": totals.applied}
-        self._rows.append({**known, "batch_loss": batch_loss})
-        self.fill(len(self._rows) - 1, evaluation)
-        return len(self._rows) - 1
-
-    def fill(self, place: int, evaluation: Evaluation) -> None:
-        """Set the values of a row."""
-        row = self._rows[place]
-        row |= asdict(evaluation)
+        row = {**known, "batch_loss": batch_loss, **asdict(evaluation)}
+        self._rows.append(row)
         if evaluation != Evaluation():
             for observer in self.observers:
                 observer(row)
         self._take(evaluation, row)
-
-    def drop(self, place: int) -> None:
-        """Remove a row; the rows before it keep their indices."""
-        del self._rows[place]
 
     # -- scripts -----------------------------------------------------------------------
 

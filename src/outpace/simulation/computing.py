@@ -14,7 +14,6 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.record.tables import NONE
-from outpace.simulation.executors.job import Job
 from outpace.simulation.life import Process, Send
 from outpace.support.units import Time, nanoseconds
 from outpace.tasks import Evaluation
@@ -118,12 +117,10 @@ class Body(ABC):
     def computation(self, run: VirtualRun, worker: int, process: Process) -> Computation:
         """Return how a worker computes its gradients, in this process."""
 
-    def evaluate(
-        self, parameters: Callable[[], Sequence[Block]], now: Time
-    ) -> Evaluation | Job | None:
-        """Evaluate the model, now or in a job.
+    def evaluate(self, parameters: Callable[[], Sequence[Block]]) -> Evaluation | None:
+        """Evaluate the model. None: a script evaluates its model itself.
 
-        parameters: returns the present ones. None: a script evaluates its model itself.
+        parameters: returns the present ones.
         """
         return None
 

@@ -10,7 +10,6 @@ import gc
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -36,14 +35,13 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.computing import Body
-from outpace.simulation.executors.job import Job
 from outpace.simulation.life import Life
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.support import notices
 from outpace.support.processes.signals import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.tasks import Evaluation, Workload, require_accuracy
+from outpace.tasks import Workload, require_accuracy
 
 if TYPE_CHECKING:
     from outpace.simulation.control import SimulationControl
@@ -194,7 +192,6 @@ class VirtualRun:
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
         self._evaluated_at: object = None  # changes of the exchange at the last evaluation
-        self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
         self.run_time = run_time_of(experiment)
         self._periodic: list[_Periodic] = []
         evaluated = self._take_up_from(resume) if resume is not None else 0
@@ -320,13 +317,7 @@ class VirtualRun:
             RunError: if the run fails; the message names the virtual time.
         """
         with checkpoint_on_signal(self._save_soon):
-            try:
-                self._drive()
-            except RunError:
-                with contextlib.suppress(RunError):
-                    self.settle(wait=True)  # evaluations before the error
-                raise
-            self.settle(wait=True)
+            self._drive()
         self.life.end()
         self.body.end()
 
@@ -367,7 +358,6 @@ class VirtualRun:
         """Stop everything and write what was left undone to the trace. Idempotent."""
         self.exchange.close()
         self.kernel.close()
-        self._drop_pending()
         self.body.close()
         self.life.close()
         self.rows.flush()
@@ -384,32 +374,12 @@ class VirtualRun:
     def _evaluate(self) -> None:
         """Evaluate the current parameters, in zero virtual time."""
         self._evaluated_at = self.exchange.changes
-        now = self.kernel.now
-        evaluation = self.body.evaluate(self.exchange.parameters, now)
+        evaluation = self.body.evaluate(self.exchange.parameters)
         if evaluation is None:
             return
-        known = evaluation if isinstance(evaluation, Evaluation) else Evaluation()
-        row = self.metrics.add(now, self.updates, known, self.totals)
-        if isinstance(evaluation, Job):
-            self._pending.append((row, evaluation))
-        elif self.experiment.stop.ends_at(evaluation.accuracy):
+        self.metrics.add(self.kernel.now, self.updates, evaluation, self.totals)
+        if self.experiment.stop.ends_at(evaluation.accuracy):
             self.kernel.stop()
-        self.settle(wait=False)
-
-    def settle(self, *, wait: bool) -> None:
-        """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""
-        while self._pending and (wait or self._pending[0][1].outcome is not None):
-            row, job = self._pending.popleft()
-            self.metrics.fill(row, job.evaluation())
-
-    def _drop_pending(self) -> None:
-        """Drop the rows of evaluations that are still under way when a run ends early."""
-        while self._pending:
-            row, job = self._pending.pop()
-            if isinstance(job.outcome, Evaluation):
-                self.metrics.fill(row, job.outcome)
-            else:
-                self.metrics.drop(row)
 
     def finished_step(self) -> None:
         """Count a gradient whose virtual time has passed."""

@@ -21,7 +21,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.experiment.running import simulate
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.gradients import Gradients
-from outpace.simulation.executors.job import GradientJob
+from outpace.simulation.executors.job import Job
 from outpace.support.repeatable import one_thread_own_randomness
 
 TASKS = SUPPORT / "tasks_for_executors.py"
@@ -113,7 +113,7 @@ def drive(executor_of, experiment: Experiment, count: int) -> tuple[list[torch.T
         executor = executor_of(experiment, workload, initial)
         try:
             jobs = [
-                GradientJob(executor, initial, n % experiment.workers, n // 6, n, lambda *_: None)
+                Job(executor, initial, n % experiment.workers, n // 6, n, lambda *_: None)
                 for n in range(count)
             ]
             blocks = [block for job in jobs for block in job.blocks()]

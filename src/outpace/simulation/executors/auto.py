@@ -48,10 +48,6 @@ class AutoExecutor:
         self._gradients, self._spent_s = 0, 0.0
         self._note: str | None = None
 
-    @property
-    def beside(self) -> bool:
-        return self._inner.beside
-
     def expect(self, job: Job) -> None:
         try:
             self._inner.expect(job)

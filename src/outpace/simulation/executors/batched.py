@@ -28,8 +28,6 @@ class BatchedExecutor:
         ConfigError: if this workload cannot be batched or gives other gradients in a batch.
     """
 
-    beside = False
-
     def __init__(
         self,
         workload: Workload,

@@ -1,4 +1,4 @@
-"""A process that computes gradients and evaluations for a simulation."""
+"""A process that computes gradients for a simulation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
-from outpace.simulation.executors.job import compute
-from outpace.tasks import Evaluation, Workload
+from outpace.tasks import Workload, gradient_of
 
-# Number, slot of the parameters and the version of its contents, worker (or EVALUATION),
-# iteration (or number of samples), slot of the result.
+# Number, slot of the parameters and the version of its contents, worker, iteration, slot of the
+# result.
 Order: TypeAlias = tuple[int, int, int, int, int, int]
-# Number, loss or evaluation, error.
-Report: TypeAlias = tuple[int, float | Evaluation | None, str | None]
+Report: TypeAlias = tuple[int, float | None, str | None]  # number, loss, error
 _Seen: TypeAlias = dict[int, tuple[int, list[torch.Tensor]]]  # by slot: version and blocks
 NO_TASK: Final = -1  # as number of a report: the task cannot be made
 
@@ -48,11 +46,8 @@ def _report(workload: Workload, arena: Arena, seen: _Seen, order: Order) -> Repo
         seen[slot] = contents, arena.blocks(slot)
     parameters = seen[slot][1]
     try:
-        outcome = compute(workload, parameters, worker, iteration)
+        loss, gradient = gradient_of(workload, parameters, worker, iteration)
     except RunError as error:
         return number, None, str(error)
-    if isinstance(outcome, Evaluation):
-        return number, outcome, None
-    loss, gradient = outcome
     arena.write(target, [block for block in gradient if isinstance(block, torch.Tensor)])
     return number, loss, None

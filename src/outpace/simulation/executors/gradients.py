@@ -13,14 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.simulation.computing import Body, Computation
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
-from outpace.simulation.executors.job import (
-    EVALUATION,
-    Executor,
-    GradientJob,
-    Job,
-    SerialExecutor,
-    Told,
-)
+from outpace.simulation.executors.job import Executor, Job, SerialExecutor, Told
 from outpace.simulation.executors.processes import ProcessExecutor
 from outpace.simulation.life import Process
 from outpace.support.units import Time
@@ -31,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Gradients(Body):
-    """Accepts orders for gradients and evaluations.
+    """Accepts orders for gradients.
 
     `told` is called for each gradient that was computed; `share` returns how much of the run is
     done, in [0, 1]. Raises ConfigError if batches are asked for and the task cannot be batched.
@@ -80,17 +73,12 @@ class Gradients(Body):
         if not self._initial:  # sizes alone: nothing to compute
             return self._workload.gradient(parameters, worker, iteration)[1]
         tensors = _tensors(parameters)  # a new list: the worker's changes as replies arrive
-        job = GradientJob(self._executor, tensors, worker, iteration, due, self._told)
+        job = Job(self._executor, tensors, worker, iteration, due, self._told)
         self._executor.expect(job)
         return job.blocks()
 
-    def evaluate(self, parameters: Callable[[], Sequence[Block]], now: Time) -> Evaluation | Job:
-        samples, stop = self._experiment.evaluate.samples, self._experiment.stop
-        if stop.target_accuracy is not None or not self._executor.beside:
-            return evaluation_of(self._workload, parameters(), samples)
-        job = Job(self._executor, _tensors(parameters()), EVALUATION, samples or 0, now)
-        self._executor.expect(job)
-        return job
+    def evaluate(self, parameters: Callable[[], Sequence[Block]]) -> Evaluation:
+        return evaluation_of(self._workload, parameters(), self._experiment.evaluate.samples)
 
     def state_dict(self, parameters: Sequence[Block]) -> dict[str, torch.Tensor]:
         return self._workload.state_dict(parameters)

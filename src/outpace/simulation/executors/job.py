@@ -1,4 +1,4 @@
-"""Gradients and evaluations to be computed, the protocol of executors, and the simplest one."""
+"""Gradients to be computed, the protocol of executors, and the simplest one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from outpace.blocks.block import Block, Deferred
 from outpace.support.units import Time
-from outpace.tasks import Evaluation, Workload, evaluation_of, gradient_of
+from outpace.tasks import Workload, gradient_of
 
-# The loss and the gradient, or an evaluation.
-Outcome: TypeAlias = tuple[float | None, Sequence[Block]] | Evaluation
+Outcome: TypeAlias = tuple[float | None, Sequence[Block]]  # the loss and the gradient
 Told: TypeAlias = Callable[[int, int, float | None], None]  # worker, iteration, loss
-
-EVALUATION: Final = -1  # in place of a worker
 
 
 class Executor(Protocol):
     """Computes jobs: later, elsewhere, several at once, or never."""
-
-    @property
-    def beside(self) -> bool:
-        """True if it computes while this process does something else."""
 
     def expect(self, job: Job) -> None:
         """Take a job whose outcome may be needed at the virtual time `job.due` or later.
@@ -47,23 +40,11 @@ class Executor(Protocol):
         """Return the kind of executor and its figures, for the summary."""
 
 
-def compute(
-    workload: Workload, parameters: Sequence[Block], worker: int, iteration: int
-) -> Outcome:
-    """Compute a gradient, or for the worker EVALUATION an evaluation, as `Job` describes it.
-
-    Raises RunError if the task raises.
-    """
-    if worker == EVALUATION:
-        return evaluation_of(workload, parameters, iteration or None)
-    return gradient_of(workload, parameters, worker, iteration)
-
-
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Job:
-    """The gradient of a worker's iteration, or an evaluation.
+    """The gradient of a worker's iteration, computed when its first block is read.
 
-    An evaluation has EVALUATION as its worker, and as its iteration the number of samples (0: all).
+    told: called when it has been computed.
     """
 
     executor: Executor
@@ -71,24 +52,34 @@ class Job:
     worker: int
     iteration: int
     due: Time
+    told: Told
     begun: bool = field(default=False, init=False)
     outcome: Outcome | str | None = field(default=None, init=False)  # a text: what was raised
+    _blocks: list[Any] = field(default_factory=list, init=False)
 
     def compute(self, workload: Workload) -> Outcome:
         """Compute it in this process. Raises RunError if the task raises."""
-        return compute(workload, self.parameters, self.worker, self.iteration)
+        return gradient_of(workload, self.parameters, self.worker, self.iteration)
 
-    def evaluation(self) -> Evaluation:
-        """Return the evaluation, when it is there. Raises RunError if the task raises."""
-        outcome = self.executor.result(self)
-        assert isinstance(outcome, Evaluation)
-        return outcome
+    def blocks(self) -> list[Block]:
+        """Return a deferred block for each block of the parameters."""
+        return [
+            Deferred(block.numel(), block.dtype, partial(self._take, place))
+            for place, block in enumerate(self.parameters)
+        ]
+
+    def _take(self, place: int) -> torch.Tensor:
+        if not self._blocks:
+            loss, blocks = self.executor.result(self)
+            self._blocks, self.outcome, self.parameters = list(blocks), None, ()
+            self.told(self.worker, self.iteration, loss)
+        block, self._blocks[place] = self._blocks[place], None
+        assert isinstance(block, torch.Tensor)
+        return block
 
 
 class SerialExecutor:
     """Computes each job when its outcome is needed, in this process: the reference."""
-
-    beside = False
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -127,29 +118,3 @@ class JobQueue:
 
     def clear(self) -> None:
         self._jobs.clear()
-
-
-@dataclass(slots=True, eq=False)
-class GradientJob(Job):
-    """The gradient of a worker's iteration, computed when its first block is read."""
-
-    told: Told
-    _blocks: list[Any] = field(default_factory=list, init=False)
-
-    def blocks(self) -> list[Block]:
-        """Return a deferred block for each block of the parameters."""
-        return [
-            Deferred(block.numel(), block.dtype, partial(self._take, place))
-            for place, block in enumerate(self.parameters)
-        ]
-
-    def _take(self, place: int) -> torch.Tensor:
-        if not self._blocks:
-            outcome = self.executor.result(self)
-            assert not isinstance(outcome, Evaluation)
-            loss, blocks = outcome
-            self._blocks, self.outcome, self.parameters = list(blocks), None, ()
-            self.told(self.worker, self.iteration, loss)
-        block, self._blocks[place] = self._blocks[place], None
-        assert isinstance(block, torch.Tensor)
-        return block

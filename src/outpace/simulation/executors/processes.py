@@ -1,4 +1,4 @@
-"""Gradients and evaluations computed ahead of time in other processes, bitwise as by `serial`.
+"""Gradients computed ahead of time in other processes, bitwise as by `serial`.
 
 A gradient is a function of the parameters that a worker read when it began, in virtual time,
 and its value is not needed before it ends. Until then it can be computed, beside the gradients
@@ -31,7 +31,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.child import NO_TASK, serve
-from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
+from outpace.simulation.executors.job import Job, JobQueue, Outcome
 from outpace.support.processes.forking import Child
 from outpace.tasks import Workload, gradient_of
 
@@ -76,8 +76,6 @@ class ProcessExecutor:
     process for each core, but no more than workers, since a worker has one gradient under way.
     """
 
-    beside = True
-
     def __init__(
         self,
         experiment: Experiment,
@@ -92,7 +90,7 @@ class ProcessExecutor:
         model = workload.model
         if model is not None and any(p.device.type != "cpu" for p in model.parameters()):
             raise Unusable("the model is on another device, which all processes would share")
-        self._trial = GradientJob(self, initial, 0, 0, 0, lambda *_: None)
+        self._trial = Job(self, initial, 0, 0, 0, lambda *_: None)
         self._expected = gradient_of(workload, initial, 0, 0)[1]
         targets = self._count * _ORDERS
         slots = 2 * targets + _SPARE
@@ -127,9 +125,8 @@ class ProcessExecutor:
         if isinstance(job.outcome, str):
             raise RunError(job.outcome)
         ahead = job.outcome is not None
-        if job.worker != EVALUATION:
-            self._ahead += ahead
-            self._here += not ahead
+        self._ahead += ahead
+        self._here += not ahead
         if job.outcome is not None:
             return job.outcome
         job.begun = True
@@ -220,7 +217,7 @@ class ProcessExecutor:
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
-                number, value, error = process.child.pipe.recv()
+                number, loss, error = process.child.pipe.recv()
             except (EOFError, ConnectionError):
                 raise self._lost(process) from None
             if number == NO_TASK:
@@ -231,10 +228,10 @@ class ProcessExecutor:
             job = order.job()
             if job is self._trial:
                 self._judge(process, error, order.target)
-            elif job is not None and (error or job.worker == EVALUATION):
-                job.outcome = error or value
+            elif job is not None and error:
+                job.outcome = error
             elif job is not None:
-                job.outcome = value, [block.clone() for block in self._arena.blocks(order.target)]
+                job.outcome = loss, [block.clone() for block in self._arena.blocks(order.target)]
 
     def _judge(self, process: _Process, error: str | None, target: int) -> None:
         """Raise Unusable unless its trial shows that it has made the same task."""

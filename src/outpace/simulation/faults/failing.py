@@ -307,7 +307,6 @@ class Failures(Life):
 
     def _take_back(self, kept: CheckpointInMemory) -> None:
         """Put the records back to a checkpoint."""
-        self._run.settle(wait=True)
         totals = kept.totals.copy()
         for ended in self._held.go_back(kept.first):
             totals.add_times(*ended)
@@ -332,7 +331,6 @@ class Failures(Life):
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
     ) -> CheckpointInMemory:
         run, experiment = self._run, self.experiment
-        run.settle(wait=True)  # the evaluations until now
         totals = run.totals.copy()
         if experiment.cut_off is not None:
             states = aligned(states)
