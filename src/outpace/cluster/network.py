@@ -98,7 +98,7 @@ class NetworkLaw:
         all_reduce: Cost of a round of an all-reduce, for all workers alike; it replaces the
             settings of the links, and contention. None: the messages of an all-reduce are like all
             others.
-        log: Save the times of every message in messages.parquet.
+        log: Save the times of the messages of workers and servers in messages.parquet.
         stretch: In real runs, make an all-reduce take at least the time that it would take on this
             network without other traffic.
     """

@@ -1,16 +1,14 @@
 """Routes of the messages of an average in virtual time.
 
 With `serialised` contention a worker sends one message and receives one at a time, so rounds
-follow each other and each takes as long as its slowest message: `Formula` computes that, and logs
-messages from its rounds. With `fair` contention connections are shared, and `Messages` sends the
-messages; so it does with either contention where several averages share the connection of a machine
-with several workers. But all-reduces with a cost of their own (`network.all_reduce`) follow
-`Formula`.
+follow each other and each takes as long as its slowest message: `Formula` computes that. With
+`fair` contention connections are shared, and `Messages` sends the messages; so it does with either
+contention where several averages share the connection of a machine with several workers. But
+all-reduces with a cost of their own (`network.all_reduce`) follow `Formula`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +19,6 @@ from outpace.cluster.collectives import Costs
 from outpace.kernel import Future, Kernel, Walker
 from outpace.simulation.network.links import Node
 from outpace.simulation.network.network import Network
-from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
 _Turn: TypeAlias = tuple[list[int], int]  # receivers of a member; number of its senders
@@ -61,8 +58,6 @@ class Formula:
         average = _Average(members, finished)
         self._under_way.add(average)
         self._kernel.call_at(self._kernel.now + duration, self._end, average)
-        if self._network.is_logged:
-            self._note(pattern, members, size_bytes)
 
     def _end(self, average: _Average) -> None:
         """End an average, unless all workers have begun again."""
@@ -70,30 +65,6 @@ class Formula:
             self._under_way.remove(average)
             for member in average.members:
                 average.finished(member)
-
-    def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
-        """Log each message when it arrives. A round begins when the one before is over.
-
-        Sizes are whole bytes, rounded up.
-        """
-        for member in members:
-            self._network.join(worker_name(member))
-        rounds, chunks = rounds_of(pattern, members)
-        size = -(-size_bytes // chunks)
-        chunk = Chunk(self._kernel, "a chunk that takes its time by the formula", size)
-        now, begins = self._kernel.now, 0.0
-
-        def arrived(what: tuple[int, int, Time]) -> None:
-            sender, receiver, started = what
-            names = worker_name(sender), worker_name(receiver)
-            self._network.note(*names, chunk, started)
-
-        for once in rounds:
-            takes = self._costs.times(pattern, once, size_bytes / chunks)
-            for pair, duration in zip(once, takes, strict=True):
-                at = now + _whole(begins + duration)
-                self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))
-            begins += max(takes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,10 +122,6 @@ class Messages:
 
 
 Route: TypeAlias = Formula | Messages
-
-
-def _whole(duration: float) -> Time:
-    return math.floor(duration + 0.5)
 
 
 @lru_cache(maxsize=64)

@@ -143,19 +143,6 @@ class Network(ABC):
     def _queue(self, transfer: Transfer) -> None:
         """Start a transfer as soon as its turn has come."""
 
-    @property
-    def is_logged(self) -> bool:
-        return self._log is not None
-
-    def note(self, sender: str, receiver: str, message: Message, started: Time) -> None:
-        """Log a message that arrives now although it was not sent: a formula gave its times."""
-        if self._log is None:
-            return
-        link = self._connect(self.join(sender), receiver)
-        transfer = Transfer(link, message, message.nbytes, started)
-        transfer.started, transfer.delivered = started, self._kernel.now
-        self._log(transfer)
-
     def _connect(self, source: Node, receiver: str) -> NodePath:
         target, sender = self._nodes[receiver], source.name
         local = source.nic is target.nic and source is not target
