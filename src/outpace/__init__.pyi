@@ -26,7 +26,6 @@ from outpace.experiment.sweeping.sweep import sweep as sweep
 from outpace.script import abortable as abortable
 from outpace.script import attach as attach
 from outpace.script import finish as finish
-from outpace.script import joined as joined
 from outpace.script import log as log
 from outpace.script import output_dir as output_dir
 from outpace.script import rank as rank

@@ -223,50 +223,7 @@ def finish() -> None:
     The call has no effect when the script runs alone.
     """
     if HERE.worker is not None:
-        from outpace.engine.scripts.ending import letting_it_end
-
-        with letting_it_end():
-            HERE.worker.leave(fetch=True)
-
-
-@contextmanager
-def joined(connection: str) -> Iterator[None]:
-    """Train in this block as a worker of `outpace serve`, in a process of another program.
-
-        connection = Path("run.json").read_text()  # in the program that starts the workers
-
-        def train():  # in each worker
-            with outpace.joined(connection):
-                model, optimizer = outpace.attach(model, optimizer)
-                ...
-
-    For workers that do not see the file of `outpace serve --connect`, or that are a function in a
-    process that continues afterwards, such as the loop of a TorchTrainer of Ray. The worker leaves
-    the run at the end of the block, with its error if it raises. `stop.iterations` ends the block,
-    not the process. The number of the worker is read from the variables of torchrun, which Ray
-    Train sets too, SLURM or Open MPI, or from OUTPACE_RANK and OUTPACE_WORLD_SIZE.
-
-    Args:
-        connection: the content of that file. It holds the keys of the workers.
-
-    Raises:
-        ConfigError: if the content does not fit this process, or the block does not call `attach`.
-        RunError: if the run ends before the block, because it fails or is interrupted.
-    """
-    if HERE.attach is not None:
-        raise ConfigError(
-            "outpace.joined: this process is or was a worker of a run: join once in a process, and "
-            "leave outpace.joined out of a script that Outpace starts"
-        )
-    if not isinstance(connection, str):
-        raise ConfigError(
-            "outpace.joined(connection): connection must be the content of the file of `outpace "
-            f"serve --connect`, as text, not {type(connection).__name__}"
-        )
-    from outpace.real.process.rendezvous import joined_for_block
-
-    with joined_for_block(connection, place_of_process()):
-        yield
+        HERE.worker.leave(fetch=True)
 
 
 def _require_kinds(model: object, optimizer: object) -> None:

@@ -15,7 +15,6 @@ from outpace.support.yaml_files import read_yaml
         (lambda: outpace.experiment_from(5, "data"), "data must be a mapping of keys, not 5"),
         (lambda: outpace.sampler(3), "dataset has no length, it is of type int"),
         (lambda: outpace.compare([5]), "a list is one of outpace.Variant, not 5"),
-        (lambda: outpace.joined(5).__enter__(), "connection must be the content of the file"),
     ],
 )
 def test_an_argument_of_another_type_is_named(call, words):

@@ -20,11 +20,6 @@ OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it stan
 
 _READ_BYTES: Final = 1 << 16
 _LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
-_LONGEST_TRACEBACK: Final = 5_000  # lines
-_LINKS: Final = (  # between the tracebacks of an exception and of its cause
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
 
 
 class Watcher(Protocol):
@@ -106,51 +101,6 @@ def print_line(name: str, line: str, error: bool) -> None:
     Raises OutputClosed if nothing reads it any more.
     """
     write_line(sys.stderr if error else sys.stdout, f"{name} | {line}" if name else line)
-
-
-class OneTraceback:
-    """Shows lines of processes; a traceback that several print is shown once.
-
-    For each other process one line says that its traceback is the same. The lines of a traceback
-    are kept until it is complete, because lines of several processes arrive mixed.
-    """
-
-    def __init__(self, show: OnOutput) -> None:
-        self._show = show
-        self._open: dict[str, list[str]] = {}  # by name: the lines of a traceback so far
-        self._first: dict[
-            tuple[str, ...], str
-        ] = {}  # by traceback: the process that printed it first
-        self._same = set[str]()  # processes whose last line said so
-
-    def __call__(self, name: str, line: str, error: bool) -> None:
-        """Show a line, or keep it."""
-        kept = self._open.get(name) if error else None
-        if kept is not None:
-            kept.append(line)
-            if line[:1].strip() or len(kept) == _LONGEST_TRACEBACK:  # the exception itself
-                self._complete(name, self._open.pop(name))
-        elif error and line.startswith("Traceback (most recent call last)"):
-            self._open[name] = [line]
-        elif not (error and name in self._same and (not line or line in _LINKS)):
-            self._same.discard(name)
-            self._show(name, line, error)
-
-    def _complete(self, name: str, lines: list[str]) -> None:
-        first = self._first.setdefault(tuple(lines), name)
-        if first == name:
-            for line in lines:
-                self._show(name, line, True)
-        elif name not in self._same:
-            self._show(name, f"the same error as {first}", True)
-            self._same.add(name)
-
-    def close(self) -> None:
-        """Show what is kept: the process ended before its traceback was complete."""
-        while self._open:
-            name, lines = self._open.popitem()
-            for line in lines:
-                self._show(name, line, True)
 
 
 def print_into(out: Connection, err: Connection) -> None:

@@ -18,7 +18,7 @@ from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import cost_of_a_loss, rules_about_losses
-from outpace.engine.output import OneTraceback, print_line
+from outpace.engine.output import print_line
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.model import with_batch_size
@@ -131,7 +131,6 @@ class RealRun:
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
         self._processor: dict[str, Any] | None = None  # known when the processes have ended
-        self._output = OneTraceback(self._show)
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_kept = keeper is not None or not experiment.has_script
         is_here = outside is None
@@ -148,7 +147,7 @@ class RealRun:
             evaluate=self._quality.begin,
             log=log,
             lease_s=lease_s,
-            on_output=self._output,
+            on_output=self._show,
             events=self.events,
             on_start=self._has_begun,
             on_log=self._quality.log,
@@ -323,7 +322,6 @@ class RealRun:
             self._acted_until = attempt.coordinator.kernel.now
         attempt.kill()
         attempt.stop()
-        self._output.close()
         attempt.close()
         roles = {*map(worker_name, range(present.workers))}
         roles |= {*map(server_name, range(present.servers_in_run))}
@@ -385,7 +383,6 @@ class RealRun:
                 self.coordinator.wind_down()
         finally:
             self._attempt.stop()
-            self._output.close()
             self._quality.close(EARLY_END_S)
             self._processor = None if self._cores is None else self._cores.data()
             self._attempt.close()

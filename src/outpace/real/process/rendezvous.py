@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -25,11 +25,10 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.engine.scripts.attached import AttachedScript
-from outpace.engine.scripts.ending import RunOver
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import RealAttached, attached
+from outpace.real.node.script.attach import attached
 from outpace.support.place import CONNECT, HERE
 from outpace.support.words import plural
 from outpace.sync.messages import worker_name
@@ -37,7 +36,6 @@ from outpace.tasks import Script
 
 Place: TypeAlias = tuple[int, int]
 
-JOINED: Final = "outpace.joined"
 _WAIT_S: Final = 60.0  # for the file
 _LOOK_S: Final = 0.2
 
@@ -199,7 +197,8 @@ def join_from_file(path: str, place: Place | None) -> None:
         atexit.register(_end_at_exit, made)  # before ZeroMQ's handler, which is older
         return made
 
-    _take_place(found, experiment, number, attach)
+    HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers
+    HERE.files = Path(found.files) / worker_name(number) if found.files else None
 
 
 def _end_at_exit(worker: AttachedScript) -> None:
@@ -208,70 +207,13 @@ def _end_at_exit(worker: AttachedScript) -> None:
     worker.end(error if isinstance(error, Exception) else None)
 
 
-@contextlib.contextmanager
-def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
-    """Join the run of a file with this content, for a block: see `outpace.joined`."""
-    threads = torch.get_num_threads()
-    found, experiment, link, number = _placed(
-        _decoded(connection.encode(), f"{JOINED}: connection"), JOINED, place
-    )
-
-    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> AttachedScript:
-        return AttachedScript(attached(link, number, experiment, model, optimizer), experiment)
-
-    _take_place(found, experiment, number, attach)
-    try:
-        yield
-        if HERE.worker is None:
-            raise ConfigError(f"{JOINED}: the block ended without calling outpace.attach")
-    except BaseException as error:
-        if HERE.worker is None:
-            report_failure(link, _as_exception(error))
-            raise
-        if not isinstance(error, RunOver):
-            HERE.worker.end(_as_exception(error))
-            raise
-        _end_in_order()
-    else:
-        _end_in_order()
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _end_in_order() -> None:
-    """Leave the run. Raises RunError if it was ended early, also while the worker leaves."""
-    HERE.worker.end(None)
-    driver: RealAttached = HERE.worker.driver
-    stopped = driver.process.stopped
-    if stopped is not None and stopped.early:
-        raise RunError(f"{driver.name}: the run was ended early: {stopped.reason}") from None
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """Return how a block has failed, for the coordinator."""
-    return error if isinstance(error, Exception) else RunError(f"the block raised {error!r}")
-
-
-def _take_place(
-    found: Rendezvous, experiment: Experiment, number: int, attach: Callable[..., AttachedScript]
-) -> None:
-    """Make this process the place of this worker: see `support.place`."""
-    HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers
-    HERE.files = Path(found.files) / worker_name(number) if found.files else None
-
-
 def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, CoordinatorLink, int]:
     """Return the content of the file, the run, and this worker's link and number."""
-    return _placed(_read(Path(path)), CONNECT, place)
-
-
-def _placed(
-    found: Rendezvous, source: str, place: Place | None
-) -> tuple[Rendezvous, Experiment, CoordinatorLink, int]:
-    experiment = experiment_from(found.experiment, source)
+    found = _read(Path(path))
+    experiment = experiment_from(found.experiment, CONNECT)
     if place is None:
         raise ConfigError(
-            f"{source}: the number of this worker is unknown: set OUTPACE_RANK and "
+            f"{CONNECT}: the number of this worker is unknown: set OUTPACE_RANK and "
             "OUTPACE_WORLD_SIZE, or use torchrun"
         )
     number, total = place
@@ -285,7 +227,7 @@ def _placed(
         torch.set_num_threads(1)
     name = worker_name(number)
     if name not in found.workers:
-        raise ConfigError(f"{source}: there is no key of {name}")
+        raise ConfigError(f"{CONNECT}: there is no key of {name}")
     session = replace(found.session, keys=found.workers[name])
     link = CoordinatorLink(name, found.endpoint, found.key, session, found.store)
     return found, experiment, link, number
@@ -317,14 +259,8 @@ def _await(path: Path) -> None:
 def _read(path: Path) -> Rendezvous:
     _await(path)
     try:
-        content = path.read_bytes()
+        return msgspec.json.decode(path.read_bytes(), type=Rendezvous)
     except OSError as error:
         raise ConfigError(f"{CONNECT}: cannot read {path}: {error}") from None
-    return _decoded(content, f"{CONNECT}: {path}")
-
-
-def _decoded(content: bytes, what: str) -> Rendezvous:
-    try:
-        return msgspec.json.decode(content, type=Rendezvous)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{what} was not written by outpace serve: {error}") from None
+        raise ConfigError(f"{CONNECT}: {path} was not written by outpace serve: {error}") from None
