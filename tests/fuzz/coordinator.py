@@ -108,7 +108,6 @@ class VirtualClock:
 
     def __init__(self, origin: None = None) -> None:
         self.origin = self.now = self.first_ns = self.read_ns = self.after_ns = 0
-        self.stood_still_s = 0.0
 
     def __call__(self, due: int | None) -> int | None:
         self.now = self.now if due is None else due

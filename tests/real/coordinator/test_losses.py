@@ -43,10 +43,10 @@ class Lost:
         self.members.take(AllBegin(2, 1), 0)
         self.members.take(TrainingBegan(), 0)
 
-        def take_losses(losses: Sequence[Loss], note: str) -> None:
+        def take_losses(losses: Sequence[Loss]) -> None:
             self.said += [(seconds(self.kernel.now), str(loss)) for loss in losses]
             if not continues:
-                raise RunError(f"{losses[0]}{note}")
+                raise RunError(str(losses[0]))
             if not self.decide(losses):
                 tell(ProcessesLost(losses))
 
@@ -57,7 +57,6 @@ class Lost:
         self.decide: Callable[[Sequence[Loss]], bool] = lambda losses: False
         self.listener = Listening()
         self.launcher = SimpleNamespace(is_ending=lambda name: False)
-        self.clock = SimpleNamespace(stood_still_s=0.0)
         self.run_state: Any = SimpleNamespace(
             kernel=self.kernel,
             listener=self.listener,
@@ -65,7 +64,6 @@ class Lost:
             table=self.members.table,
             suspects={},
             launcher=self.launcher,
-            clock=self.clock,
             early=False,
             setting=SimpleNamespace(lease_s=10.0),
         )
@@ -115,16 +113,6 @@ def test_an_end_that_the_launcher_never_reports_is_not_waited_for_without_end():
     with pytest.raises((RunError, WalkerError), match="its connection closed"):
         lost.run()
     assert 11.0 < lost.said[0][0] < 12.0
-
-
-def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
-    lost = Lost(continues=False)
-    lost.clock.stood_still_s = 12.3
-    lost.at(1.0, lost.losses.process_ended, "worker-1", "ended with exit code 1")
-    with pytest.raises(
-        (RunError, WalkerError), match="this process, which leads the run, had been"
-    ):
-        lost.run()
 
 
 def test_the_end_of_a_process_that_is_replaced_is_no_loss():

@@ -173,19 +173,6 @@ def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(r
     assert (run.keeper.files.newest().path / "worker-1.safetensors").exists()
 
 
-def test_a_script_may_compute_for_long_and_its_file_may_not_take_as_long(run):
-    run.begin()
-    run.checkpoints.save_now()
-    clock = run.orders_to("server")[0].clock
-    for server in (0, 1):
-        run.saved(server, 2, clock)
-    run.wait(600)
-    assert run.keeper.abandoned == []
-    run.totals_of["worker-1"].iterations[1] = 2
-    run.wait(300)
-    assert run.keeper.abandoned == [(2, "worker-1 did not save within 300 s")]
-
-
 def test_what_no_worker_was_asked_for_and_another_scripts_file_are_refused(run):
     run.begin()
     run.wait(5)

@@ -50,20 +50,3 @@ def test_or_until_the_end_if_it_does_not_and_none_is_lost():
         assert steps == ["heard", "heard"]
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_a_wait_during_which_the_process_was_stopped_is_noticed(monkeypatch):
-    class Stopped:
-        """Stands in for the module `time`: 12 s pass between two calls."""
-
-        now = 0
-
-        def monotonic_ns(self) -> int:
-            self.now += 12_000_000_000
-            return self.now
-
-    clock = RealClock(origin=0)
-    assert clock.stood_still_s == 0
-    monkeypatch.setattr("outpace.real.net.clock.time", Stopped())
-    clock(0)
-    assert clock.stood_still_s == 12

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final
 from outpace.engine.status import StatusFile
 from outpace.real.net.messages import TrainingDone
 from outpace.record.status import EVERY_S, Phase, ProcessStatus
-from outpace.support.processes.standing import is_stopped
 from outpace.support.units import seconds
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
 _QUIET_S: Final = 3.0  # without a report: then it may be what the others wait for
-_SILENT_S: Final = 1.0  # without a report: then it may be stopped
 _MOST_NAMES: Final = 4
 
 
@@ -125,8 +123,6 @@ def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[Proce
         return f"{_names(missing)} to {what}" if missing else ""
     if away := [each.name for each in processes if each.state == "returning"]:
         return f"{_names(away)} to come back"
-    if standing := [each.name for each in processes if _stands_still(coordinator, each)]:
-        return f"{_names(standing)}, stopped by a signal"
     workers = [each for each in processes if _trains(each)]
     least = min(each.iteration or 0 for each in workers)
     quiet = [
@@ -141,14 +137,6 @@ def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[Proce
         f"{_names([each.name for each in quiet])} in iteration {least}: nothing new for "
         f"{longest:.0f} s"
     )
-
-
-def _stands_still(coordinator: Coordinator, process: ProcessStatus) -> bool:
-    """True if this is known; of processes on other machines it is not."""
-    if process.state != "training" or process.quiet_s is None or process.quiet_s < _SILENT_S:
-        return False
-    joined = coordinator.state.joined.get(process.name)
-    return joined is not None and is_stopped(joined.pid, process.name)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -50,7 +50,6 @@ class RealClock:
 
     def __init__(self, origin: int | None = None) -> None:
         self.origin = time.monotonic_ns() if origin is None else origin
-        self.stood_still_s = 0.0  # longest time by which a wait was too long
         self.idle_ns = self.after_ns = self.first_ns = self.read_ns = time.monotonic_ns()
         self.later: Later = deque()
         self._poller = zmq.Poller()
@@ -128,9 +127,6 @@ class RealClock:
         after = time.monotonic_ns()
         if ready and self.idle_ns == before:
             self.idle_ns = after
-        late_s = (after - before) / 1e9 - timeout_ms / 1e3
-        if late_s > self.stood_still_s:
-            self.stood_still_s = late_s
         for socket, _ in ready:
             handler = self._handlers.get(socket)
             if handler is not None:  # another handler may have closed it

@@ -19,17 +19,13 @@ def fields_of(process: int | str) -> tuple[str, list[str]]:
     return begin.partition("(")[2], rest.split()
 
 
-def is_stopped(process: int, name: str = "") -> bool:
-    """True if a process is known to be stopped by a signal, such as the signal of Ctrl-Z.
-
-    name: its name, as `ps` shows it. The result is False if the process has another name: then it
-    is not the process that is meant, which runs on another machine.
-    """
+def is_stopped(process: int) -> bool:
+    """True if a process is known to be stopped by a signal, such as that of Ctrl-Z."""
     try:
-        known, fields = fields_of(process)
+        _, fields = fields_of(process)
     except OSError:
         return False
-    return fields[0] in ("T", "t") and name in ("", known)
+    return fields[0] in ("T", "t")
 
 
 def is_ending(process: int) -> bool:

@@ -167,7 +167,7 @@ def _lost(table: Table, event: ProcessesLost, now: Time) -> Decision:
         return table, orders
     needed = [loss for loss in losses if ways[loss] in ("all", "anew")]
     first = (needed or losses)[0]
-    why = f"{first}{event.note}"
+    why = str(first)
     if _is_tried(table):
         return _taken_back(table, why)
     if not needed:

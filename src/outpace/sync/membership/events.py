@@ -111,12 +111,11 @@ class ProcessesLost:
     """Processes have ended, or are not heard any more.
 
     losses: the one that the error names first. is_ending: the run is about to end: lost workers
-    are not replaced. note: is added to the reason if not all are replaced alone.
+    are not replaced.
     """
 
     losses: Sequence[Loss]
     is_ending: bool = False
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,22 +135,9 @@ class Losses:
             suspect = self._suspects[name]
             has_ended = suspect.known is Known.ENDED
             losses.append(Loss(name, suspect.how, has_ended, suspect.has_exited, suspect.since))
-        self._survival.take_losses(losses, self._standstill())
+        self._survival.take_losses(losses)
         for name in names:
             del self._suspects[name]
-
-    def _standstill(self) -> str:
-        """Return that this process was stopped, if that was long enough to cause a loss.
-
-        As the end of an error; empty if it was not.
-        """
-        stopped_s = self._run.clock.stood_still_s
-        if stopped_s < self._lease_s:
-            return ""
-        return (
-            f"; this process, which leads the run, had been stopped for {stopped_s:.0f} s, "
-            f"and after {self._lease_s:g} s of silence it counts as lost for the others"
-        )
 
     def _may_still_be_heard(self, lost: Collection[str]) -> bool:
         """True if messages are unread: this process may have been busy computing.

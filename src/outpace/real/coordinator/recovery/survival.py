@@ -120,7 +120,7 @@ class Survival:
 
     # -- losses ------------------------------------------------------------------------
 
-    def take_losses(self, losses: Sequence[Loss], note: str) -> None:
+    def take_losses(self, losses: Sequence[Loss]) -> None:
         """Bring these processes back, or continue without them.
 
         Args:
@@ -140,7 +140,7 @@ class Survival:
             for loss in losses
         ]
         is_over = is_ending and not (without_servers and has_scripts)
-        orders = run.members.take(ProcessesLost(losses, is_over, note), self._kernel.now)
+        orders = run.members.take(ProcessesLost(losses, is_over), self._kernel.now)
         if orders and isinstance(orders[0], BeginAgain | EndRun):
             self.carry_out(orders)
         for loss in losses:

@@ -47,8 +47,7 @@ from outpace.sync.checkpoint.planner import (
 )
 from outpace.sync.messages import WireMessage
 
-LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first process
-_TIMELY: Final = 2  # iterations in which a worker must have taken its state
+LONGEST_S: Final = 1800.0  # for two iterations of the slowest worker, and the slowest disk
 # What workers did before a part was saved has been reported by then.
 REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 
@@ -246,44 +245,7 @@ class Checkpoints:
             else:
                 self.unrepeatable.discard(worker)
                 self._kept.saved(worker, saved.iteration)
-        self._watch(present)
         self._follow(orders)
-
-    # -- parts that do not come ----------------------------------------------------------
-
-    def _watch(self, present: OpenCheckpoint) -> None:
-        """A process has answered, or is asked after others: no further part may be late."""
-        if present.moved_at is None:
-            self._look_later(present)
-        present.moved_at = self._kernel.now
-
-    def _look_later(self, present: OpenCheckpoint) -> None:
-        limit = self._kernel.now + nanoseconds(LONGEST_S)
-        self._kernel.call_at(limit, self._require_parts, present)
-
-    def _require_parts(self, present: OpenCheckpoint) -> None:
-        """Give up a checkpoint in which nothing moves: a disk may not answer."""
-        if self._open is not present or not self._planner.is_open:
-            return
-        assert present.moved_at is not None
-        is_late = self._kernel.now - present.moved_at >= nanoseconds(LONGEST_S)
-        if is_late and (missing := self._missing(present)):
-            self._fail(f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
-        else:
-            self._look_later(present)
-
-    def _missing(self, present: OpenCheckpoint) -> list[str]:
-        """Return the processes that ought to have saved their parts."""
-        numbers, done = self._run.numbers, self._run.totals.iterations
-        missing = []
-        for part in self._content.parts:
-            state, worker = self._planner.state(part), numbers.get(part)
-            if state is PartState.ASKED and worker is not None:  # it may compute for long
-                is_missing = done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY
-            else:
-                is_missing = state is PartState.ASKED
-            missing += [part] if is_missing else []
-        return missing
 
     # -- from the order to the complete checkpoint -------------------------------------
 
@@ -304,9 +266,17 @@ class Checkpoints:
             self._keeper.abandon(planner.number, str(error))
             self._await_version()
             return
-        done = self._run.totals.iterations
-        self._open = OpenCheckpoint(planner.number, folder, at_start, later, done)
+        self._open = OpenCheckpoint(planner.number, folder, at_start, later)
+        due = self._kernel.now + nanoseconds(LONGEST_S)
+        self._kernel.call_at(due, self._give_up_late, self._open)
         self._follow(orders)
+
+    def _give_up_late(self, present: OpenCheckpoint) -> None:
+        """Give up a checkpoint of which parts are still missing: a disk may not answer."""
+        if self._open is present and self._planner.is_open:
+            states = {part: self._planner.state(part) for part in self._content.parts}
+            missing = [part for part, state in states.items() if state is PartState.ASKED]
+            self._fail(f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s")
 
     def _follow(self, orders: Sequence[Order]) -> None:
         """Carry out the orders of the planner."""
@@ -324,8 +294,6 @@ class Checkpoints:
             self._begin_if_due()
 
     def _ask(self, present: OpenCheckpoint, take: Take) -> None:
-        if present.later:
-            self._watch(present)
         folder = str(present.folder.absolute())
         clock = 0 if present.at_start else take.clock
         common = self._content.saves_common(present, take.part)

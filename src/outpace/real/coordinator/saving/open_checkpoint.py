@@ -10,7 +10,6 @@ from typing import TypeAlias
 from outpace.errors import ProtocolError
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.record.checkpoints import Part, ShardRecord
-from outpace.support.units import Time
 
 Mean: TypeAlias = tuple[ShardRecord, Part] | Exception  # of models, or why it cannot be written
 
@@ -22,21 +21,16 @@ class OpenCheckpoint:
     Attributes:
         at_start: it was begun before the time of the run.
         later: parts that were to be asked for once the others had answered.
-        done: by worker, the iterations that it had reported when the checkpoint was begun.
         parts: what each process has said of its part, whose files are on the disk.
         mean: of models that differ, once it is written.
-        moved_at: the last time at which a part has come closer to be saved; None: the first ones
-            may take any time.
     """
 
     number: int
     folder: Path
     at_start: bool
     later: Collection[str]
-    done: Mapping[int, int]
     parts: dict[str, CheckpointPart] = field(default_factory=dict)
     mean: tuple[ShardRecord, Part] | None = None
-    moved_at: Time | None = None
 
 
 def workers_in(present: OpenCheckpoint, numbers: Mapping[str, int]) -> dict[int, CheckpointPart]:
