@@ -80,8 +80,8 @@ def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path, 
         (
             "refused",
             "bsp",
-            ConfigError,
-            r"^worker 1: .*wrong.py ended with exit code 2, as after an arg.* before it call",
+            RunError,
+            r"^worker 1: .*wrong.py ended with exit code 2$",
         ),
         ("state", "ssgd", ConfigError, "^worker-1's optimizer begins with another state than work"),
         (

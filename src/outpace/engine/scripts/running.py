@@ -33,6 +33,7 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 _ALONE: Final = 100  # steps of a script that is no part of the run
+_CALLS: Final = "outpace.attach(model, optimizer) or torch.distributed.init_process_group"
 
 
 def run_script_here(
@@ -93,11 +94,6 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
         if os.getpid() != this:
             _end_forked(error)
         problem = _problem(error, worker, task.path)
-        if HERE.worker is None and (exited := _exited(error)):
-            problem = ConfigError(
-                f"worker {worker}: {task.path} {exited} before it called {_call(task.path)}, so "
-                "there is nothing to train"
-            )
     if os.getpid() != this:
         _end_forked(None)
     _run_exit_handlers()
@@ -105,16 +101,6 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     if problem is None and HERE.worker is None:
         problem = _nothing_trained(task.path)
     return problem
-
-
-def _call(path: str) -> str:
-    """Return the call that the training of this script begins with; both if it names neither."""
-    text = Path(path).read_text(encoding="utf-8", errors="replace")
-    if "outpace" in text:
-        return "outpace.attach(model, optimizer)"
-    if "distributed" in text:
-        return "init_process_group"
-    return "outpace.attach(model, optimizer) or torch.distributed.init_process_group"
 
 
 def watch_for_attach(path: str, worker: int) -> RemovableHandle:
@@ -131,8 +117,8 @@ def watch_for_attach(path: str, worker: int) -> RemovableHandle:
         if steps == _ALONE and HERE.worker is None and worker == 0:
             print(  # noqa: T201
                 f"outpace: {path} has taken {_ALONE} optimizer steps and has not called "
-                f"{_call(path)} yet: until then each worker trains alone, and a script that never "
-                "calls it ends with an error",
+                f"{_CALLS} yet: until then each worker trains alone, and a script that never "
+                "does ends with an error",
                 file=sys.stderr,
                 flush=True,
             )
@@ -149,8 +135,7 @@ def _nothing_trained(path: str) -> ConfigError:
             "make an optimizer"
         )
     return ConfigError(
-        f"{path} ended without calling outpace.attach(model, optimizer) or "
-        "torch.distributed.init_process_group, so there is nothing to train; call one of them "
+        f"{path} ended without calling {_CALLS}, so there is nothing to train; call one of them "
         "before the training loop"
     )
 
@@ -160,16 +145,6 @@ def _seed_generators(seed: int, worker: int) -> None:
     random.seed(drawn)
     np.random.seed(drawn % 2**32)
     torch.manual_seed(drawn)
-
-
-def _exited(error: BaseException) -> str:
-    """Return how a script exited, if its arguments are the likely cause; else an empty text."""
-    code = error.code if isinstance(error, SystemExit) and not isinstance(error, RunOver) else 1
-    if code == 0:
-        return "ended with exit code 0, as after --help,"
-    if code == 2:
-        return "ended with exit code 2, as after an argument that it does not accept,"
-    return ""
 
 
 def _print_of_script(error: Exception, path: str) -> None:

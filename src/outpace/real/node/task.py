@@ -18,7 +18,7 @@ from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.worker_saver import Changes, WorkerSaver
+from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.checkpoint.state import ShardState
@@ -173,14 +173,9 @@ class TaskModels:
     def common_state(self) -> tuple[Value, OptimizerState, int]:
         return (self._own.read(), {}, 0) if self.shared is None else self.shared.state()
 
-    def own_state(
-        self, changes: Changes, *, differs: bool
-    ) -> tuple[OptimizerState, Value | None] | None:
+    def own_state(self, *, differs: bool) -> tuple[OptimizerState, Value | None] | None:
         own = self.own_block
         return None if own is None else (own.optimizer_state(), own.read() if differs else None)
-
-    def note_changes(self) -> Changes:
-        return Changes()  # a task is saved at once
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
         if self.shared is not None:

@@ -6,7 +6,7 @@ end of an iteration; what the script itself keeps follows at its next forward pa
 
 Workers that average in pairs, or never (`PeerStrategy.saved_apart`), are all asked at one moment,
 when no average is under way. A script that computes a gradient then is saved at the end of the
-iteration, without what averages have changed since it was asked. So the mean of the models is kept.
+iteration.
 """
 
 from __future__ import annotations
@@ -43,28 +43,6 @@ if TYPE_CHECKING:
 COMMON: Final = "common"  # name of the file of the model that all workers have
 
 
-class Changes:
-    """The sum of the changes of a model from some moment on.
-
-    noted_in: the changes that the model notes; these are one of them until they are forgotten.
-    """
-
-    def __init__(self, noted_in: list[Changes] | None = None) -> None:
-        self.total: torch.Tensor | None = None  # None: there were none
-        self._noted_in = noted_in
-        if noted_in is not None:
-            noted_in.append(self)
-
-    def add(self, by: torch.Tensor) -> None:
-        """Add a copy of a change."""
-        self.total = by.clone() if self.total is None else self.total.add_(by)
-
-    def forget(self) -> None:
-        """Note no more changes."""
-        if self._noted_in is not None:
-            self._noted_in.remove(self)
-
-
 class SavedModels(Protocol):
     """The models of one worker."""
 
@@ -74,20 +52,14 @@ class SavedModels(Protocol):
         The optimizer of a script keeps its state itself.
         """
 
-    def own_state(
-        self, changes: Changes, *, differs: bool
-    ) -> tuple[OptimizerState, Value | None] | None:
+    def own_state(self, *, differs: bool) -> tuple[OptimizerState, Value | None] | None:
         """Return what the optimizer of the worker's own model remembers, and its parameters.
 
         None if this worker has nothing beside the common model and the file of its script.
 
         Args:
-            changes: of the parameters, which are left out.
             differs: True if its parameters are not those of the common model.
         """
-
-    def note_changes(self) -> Changes:
-        """Note the changes of the worker's own model by averages from now on."""
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
         """Continue from a checkpoint.
@@ -123,8 +95,7 @@ class WorkerSaver(Saver):
         self._first = self._begins = 0  # iterations: the first one, the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
-        # Since an order that came in the middle of an iteration of a script.
-        self._changes: Changes | None = None
+        self._is_due = False  # an order came in the middle of an iteration of a script
 
     def restore(self, first: int, resume: Path | None, others: Redivided | None = None) -> Restored:
         """Put the state of a checkpoint into the models, if the run continues from one.
@@ -174,35 +145,24 @@ class WorkerSaver(Saver):
         if self._script is not None:
             self._script.is_between = True
         self._cuts.pass_by(self._process.results)
-        changes = self._forget_changes()
-        if changes is not None and self._order is not None:  # it was not given up
-            self._take_now(changes)
-
-    def _forget_changes(self) -> Changes | None:
-        """Note no more changes since an order; return those that were noted."""
-        changes, self._changes = self._changes, None
-        if changes is not None:
-            changes.forget()
-        return changes
+        is_due, self._is_due = self._is_due, False
+        if is_due and self._order is not None:  # it was not given up
+            self._take_now()
 
     # -- the state -------------------------------------------------------------------
 
     def _take(self, number: int) -> None:
         if self._script is None or self._script.is_between:
-            self._take_now(Changes())
+            self._take_now()
         else:
-            self._forget_changes()
-            self._changes = self._models.note_changes()
+            self._is_due = True
 
-    def _take_now(self, changes: Changes) -> None:
-        """Take what the program has; what a script keeps follows at its next forward pass.
-
-        changes: of the model that are not part of the checkpoint.
-        """
+    def _take_now(self) -> None:
+        """Take what the program has; what a script keeps follows at its next forward pass."""
         order, process = self._order, self._process
         assert order is not None
         common = self.common_state() if order.common else None
-        own = None if order.clock == 0 else self._own_state(changes)  # 0: the run begins
+        own = None if order.clock == 0 else self._own_state()  # 0: the run begins
         counts = self._begins, process.results, process.version
         part = CheckpointPart(order.number, self._now(), self._totals(), *counts)
         add = partial(_add_models, process.worker, common, own)
@@ -258,11 +218,11 @@ class WorkerSaver(Saver):
         iterations = {process.worker: self._begins}
         return common_state(iterations, process.results, gradients, parameters, optimizer)
 
-    def _own_state(self, changes: Changes) -> ShardState | None:
+    def _own_state(self) -> ShardState | None:
         """Return what this worker has beside that model and its script; None: it has nothing."""
         process, pending = self._process, self._pending()
         differs = self._strategy.saved_apart or self._has_unsent
-        found = self._models.own_state(changes, differs=differs)
+        found = self._models.own_state(differs=differs)
         if found is None and pending is None:
             return None
         optimizer, parameters = found or ({}, None)

@@ -26,7 +26,7 @@ from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.saving.worker_saver import Changes, WorkerSaver
+from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.script.driver import OwnCollectives, WorkerDriver
 from outpace.real.node.script.parameters import load_own
 from outpace.real.node.script.saving import ScriptPart
@@ -196,11 +196,8 @@ class FollowedModel:
     def common_state(self) -> tuple[Value, OptimizerState, int]:
         return self._script.flat(), {}, 0
 
-    def own_state(self, changes: Changes, *, differs: bool) -> None:
+    def own_state(self, *, differs: bool) -> None:
         return None
-
-    def note_changes(self) -> Changes:
-        return Changes()  # no averages change it
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
         load_own(self._script, state, own)

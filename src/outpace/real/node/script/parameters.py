@@ -12,7 +12,6 @@ from outpace.blocks.block import Pieces, Value, parts
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.trailer import Trailer
-from outpace.real.node.saving.worker_saver import Changes
 from outpace.sync.checkpoint.state import ShardState
 
 
@@ -54,7 +53,6 @@ class InPlace:
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
         self._later: torch.Tensor | None = None  # still to be added to the model
-        self.noted: list[Changes] = []  # are told of each change that is no step
 
     def read(self) -> Value:
         flat = self._script.flat()
@@ -70,8 +68,6 @@ class InPlace:
 
     def change(self, by: torch.Tensor) -> None:
         """Add `by`, which the caller must not use again. `read` includes it at once."""
-        for each in self.noted:
-            each.add(by)
         self._later = by if self._later is None else self._later.add_(by)
         if not self._is_in_use:
             self._add()

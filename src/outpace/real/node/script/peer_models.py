@@ -33,7 +33,6 @@ from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.saving.worker_saver import Changes
 from outpace.real.node.script.parameters import InPlace, WithBuffers, load_own
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.sync.checkpoint.state import ShardState
@@ -167,18 +166,11 @@ class ScriptModels:
         if self.shared is not None:
             self.shared.restore(value, state.optimizer, state.pushes, state.version)
 
-    def note_changes(self) -> Changes:
-        return Changes(self._in_place.noted)
-
-    def own_state(
-        self, changes: Changes, *, differs: bool
-    ) -> tuple[OptimizerState, Value | None] | None:
+    def own_state(self, *, differs: bool) -> tuple[OptimizerState, Value | None] | None:
         if not self._strategy.saved_apart:
             return None  # the file of the script has its model
         flat = whole(self._in_place.read())
         assert isinstance(flat, torch.Tensor)
-        if changes.total is not None:
-            flat -= changes.total.to(flat.device)
         return {}, flat
 
     # ---------------------------------------------------------------------------------
