@@ -12,14 +12,13 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import Local, Ray
 from outpace.errors import ConfigError
-from outpace.real.elastic.deciding import Rules
+from outpace.real.elastic.deciding import SERVER, WORKER, Rules
 from outpace.real.elastic.watching import Elastic, Look
 from outpace.real.process.ray.placing import Group, groups_of
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 
 _COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
-_BOUNDS = ("workers", "servers")  # keys of `launcher.elastic`
 
 
 @contextmanager
@@ -77,9 +76,10 @@ def _elastic(
     given = settings.elastic
     if given is None:
         return None
-    bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
-    each = {group.kind: group.bundle for group in groups}
-    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s), look)
+    kinds = {WORKER: given.workers, SERVER: given.servers}
+    bounds = {kind: (each[0], each[1]) for kind, each in kinds.items() if each}
+    resources = {group.kind: group.bundle for group in groups}
+    return Elastic(Rules(bounds, resources, given.settle_s), look)
 
 
 def _require_elastic(experiment: Experiment, settings: Ray) -> None:

@@ -26,7 +26,7 @@ from outpace.kernel import WalkerError
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.recovery.survival import StartWorker
 from outpace.real.coordinator.setting import Setting
-from outpace.real.elastic.view import RunView
+from outpace.real.elastic.deciding import RunView
 from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.node.member import COORDINATOR
 from outpace.support.units import Time, nanoseconds
@@ -106,15 +106,17 @@ class Coordinator:
                 if not run.table.role(name).has_finished:
                     self.listener.send(name, stop)
 
-    def view(self) -> RunView | None:
-        """Return the processes of the run; None before the training."""
+    def view(self) -> RunView:
+        """Return the processes of the run."""
         run, table = self.state, self.state.table
         if not table.has_begun:
-            return None
+            has_checkpoint = self._resume is not None
+            return RunView(self.workers, self.servers, may_grow=False, needs_places=has_checkpoint)
         return RunView(
             workers=[name for name in self.workers if name not in table.absent],
             servers=self.servers,
-            is_busy=table.change is not None or run.is_ending or not table.is_settled,
+            may_grow=table.change is None and not run.is_ending and table.is_settled,
+            needs_places=bool(table.returning),
         )
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from ray.util.scheduling_strategies import (
 
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
-from outpace.real.elastic.view import ClusterView
+from outpace.real.elastic.deciding import ClusterView
 from outpace.real.process.ray.connecting import connected
 from outpace.real.process.ray.host import OutpaceHost, RemoteProcess
 from outpace.real.process.ray.nodes import nodes_now, nodes_of

@@ -14,7 +14,7 @@ from ray._private.state import available_resources_per_node, state
 from ray.exceptions import ActorDiedError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
-from outpace.real.elastic.view import Node
+from outpace.real.elastic.deciding import Node
 from outpace.real.process.ray.placing import RESOURCES
 
 
