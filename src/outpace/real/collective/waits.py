@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -94,20 +94,15 @@ class Waits:
                     if text := self.warning(first, waited_s):
                         print(f"outpace: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def warning(self, call: Call, waited_s: float) -> str | None:
-        """Return what to say about a long wait; None if a worker of a lower rank says it."""
+    def warning(self, call: Call, waited_s: float) -> str:
+        """Return what to say about a long wait; empty if a worker of a lower rank says it."""
         try:
             others = self._published_by_others(call)
         except RuntimeError:  # the run is over
-            return None
-        if any(rank < self._rank for rank in others):
-            return None
-        begin = f"worker-{self._rank} has waited {waited_s:.0f} s in {call}"
-        if elsewhere := _elsewhere(call, others):
-            return f"{begin}, but {elsewhere}: call the same collectives in the same order"
-        if missing := self._missing(others):
-            return f"{begin}; {missing} did not join it yet"
-        return None
+            return ""
+        is_said = any(rank < self._rank for rank in others)
+        where = "" if is_said else self._elsewhere(call, others)
+        return where and f"worker-{self._rank} has waited {waited_s:.0f} s in {call}; {where}"
 
     def publish(self, call: Call) -> None:
         """Let the other workers know that this one waits in a collective."""
@@ -159,38 +154,24 @@ class Waits:
             if self._store.check([key])
         }
 
-    def _missing(self, others: dict[int, PublishedCall]) -> str:
-        """Return the names of the workers that have published nothing; empty if there is none."""
-        return " and ".join(f"worker-{rank}" for rank in self._others if rank not in others)
-
     def explained(self, call: Call, waited_s: float, error: Exception) -> str:
         """Return the message about a collective that has failed.
 
         The other workers have some seconds to publish in which they wait.
         """
         self.publish(call)
-        others = self._answers(lambda: self._published_by_others(call))
-        mine = f"worker-{self._rank}"
-        if elsewhere := _elsewhere(call, others):
-            return (
-                f"{mine} waits in {call}, but {elsewhere}: call the same "
-                "collectives in the same order in all workers"
-            )
-        if missing := self._missing(others):
-            late = waited_s >= call.timeout_s
-            how = f"within {call.timeout_s:g} s (the timeout of its group)" if late else ""
-            return (
-                f"{call}: {missing} did not join it {how or 'and can no longer'}; "
-                f"{mine} waited: call the collective in all workers, or give init_process_group a "
-                "longer timeout"
-            )
-        return f"{call} failed in {mine}: {str(error).splitlines()[0]}"
+        where = self._elsewhere(call, self._answers(lambda: self._published_by_others(call)))
+        found = f"{call} failed in worker-{self._rank} after {waited_s:.0f} s"
+        if not where:
+            return f"{found}: {str(error).splitlines()[0]}"
+        return f"{found}; {where}: {REMEDY}, or give init_process_group a longer timeout"
 
-
-def _elsewhere(call: Call, others: dict[int, PublishedCall]) -> str:
-    """Return which workers wait in another collective at the same place; empty if none does."""
-    return " and ".join(
-        f"worker-{rank} waits in {known}"
-        for rank, known in sorted(others.items())
-        if known.number == call.number and known.kind != call.kind
-    )
+    def _elsewhere(self, call: Call, others: Mapping[int, PublishedCall]) -> str:
+        """Return which workers wait in another collective or in none; empty if none does."""
+        found = [
+            f"worker-{rank} waits in {known}"
+            for rank, known in sorted(others.items())
+            if known.number == call.number and known.kind != call.kind
+        ]
+        found += [f"worker-{rank} did not join it" for rank in self._others if rank not in others]
+        return " and ".join(found)

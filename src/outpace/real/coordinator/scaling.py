@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from outpace.engine.losses import LEAST_PEERS, SET_CHECKPOINT
+from outpace.engine.losses import SET_CHECKPOINT
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError
 from outpace.real.coordinator.recovery.survival import Survival
@@ -93,13 +93,9 @@ class Scaling:
                 raise ConfigError(f"{key}: {why}")
 
     def _why_not(self, key: str, number: int, layers: Sequence[int]) -> str:
-        experiment, checkpoints = self._experiment, self._checkpoints
+        checkpoints, changed = self._checkpoints, dict[str, Any]({key: number})
         if not 1 <= number <= _MOST:
             return f"must be from 1 to {_MOST}, not {number}"
-        if experiment.peers is not None and key == "servers":
-            return f"{experiment.peers.kind} has no servers"
-        if experiment.peers is not None and number < LEAST_PEERS:
-            return f"{experiment.peers.kind} needs at least {LEAST_PEERS} workers"
         if checkpoints is None:
             return (
                 "the run has no checkpoint from which it could begin again with another number: "
@@ -110,14 +106,8 @@ class Scaling:
         if checkpoints.unrepeatable:
             anew = begin_anew(sorted(checkpoints.unrepeatable), "of the checkpoint")
             return f"{anew}: {REMEDY}"
-        if key == "servers" and number > sum(layers):
-            return f"{plural(number, 'server')} cannot share {plural(sum(layers), 'parameter')}"
         try:
-            if key == "servers":
-                changed = replace(experiment, servers=number)
-            else:
-                changed = replace(experiment, workers=number)
-            changed.slices(layers)
+            replace(self._experiment, **changed).slices(layers)
         except (ConfigError, ValueError) as error:
             return f"the configuration does not fit {plural(number, key[:-1])}: {error}"
         return ""
