@@ -30,7 +30,7 @@ from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.real.background import do_now
-from outpace.real.coordinator import parts as coordinator_parts
+from outpace.real.coordinator import coordinator as coordinator_module
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.net.block_frames import head_in
@@ -146,7 +146,7 @@ class SilentListener:
                 call(name)
             self.handlers.on_lost(name)
 
-    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
+    def replace(self, name: str, generation: int) -> None:
         if generation <= self.generations.get(name, FIRST):
             raise ValueError(f"generation {generation}")
         self.generations[name] = generation
@@ -246,7 +246,7 @@ class FuzzedCoordinator:
 
     def close(self) -> None:
         """End the run."""
-        self._parts.close()
+        self._coordinator.close()
 
     # -- the run -------------------------------------------------------------------
 
@@ -260,9 +260,9 @@ class FuzzedCoordinator:
         rule = Fixed(Wait(count=2)) if kind == "cutoff" else None
         with (
             mock.patch.multiple(
-                coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
+                coordinator_module, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
             ),
-            mock.patch.object(coordinator_parts, "BackgroundThread", ThreadAtOnce),
+            mock.patch.object(coordinator_module, "BackgroundThread", ThreadAtOnce),
         ):
             self._coordinator = Coordinator(
                 Setting(
@@ -280,30 +280,30 @@ class FuzzedCoordinator:
                 ),
                 start_worker=lambda worker, generation: None,
             )
-        self._parts = parts = self._coordinator._parts
-        transport: Any = parts.transport
+        parts = self._coordinator
+        transport: Any = parts._transport
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
-        self._names = [*parts.run.workers, *parts.run.servers]
+        self._names = [*parts.state.workers, *parts.state.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name))
-        parts.reports.make_plan(experiment, dict.fromkeys(parts.run.servers, ""))
+        parts.reports.make_plan(experiment, dict.fromkeys(parts.state.servers, ""))
         assert parts.checkpoints is not None
         parts.checkpoints.save_start()
-        parts.run.members.take(TrainingBegan(), 0)
-        parts.architecture.start()
+        parts.state.members.take(TrainingBegan(), 0)
+        parts._architecture.start()
         parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
         parts.checkpoints.start()
         parts.kernel.spawn(self._forever(), "the run")
 
     async def _forever(self) -> None:
         while True:
-            await self._parts.kernel.sleep(1e6)
+            await self._coordinator.kernel.sleep(1e6)
 
     # -- what happens --------------------------------------------------------------
 
     def _step(self) -> None:
-        draw, parts = self._draw, self._parts
+        draw, parts = self._draw, self._coordinator
         match draw.randrange(16):
             case 0 | 1:
                 self._now += draw.choice((1, 10**8, 10**9, 20 * 10**9, 70 * 10**9))
@@ -312,8 +312,8 @@ class FuzzedCoordinator:
                 name = draw.choice(self._names)
                 how = draw.choice(("was killed by SIGKILL", "ended with exit code 1"))
                 what: list[Callable[[], Any]] = [
-                    lambda: parts.losses.connection_lost(name),
-                    lambda: parts.losses.process_ended(name, how),
+                    lambda: parts._losses.connection_lost(name),
+                    lambda: parts._losses.process_ended(name, how),
                     lambda: parts.checkpoints and parts.checkpoints.save_now(),
                     lambda: self._coordinator.end("its time is over"),
                 ]
@@ -326,7 +326,7 @@ class FuzzedCoordinator:
 
     def _save_all(self) -> None:
         """All processes that are asked for a part of the checkpoint answer, most of them well."""
-        checkpoints: Any = self._parts.checkpoints
+        checkpoints: Any = self._coordinator.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
         for name in checkpoints._content.parts:
@@ -340,7 +340,7 @@ class FuzzedCoordinator:
         if self._draw.random() < 0.3:
             self._fill(name, part)
             return part
-        experiment, checkpoints = self._experiment, cast("Any", self._parts.checkpoints)
+        experiment, checkpoints = self._experiment, cast("Any", self._coordinator.checkpoints)
         if experiment.peers is None and name.startswith("worker"):  # of a script
             part.parts = [Part(f"{name}.safetensors", _FILE_BYTES, 0)]
         if experiment.peers is not None:
@@ -405,24 +405,24 @@ class FuzzedCoordinator:
 
     def _aim(self, message: Any) -> None:
         """Let a message be about what is under way, now and then."""
-        draw, parts = self._draw, self._parts
+        draw, parts = self._draw, self._coordinator
         if draw.random() < 0.3:
             return
         if isinstance(message, WorkerReplaced):
             message.worker = draw.randrange(WORKERS)
-            message.generation = parts.run.table.workers[message.worker].generation
+            message.generation = parts.state.table.workers[message.worker].generation
         elif parts.checkpoints is not None and parts.checkpoints._open is not None:
             message.number = parts.checkpoints._open.number
 
     def _state(self) -> Any:
         """Return what a message that is refused must not change."""
-        parts = self._parts
+        parts = self._coordinator
         checkpoints = parts.checkpoints
         assert checkpoints is not None
         present = checkpoints._open
         return (
-            repr(sorted(parts.run.totals_of.items())),
-            repr(parts.run.table),
+            repr(sorted(parts.state.totals_of.items())),
+            repr(parts.state.table),
             repr(vars(checkpoints._planner)),
             None if present is None else (present.number, sorted(present.parts)),
         )

@@ -18,19 +18,38 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
+from outpace.engine.scripts.sameness import SameGradients
 from outpace.errors import RunError
-from outpace.kernel import WalkerError
-from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.recovery.survival import StartWorker
+from outpace.kernel import Kernel, WalkerError
+from outpace.real.background import BackgroundThread
+from outpace.real.coordinator.averaging.hosted_store import HostedStore
+from outpace.real.coordinator.preparing import Preparation
+from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.survival import StartWorker, Survival
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.run_state import RunState
+from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
+from outpace.real.coordinator.saving.peer_models import PeerModels
+from outpace.real.coordinator.saving.script_states import ScriptStates
+from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import Setting
+from outpace.real.coordinator.snapshots import Snapshots
+from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.coordinator.without_servers import WithoutServers, groups_of
 from outpace.real.elastic.deciding import RunView
+from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import StopRun, TrainingDone
-from outpace.real.node.member import COORDINATOR
+from outpace.real.net.transport import FIRST, Handlers, Session, Transport, new_keys
+from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.membership.events import TrainingBegan
+from outpace.sync.messages import WireMessage, server_name, worker_name
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
@@ -44,6 +63,10 @@ class Coordinator:
         origin: value of the monotonic clock when the time of the run began; None: it begins, or
             continues at the time of `setting.resume`, with the training.
 
+    Attributes:
+        links: how each process reaches the coordinator, with keys and a number of this attempt, so
+            nothing that is left of an earlier one can be heard.
+
     Raises:
         ConfigError: it cannot listen at the address.
     """
@@ -51,16 +74,88 @@ class Coordinator:
     def __init__(
         self, setting: Setting, start_worker: StartWorker, origin: int | None = None
     ) -> None:
-        parts = self._parts = Parts(setting, start_worker, origin)
-        run = self.state = parts.run
-        self.experiment = setting.experiment
-        self.workers, self.servers = run.workers, run.servers
-        self.clock, self.kernel, self.listener = run.clock, run.kernel, run.listener
-        self.scaling, self.survival = parts.scaling, parts.survival
-        self.reports, self.launcher, self.links = parts.reports, run.launcher, parts.links
-        self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
+        experiment, address = setting.experiment, setting.address
+        self.experiment, self._resume, self._origin = experiment, setting.resume, origin
         self.over = False
-        self._resume, self._origin = setting.resume, origin
+        self.clock = RealClock(origin)
+        self.kernel = Kernel(self.clock)
+        workers = self.workers = [worker_name(n) for n in range(experiment.workers)]
+        servers = self.servers = [server_name(n) for n in range(experiment.servers_in_run)]
+        first_gradients = SameGradients(workers, setting.log_warning)
+        names = [COORDINATOR, *servers, *workers]
+        pairs = {name: new_keys() for name in names}
+        keys = {name: pair.public for name, pair in pairs.items()}
+        attempt, is_shared = secrets.randbits(62), experiment.shared_memory
+        sessions = {
+            name: Session(attempt, FIRST, setting.lease_s, pairs[name], is_shared) for name in names
+        }
+        self._transport: Transport = ZeroMQTransport(
+            COORDINATOR, sessions[COORDINATOR], self.clock, setting.log
+        )
+        try:
+            self.listener = self._transport.listen(
+                address,
+                {name: keys[name] for name in (*servers, *workers)},
+                Handlers(
+                    expect=lambda name, message: self.reports.expected(name, message),
+                    on_message=lambda *received: self.reports.take(*received),
+                    on_lost=lambda name: self._losses.connection_lost(name),
+                ),
+            )
+            self._store: HostedStore | None = None
+            if experiment.peers is not None or experiment.has_script:
+                self._store = HostedStore(self._transport, address, workers, keys)
+            store = "" if self._store is None else self._store.endpoint
+            key = keys[COORDINATOR]
+            self.links = {
+                name: CoordinatorLink(name, self.listener.endpoint, key, session, store)
+                for name, session in sessions.items()
+            }
+            self.launcher = setting.launcher(self.clock, self._process_ended, setting.on_output)
+            run = self.state = RunState(
+                setting, self.clock, self.kernel, self.listener, self.launcher
+            )
+            keeper = None if setting.saving is None else setting.saving.keeper
+            kept = ScriptStates(
+                experiment,
+                self.listener,
+                setting.resume,
+                lambda: None if keeper is None else keeper.folder,
+            )
+            beside = BackgroundThread(self.clock).do
+            number = 0 if keeper is None else keeper.last
+            self.checkpoints: Checkpoints | None = None
+            self._architecture: WithServers | WithoutServers
+            if experiment.peers is None:
+                content: Content = ShardsAndScripts(run, number)
+            else:
+                groups = groups_of(run)
+                content = PeerModels(run, groups, number)
+            if setting.saving is not None:
+                self.checkpoints = Checkpoints(run, content, beside, kept)
+            if experiment.peers is None:
+                self._architecture = WithServers(run)
+            else:
+                self._architecture = WithoutServers(run, groups, self.checkpoints)
+        except BaseException:
+            self._transport.close()
+            raise
+        self.snapshots: Snapshots = self._architecture.snapshots
+        self.survival = Survival(
+            run, self._architecture, self.checkpoints, first_gradients, kept, start_worker
+        )
+        self.scaling = Scaling(run, self.survival, self.checkpoints)
+        self._losses = Losses(run, self.survival)
+        self.reports = Reports(
+            run,
+            self._architecture,
+            self._losses,
+            self.survival,
+            first_gradients,
+            self.checkpoints,
+            self._announce,
+        )
+        self._preparation = Preparation(run, self.reports, kept, keys)
 
     @property
     def started(self) -> bool:
@@ -120,7 +215,21 @@ class Coordinator:
         )
 
     def close(self) -> None:
-        self._parts.close()
+        """Close the connections, and what is still open."""
+        self.kernel.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+        self._architecture.close()
+        if self._store is not None:
+            self._store.close()
+        self._transport.close()
+
+    def _process_ended(self, name: str, how: str) -> None:
+        self._losses.process_ended(name, how)
+
+    def _announce(self, name: str, message: WireMessage) -> None:
+        if not self.survival.take(name, message):
+            self.state.announced.add(name, message)
 
     def _drive(self, phases: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.kernel.catch_up()  # limits count from now
@@ -132,13 +241,13 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        await self._parts.preparation.run()
+        await self._preparation.run()
         if self.checkpoints is not None and self._resume is None:
             self.checkpoints.save_start()
         self.kernel.catch_up()
         begin = self._begin_time()
         orders = self.state.members.take(TrainingBegan(), begin)
-        self._parts.architecture.start()
+        self._architecture.start()
         for name in self.servers + self.workers:
             self.listener.send(name, self.state.go())
         self.state.setting.on_start()

@@ -112,14 +112,11 @@ class Listener(Protocol):
         It has an effect once, and none unless the session shares memory.
         """
 
-    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
+    def replace(self, name: str, generation: int) -> None:
         """Give the name of a peer to a new process, and hear only that one from now on.
 
         The process that has it is told (`Refused.replaced`), and so is every other one of an old
         generation that connects. `on_lost` is not called.
-
-        Args:
-            returns: False if no new process will come.
 
         Raises:
             ValueError: the generation is not above that of the peer.

@@ -257,7 +257,7 @@ class Server(Member):
         await kernel.sleep(_LOOK_S)
         while self.listener.unread and kernel.now < limit:  # perhaps of the old process
             await kernel.sleep(_LOOK_S)
-        self.listener.replace(name, order.generation, returns=order.stays)
+        self.listener.replace(name, order.generation)
         self._part.forget(name)
         await self._inbox.settled()
         progress = self._progress(order.worker)

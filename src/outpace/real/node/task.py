@@ -8,19 +8,18 @@ from contextlib import contextmanager
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, StepSettings, Value, whole
+from outpace.blocks.block import Block, Phantom, Value, whole
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
-from outpace.optim.torch_optimizers import State
 from outpace.real.collective.buffers import Digests
-from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peers.peer import PeerWorker
+from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.worker import ServedWorker
-from outpace.real.node.worker_process import MustEnd, WorkerProcess
+from outpace.real.node.worker_process import MustEnd, Trainer, WorkerProcess
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import restore_own
 from outpace.sync.parameter_block import ParameterBlock
@@ -33,12 +32,8 @@ from outpace.tasks.guarded import errors_named
 from outpace.tasks.supervised import SupervisedWorkload
 
 
-class TaskTrainer:
-    """Computes gradients of a task. Implements `Trainer`."""
-
-    used = ""
-    stops = True
-    step_settings: StepSettings | None = None
+class TaskTrainer(Trainer):
+    """Computes gradients of a task."""
 
     def __init__(self, process: WorkerProcess, experiment: Experiment, workload: Workload) -> None:
         self._process, self._workload = process, workload
@@ -46,24 +41,12 @@ class TaskTrainer:
         self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"
         self._abort_points = AbortPoints(workload.model)
 
-    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
-        return torch.empty(0, dtype=torch.uint8)
-
     def load_buffers(self, data: torch.Tensor) -> None:
         raise AssertionError("a task has no model buffers to share")
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._workload.cut(slices)
         return self._workload.initial_parameters()
-
-    def initialize(self, server: int, block: Block) -> Initialize:
-        return Initialize("", [], [], block)
-
-    def lengths(self, server: int) -> dict[int, int]:
-        return {}
-
-    def initial_state(self) -> Sequence[Mapping[int, State]]:
-        return []
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
@@ -121,13 +104,8 @@ def _is_finite(block: Block) -> bool:
     return not isinstance(block, Gradient) or all_finite(block)
 
 
-class TaskModels:
-    """Keeps parameters in blocks, as servers do. Implements `PeerModels`."""
-
-    tail = 0
-    tail_dtype: torch.dtype | None = None
-    averages_in_place = False
-    device: torch.device | None = None
+class TaskModels(PeerModels):
+    """Keeps parameters in blocks, as servers do."""
 
     def __init__(self, process: PeerWorker, experiment: Experiment, trainer: TaskTrainer) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
@@ -184,12 +162,6 @@ class TaskModels:
             restore_own(self.own_block, state, own)
 
     # ---------------------------------------------------------------------------------
-
-    def state_digest(self) -> str:
-        return ""
-
-    def digests(self, number: int) -> Digests:
-        return Digests()
 
     def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
         """A task cannot make workers differ."""

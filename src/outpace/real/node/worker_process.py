@@ -41,13 +41,16 @@ _CHECK_EVERY_NS: Final = 1_000_000
 
 
 class Trainer(Protocol):
-    """The task, or the script's model, that a worker trains."""
+    """The task, or the script's model, that a worker trains.
+
+    What is implemented here is right for a task: it has no model buffers and no optimizer.
+    """
 
     layers: list[int]  # number of elements of each trainable parameter
-    used: str  # kind and settings of a script's optimizer, as JSON; empty for a task
+    used: str = ""  # kind and settings of a script's optimizer, as JSON
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
-    stops: bool  # True if the last computation could be stopped by `must_end`
-    step_settings: StepSettings | None  # for the next push; None if they never change
+    stops: bool = True  # if the last computation could be stopped by `must_end`
+    step_settings: StepSettings | None = None  # for the next push; None if they never change
 
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         """Return the model buffers as bytes; shape (bytes,), uint8.
@@ -55,9 +58,10 @@ class Trainer(Protocol):
         Args:
             unsaved: also those that are not saved with the model.
         """
+        return torch.empty(0, dtype=torch.uint8)
 
     def load_buffers(self, data: torch.Tensor) -> None:
-        """Replace the model buffers by those of worker 0."""
+        """Replace the model buffers, if there are any, by those of worker 0."""
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
@@ -83,12 +87,15 @@ class Trainer(Protocol):
 
     def initialize(self, server: int, block: Block) -> Initialize:
         """Return the message with which worker 0 initializes a server."""
+        return Initialize("", [], [], block)
 
     def lengths(self, server: int) -> dict[int, int]:
         """Return how many elements of each tensor of a script are in a server's part."""
+        return {}
 
     def initial_state(self) -> Sequence[Mapping[int, State]]:
         """Return the state with which each server's optimizer begins; empty if there is none."""
+        return []
 
 
 def others_of(plan: Plan) -> Redivided | None:

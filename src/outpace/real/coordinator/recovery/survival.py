@@ -265,7 +265,7 @@ class Survival:
             self._listener.send(order.server, message)
             return
         name = worker_name(order.worker)
-        self._listener.replace(name, order.generation, returns=order.stays)
+        self._listener.replace(name, order.generation)
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
     async def _forget_here(self, order: ReplaceWorker) -> None:

@@ -117,7 +117,6 @@ class ZeroMQListener(MonitoredSocket):
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced
-        self._coming: set[str] = set()  # those whose new processes have sent nothing yet
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.curve_server = True
         self._socket.curve_secretkey = session.keys.secret.encode()
@@ -182,12 +181,11 @@ class ZeroMQListener(MonitoredSocket):
             for peer in self._peers.values():
                 peer.lane.offer(self._slots)
 
-    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
+    def replace(self, name: str, generation: int) -> None:
         known = self._generations.get(name, FIRST)
         if generation <= known:
             raise ValueError(f"{name} has generation {known}: {generation} cannot follow")
         self._generations[name] = generation
-        (self._coming.add if returns else self._coming.discard)(name)
         peer = self._named.pop(name, None)
         if peer is not None:
             if not peer.refused and peer.connection != _CLOSED:
@@ -214,7 +212,6 @@ class ZeroMQListener(MonitoredSocket):
                     raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
                 newcomer.lane.offer(self._slots)
-                self._coming.discard(name)
                 if is_gone := peer.connection in self._ended:
                     self._ended.remove(peer.connection)
                     self._end(peer)
@@ -301,7 +298,7 @@ class ZeroMQListener(MonitoredSocket):
         """
         if (self._ended or self._lost) and not self._socket.closed and not self.unread:
             for _ in self._ended:
-                self._note_end()
+                self._log.note("a connection ended that had brought no message of this run")
             self._ended.clear()
             lost, self._lost = self._lost, []
             for peer in lost:
@@ -343,16 +340,7 @@ class ZeroMQListener(MonitoredSocket):
         self._lost.append(peer)
 
     def _handshake_failed(self, *, unclear: bool) -> None:
-        if not (unclear and self._coming):  # else the end of the connection says it
-            self._log.note("refused a connection that does not use the protocol of this run")
-
-    def _note_end(self) -> None:
-        """Log the end of a connection that has brought no message."""
-        line = "a connection ended that had brought no message of this run"
-        if self._coming:
-            names = " or ".join(sorted(self._coming))
-            line = f"a process that was starting in place of {names} ended before it had joined"
-        self._log.note(line)
+        self._log.note("refused a connection that does not use the protocol of this run")
 
 
 def _name_in(identity: bytes) -> str:

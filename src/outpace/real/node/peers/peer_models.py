@@ -15,24 +15,23 @@ from outpace.sync.peers.context import CommonParameters, OwnParameters, Paramete
 
 
 class PeerModels(Protocol):
-    """The common and own parameters of one worker; see `PeerContext`."""
+    """The common and own parameters of one worker; see `PeerContext`.
 
-    tail: int  # number of elements that are sent behind the values
-    averages_in_place: bool  # all-reduces only average gradients, which may be changed in place
-    device: torch.device | None  # None for several devices, or for a task on the CPU
+    What is implemented here is right for a task, which cannot make workers differ.
+    """
 
-    @property
-    def tail_dtype(self) -> torch.dtype | None:
-        """The dtype of these elements; None: that of the values."""
-
-    @property
-    def trainer(self) -> Trainer: ...
+    trainer: Trainer
+    tail: int = 0  # number of elements that are sent behind the values
+    tail_dtype: torch.dtype | None = None  # of these elements; None: that of the values
+    averages_in_place: bool = False  # all-reduces only average, and may change gradients in place
+    device: torch.device | None = None  # None for several devices, or for a task on the CPU
 
     def state_digest(self) -> str:
         """Return the digest of the optimizer's initial state, if all workers must have the same.
 
         Empty if it has none yet, or if workers may differ.
         """
+        return ""
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor | Phantom:
         """Return a copy of the initial parameters as one vector.
@@ -59,6 +58,7 @@ class PeerModels(Protocol):
 
     def digests(self, number: int) -> Digests:
         """Return what is compared between workers in this all-reduce."""
+        return Digests()
 
     def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
         """Say what differs between workers in an all-reduce that is over, by their digests."""

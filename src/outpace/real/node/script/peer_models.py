@@ -33,6 +33,7 @@ from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import Digests
 from outpace.real.net.messages import Compared
 from outpace.real.node.peers.peer import PeerWorker
+from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.script.parameters import InPlace, WithBuffers, load_own
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.sync.checkpoint.state import ShardState
@@ -41,8 +42,10 @@ from outpace.sync.peers.context import CommonParameters, OwnParameters, Paramete
 from outpace.sync.peers.parameters import Common, Replica, SharedModel
 
 
-class ScriptModels:
-    """Parameters that the script's own optimizer changes. Implements `PeerModels`."""
+class ScriptModels(PeerModels):
+    """Parameters that the script's own optimizer changes."""
+
+    trainer: ScriptTrainer
 
     def __init__(
         self,

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from outpace.blocks.block import Block, Pieces, StepSettings
 from outpace.blocks.gathering import Gathering
 from outpace.blocks.sums import all_finite
@@ -23,7 +25,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.messages import Compared, Initialize
-from outpace.real.node.worker_process import MustEnd, WorkerProcess
+from outpace.real.node.worker_process import MustEnd, Trainer, WorkerProcess
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from outpace.real.node.script.overlapped import OverlappedGradient
 
 
-class ScriptTrainer:
-    """Stops the kernel while the user's script computes a gradient. Implements `Trainer`.
+class ScriptTrainer(Trainer):
+    """Stops the kernel while the user's script computes a gradient.
 
     Args:
         averaged: the model buffers that workers average.
@@ -49,7 +51,6 @@ class ScriptTrainer:
         self.layers, self.layout = script.layers, script.layout
         if averaged is not None:
             self.layout = averaged.added_to(self.layout)
-        self.read_buffers, self.load_buffers = script.read_buffers, script.load_buffers
         self.used = json.dumps(script.used())
         self.iteration = 0  # the script computes its gradient
         self.stops = False  # only inside `outpace.abortable`
@@ -66,6 +67,12 @@ class ScriptTrainer:
         self._abort_points = AbortPoints(script.model)
         self._must_end: MustEnd | None = None
         self._stopped: Stopped | None = None  # if this iteration's computation was stopped
+
+    def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
+        return self.script.read_buffers(unsaved=unsaved)
+
+    def load_buffers(self, data: torch.Tensor) -> None:
+        self.script.load_buffers(data)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         self._slices, self._gathering = list(slices), Gathering(self.layers, slices)
