@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from outpace.engine.cut_offs import cut_off_rule, with_history
-from outpace.predict.interface import Rule
-from outpace.predict.rules.wrappers import History
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.fitting import BackgroundFitting
 from outpace.real.coordinator.setting import Setting
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
@@ -51,30 +46,9 @@ class Attempt:
         self._plan = replace(
             training.experiment, workers=experiment.workers, servers=experiment.servers
         )
-        self.fitting: BackgroundFitting | None = None
-        self.history: History | None = None  # of the rule that cuts iterations off
-        self.coordinator = Coordinator(
-            replace(setting, rule=self._rule()), self._start_again, origin
-        )
+        self.coordinator = Coordinator(setting, self._start_again, origin)
         self.workers, self.launcher = self.coordinator.workers, self.coordinator.launcher
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
-
-    def _rule(self) -> Rule | None:
-        """Return what decides when iterations are cut off; None if none are."""
-        experiment, log = self._setting.experiment, self._setting.log
-        settings = experiment.cut_off
-        if settings is None:
-            return None
-        if settings.fitted_in_run:
-            self.fitting = BackgroundFitting(settings.model, experiment.seed, settings.ordered)
-        rule = cut_off_rule(
-            experiment, settings, say=log, note=log, fitting=self.fitting, clock=time.perf_counter
-        )
-        resume = self._setting.resume
-        if self._setting.saving is None and resume is None:
-            return rule
-        self.history = with_history(rule, resume)
-        return self.history
 
     def start(self) -> None:
         """Start the processes, or have them started."""
@@ -120,8 +94,6 @@ class Attempt:
 
     def close(self) -> None:
         """Close the connections, after `stop`."""
-        if self.fitting is not None:
-            self.fitting.close()
         if self._outside is not None and self._connect is not None:
             self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
             self._connect.close()

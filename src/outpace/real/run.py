@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
-from outpace.engine.cut_offs import saved_history
+from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.losses import cost_of_a_loss, rules_about_losses
 from outpace.engine.output import print_line
@@ -24,10 +25,11 @@ from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
-from outpace.predict.interface import Model
+from outpace.predict.interface import Model, Rule
 from outpace.real.attempt import Attempt
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
+from outpace.real.coordinator.fitting import BackgroundFitting
 from outpace.real.coordinator.recovery.survival import AttemptOver, with_numbers
 from outpace.real.coordinator.run_state import machines_of
 from outpace.real.coordinator.scaling import ScaleRequests
@@ -157,6 +159,9 @@ class RealRun:
             timing=self._timing,
             saving=None if keeper is None else Saving(keeper, self._complete),
         )
+        self._rule: Rule | None = None  # cuts iterations off; it observes all attempts
+        self._fitting: BackgroundFitting | None = None  # of its model
+        self._rule_workers = 0
         self._attempt = self._new_attempt()
 
     def _complete(self, taken: Index, folder: Path, saved: Mapping[int, Time]) -> None:
@@ -164,21 +169,42 @@ class RealRun:
         assert self._keeper is not None
         self._trace.flush()
         self._timing.hand_on()
-        iterations = max(record.clock for record in taken.shards)
-        observed = saved_history(self._attempt.history, folder, iterations)
         taken = msgspec.structs.replace(
             taken,
-            parts=(*taken.parts, *observed),
             layout=self._training.layout or self._quality.layout,
             recovery=self.events.recovery,
         )
         self._keeper.commit(taken, self._quality.metrics_until(taken, saved))
         self.coordinator.survival.tell(CheckpointComplete(taken.number))
 
+    def _rule_for(self, experiment: Experiment) -> Rule | None:
+        """Return what decides when iterations are cut off; None if none are."""
+        settings, log = experiment.cut_off, self._log
+        if settings is None or experiment.workers == self._rule_workers:
+            return self._rule
+        self._rule_workers = experiment.workers
+        self._end_fit()
+        if settings.fitted_in_run:
+            self._fitting = BackgroundFitting(settings.model, experiment.seed, settings.ordered)
+        self._rule = cut_off_rule(
+            experiment, settings, say=log, note=log, fitting=self._fitting, clock=time.perf_counter
+        )
+        return self._rule
+
+    def _end_fit(self) -> None:
+        if self._fitting is not None:
+            self._fitting.close()
+
     def _new_attempt(self) -> Attempt:
         """Return an attempt with the present numbers of workers and servers."""
         experiment, join_s = self._present, self._training.join_s
-        setting = replace(self._setting, experiment=experiment, resume=self._resume, join_s=join_s)
+        setting = replace(
+            self._setting,
+            experiment=experiment,
+            resume=self._resume,
+            join_s=join_s,
+            rule=self._rule_for(experiment),
+        )
         attempt = Attempt(setting, self._training, self._outside, self._files, self._origin)
         coordinator = attempt.coordinator
         self._quality.attach(coordinator)
@@ -219,8 +245,7 @@ class RealRun:
         return self.coordinator.reports.files_written
 
     def run_time_model(self) -> Model | None:
-        fitting = self._attempt.fitting
-        return None if fitting is None else fitting.model
+        return None if self._fitting is None else self._fitting.model
 
     def times(self, host_s: float) -> dict[str, Any]:
         coordinator = self.coordinator
@@ -383,6 +408,7 @@ class RealRun:
                 self.coordinator.wind_down()
         finally:
             self._attempt.stop()
+            self._end_fit()
             self._quality.close(EARLY_END_S)
             self._processor = None if self._cores is None else self._cores.data()
             self._attempt.close()

@@ -7,15 +7,14 @@ virtual time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from outpace.config.goals import Checkpoint
 from outpace.engine.keeper import CheckpointKeeper
-from outpace.record.checkpoints import Index, Part, write_shard
+from outpace.record.checkpoints import Index, write_shard
 from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
@@ -67,13 +66,10 @@ class Saving(ABC):
         number: int,
         shards: Mapping[str, ShardState],
         own: Mapping[str, ShardState] | None = None,
-        add: Callable[[Path], Iterable[Part]] = lambda folder: (),
     ) -> None:
         """Write a checkpoint into the folder of the run, if it has one; see `write_checkpoint`."""
         if self._keeper is not None:
-            write_checkpoint(
-                self._run, self._workload, self._keeper, number, shards, own or {}, add
-            )
+            write_checkpoint(self._run, self._workload, self._keeper, number, shards, own or {})
 
 
 def write_checkpoint(
@@ -83,14 +79,12 @@ def write_checkpoint(
     number: int,
     shards: Mapping[str, ShardState],
     own: Mapping[str, ShardState],
-    add: Callable[[Path], Iterable[Part]] = lambda folder: (),
 ) -> None:
     """Write the models as they are now into the folder of the run; nothing if the disk is full.
 
     Args:
         shards: of the servers, or of the model that all workers have, by name of the file.
         own: of workers without servers.
-        add: writes further files into a folder.
 
     Raises:
         ConfigError: if an optimizer keeps something that cannot be saved.
@@ -99,7 +93,6 @@ def write_checkpoint(
         folder = keeper.begin(number)
         written = [write_shard(folder, state, name) for name, state in shards.items()]
         others = [write_shard(folder, state, name) for name, state in own.items()]
-        parts = [*(part for _, part in (*written, *others)), *add(folder)]
         totals = run.totals.copy()
         if run.experiment.peers is not None:
             count_until(written[0][0].watermarks, totals.iterations)
@@ -107,7 +100,7 @@ def write_checkpoint(
             number=number,
             now=run.kernel.now,
             updates=run.updates,
-            parts=tuple(parts),
+            parts=tuple(part for _, part in (*written, *others)),
             shards=tuple(record for record, _ in written),
             own=tuple(record for record, _ in others),
             totals=totals,

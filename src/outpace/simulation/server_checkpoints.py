@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outpace.config.goals import Checkpoint
-from outpace.engine.cut_offs import saved_history
 from outpace.engine.keeper import CheckpointKeeper
 from outpace.engine.servers import in_lockstep, is_exact
 from outpace.simulation.checkpoints import Saving
@@ -35,7 +34,6 @@ class ServerSaving(Saving):
         settings: Checkpoint,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
-        self._exchange = exchange
         shards = self._shards = exchange.shards
         self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
         self._names = [server_name(server) for server in range(len(shards))]
@@ -134,6 +132,4 @@ class ServerSaving(Saving):
         kept = self._life.kept(number, states)
         if kept is not None:
             self._life.keep(kept)
-        named = {server_name(state.shard): state for state in states}
-        clock, history = states[0].clock, self._exchange.cut_offs.history
-        self._write_files(number, named, add=lambda folder: saved_history(history, folder, clock))
+        self._write_files(number, {server_name(state.shard): state for state in states})

@@ -19,7 +19,7 @@ from outpace.engine.servers import (
     server_program,
     worker_program,
 )
-from outpace.predict.interface import Model, Rule
+from outpace.predict.interface import Model
 from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.computing import WorkerLeft
 from outpace.simulation.control import SimulationControl
@@ -121,22 +121,18 @@ class Servers(Exchange[ServerSaving]):
 
     def start(self, saving: ServerSaving | None) -> None:
         run, self._saving = self._run, saving
-        resume, is_saved = run.resume, saving is not None
-        rule = self.cut_offs.new_rule(resume, is_saved=is_saved or resume is not None)
-        self._start(None if resume is None else resume.first, rule)
+        self._start(None if run.resume is None else run.resume.first)
 
-    def _start(self, first: Sequence[int] | None, rule: Rule | None) -> None:
+    def _start(self, first: Sequence[int] | None) -> None:
         """Start all programs.
 
-        Args:
-            first: the iteration with which each worker begins in the middle of the run.
-            rule: says when iterations are cut off; None: they are not.
+        first: the iteration with which each worker begins in the middle of the run.
         """
         for server, name in enumerate(self._servers):
             look = None if self._saving is None else self._saving.look(server)
             program = server_program(self._experiment, look)(self._server_node(name, server))
             self._run.life.spawn(name, program, daemon=True)
-        self._spawn_scheduler(rule)
+        self._spawn_scheduler()
         gone = self._run.life.gone
         for worker in gone:
             for name in self._listeners:
@@ -183,12 +179,12 @@ class Servers(Exchange[ServerSaving]):
             return TimedServerNode(self._run, name, shard, *sizes)
         return ServerNode(self._run, name, shard)
 
-    def _spawn_scheduler(self, rule: Rule | None) -> None:
+    def _spawn_scheduler(self) -> None:
         run, experiment = self._run, self._experiment
         if self._scheduler is not None:
             scheduler = ServerNode(run, SCHEDULER, self._scheduler)
             run.life.spawn(SCHEDULER, parameter_server(scheduler), daemon=True)
-        elif rule is not None:
+        elif (rule := self.cut_offs.rule) is not None:
             decider, first = CutOffNode(run), self.shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             run.life.spawn(SCHEDULER, ends, daemon=True)
@@ -212,4 +208,4 @@ class Servers(Exchange[ServerSaving]):
         self._scheduler = scheduler_shard(self._experiment, self._run.recorder)
         if self._scheduler is not None:
             self._scheduler.restore(scheduler_state(kept.states), self._run.kernel.now)
-        self._start(kept.first, self.cut_offs.rule_again(max(each.clock for each in kept.states)))
+        self._start(kept.first)

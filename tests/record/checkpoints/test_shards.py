@@ -4,11 +4,10 @@ from threading import Event
 
 import pytest
 import torch
-from tests.support.checkpoints import same, save, shard_state
+from tests.support.checkpoints import same, shard_state
 
 from outpace.blocks.block import Phantom, Pieces, StepSettings
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoints
 from outpace.record.checkpoints.shards import read_shard, write_shard
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.policy import Scale
@@ -56,11 +55,3 @@ def test_a_state_that_cannot_be_kept_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"the optimizer's state.*'history'\] is a .*Event"):
         write_shard(tmp_path, shard_state(optimizer={0: {"history": Event()}}))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_files_of_a_checkpoint_are_read_by_name(tmp_path):
-    checkpoints, rows = Checkpoints(tmp_path), {"rows": torch.arange(6.0).reshape(2, 3)}
-    save(checkpoints, 1, [shard_state(shard=0)])
-    assert checkpoints.newest().tensors("rule.safetensors") == {}
-    save(checkpoints, 2, [shard_state(shard=0)], others={"rule.safetensors": rows})
-    assert same(checkpoints.newest().tensors("rule.safetensors"), rows)

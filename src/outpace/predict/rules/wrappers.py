@@ -1,16 +1,14 @@
-"""Rules that follow another rule: a warm-up, a fallback, a history, a model fitted in the run."""
+"""Rules that follow another rule: a warm-up, a fallback, a model fitted in the run."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from outpace.errors import OutpaceError
 from outpace.predict.interface import Model, Rule, Wait
@@ -140,47 +138,7 @@ class Fallback(Rule):
 
 
 @dataclass
-class History(Following):
-    """Follows another rule, and keeps the last 1,000 iterations that it has observed.
-
-    A rule that is resumed observes them again, without deciding. So a hedge compares its rules
-    anew, and a model that was fitted in the run is fitted again.
-    """
-
-    _rows: deque[tuple[Seconds, Mask, float]] = field(
-        default_factory=lambda: deque(maxlen=_LONGEST), init=False
-    )
-    _seen: int = field(default=0, init=False)  # iterations observed, with those that are not kept
-
-    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._seen += 1
-        self._rows.append((seconds, censored, ended_s))
-        self.rule.observe(seconds, censored, ended_s)
-
-    def tensors(self, iterations: int) -> Mapping[str, Tensor]:
-        """Return what was observed of the first `iterations` iterations of a run, for a file.
-
-        `seconds` and `censored` have shape (T, N), `ended_s` has shape (T,), `seen` has one number.
-        """
-        seen = min(self._seen, iterations)
-        rows = list(self._rows)[: max(0, len(self._rows) - (self._seen - seen))]
-        return {
-            "seconds": torch.tensor(np.array([row[0] for row in rows]), dtype=torch.float64),
-            "censored": torch.tensor(np.array([row[1] for row in rows]), dtype=torch.bool),
-            "seen": torch.tensor([seen]),
-            "ended_s": torch.tensor([row[2] for row in rows], dtype=torch.float64),
-        }
-
-    def resume(self, tensors: Mapping[str, Tensor]) -> None:
-        """Observe the iterations of `tensors()`; before the first `begin`."""
-        seconds, censored = tensors["seconds"].numpy(), tensors["censored"].numpy()
-        for row, cut, ended_s in zip(seconds, censored, tensors["ended_s"].tolist(), strict=True):
-            self.observe(row, cut, ended_s)
-        self._seen = int(tensors["seen"])
-
-
-@dataclass
-class Learning(History):
+class Learning(Following):
     """Cold start: follows a rule without a model until a model is fitted, then one with it.
 
     The fit is repeated each time the run is three times as long as at the last fit, because the
@@ -206,6 +164,10 @@ class Learning(History):
     first: int = 0
     note: Callable[[str], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
+    _rows: deque[tuple[Seconds, Mask, float]] = field(
+        default_factory=lambda: deque(maxlen=_LONGEST), init=False
+    )
+    _seen: int = field(default=0, init=False)  # iterations observed, with those that are not kept
     _fit_at: float = field(default=0, init=False)  # the iteration of the next fit
     _fits: bool = field(default=False, init=False)
 
@@ -217,6 +179,11 @@ class Learning(History):
             self._learn()
         wait = self.rule.begin()  # in the warm-up, too: a hedge compares its rules
         return Wait() if self._seen < self.warmup else wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._seen += 1
+        self._rows.append((seconds, censored, ended_s))
+        self.rule.observe(seconds, censored, ended_s)
 
     def _learn(self) -> None:
         """Start a fit if one is due, and use a finished one."""

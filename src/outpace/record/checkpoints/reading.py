@@ -20,7 +20,7 @@ from outpace.record.checkpoints.shards import (
     read_parameters,
     read_shard,
 )
-from outpace.record.checkpoints.tensors import checked, read_tensors
+from outpace.record.checkpoints.tensors import checked
 from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import joined
@@ -74,14 +74,6 @@ class Checkpoint:
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint. Raises OSError."""
         return read_table(self.path / METRICS)
-
-    def tensors(self, file: str) -> dict[str, torch.Tensor]:
-        """Return the tensors of a file that `write_tensors` wrote; empty if it has no such file.
-
-        Raises OSError.
-        """
-        is_there = any(part.file == file for part in self.index.parts)
-        return read_tensors(self.path / file) if is_there else {}
 
     def blocks(self) -> list[Value]:
         """Return the parameters, in the slices of the index. Raises OSError."""
