@@ -12,18 +12,13 @@ from outpace.blocks.gathering import Gathering
 
 
 @given(st.data())
-def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
+def test_the_blocks_make_up_the_vector(data):
     sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any))
     tensors = [torch.randn(size) for size in sizes]
     vector = torch.cat(tensors)
     cuts = data.draw(st.sets(st.integers(0, len(vector)), max_size=3))
     slices = [slice(*ends) for ends in pairwise(sorted({0, len(vector)} | cuts))]
-    has = data.draw(st.lists(st.booleans(), min_size=len(slices), max_size=len(slices)))
-
-    def memory(block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return torch.full((elements,), torch.nan, dtype=dtype) if has[block] else None
-
-    blocks = Gathering(sizes, slices).blocks(tensors, memory)
+    blocks = Gathering(sizes, slices).blocks(tensors)
     assert torch.equal(torch.cat(blocks), vector)
     ends = list(accumulate(len(block) for block in blocks))
     assert ends == [part.stop for part in slices]

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
-
-# Returns memory for the block with this number and number of elements; None: any memory.
-BlockMemory: TypeAlias = Callable[[int, int, torch.dtype], torch.Tensor | None]
-
-
-def no_block_memory(block: int, elements: int, dtype: torch.dtype) -> None:
-    """A `BlockMemory` that has no memory."""
 
 
 class Piece(NamedTuple):
@@ -51,52 +44,21 @@ class Gathering:
             for part in slices
         ]
 
-    def block(
-        self,
-        number: int,
-        tensor: Callable[[int], torch.Tensor],
-        memory: BlockMemory = no_block_memory,
-    ) -> torch.Tensor:
+    def block(self, number: int, tensor: Callable[[int], torch.Tensor]) -> torch.Tensor:
         """Return a copy of one block, on the CPU.
 
         Args:
             tensor: returns the tensor with a given number.
-            memory: gives the memory of the copy, unless the tensors are on a GPU.
         """
         pieces = [
             tensor(each.tensor).reshape(-1)[each.low : each.high] for each in self.pieces[number]
         ]
-        if _is_elsewhere(pieces[0]):
-            return torch.cat(pieces).cpu()
-        return torch.cat(pieces, out=memory(number, sum(map(len, pieces)), pieces[0].dtype))
+        return torch.cat(pieces).cpu()  # those on a GPU are joined there and copied at once
 
-    def blocks(
-        self, tensors: Sequence[torch.Tensor], memory: BlockMemory = no_block_memory
-    ) -> list[torch.Tensor]:
-        """Return a copy of all blocks, on the CPU.
-
-        Args:
-            memory: gives the memory of the copies, unless the tensors are on a GPU. Without it, the
-                blocks are views of one vector.
-        """
-        dtype = tensors[0].dtype
-        sizes = [part.stop - part.start for part in self.slices]
-        if _is_elsewhere(tensors[0]):
-            memory = no_block_memory
-        places = [memory(number, size, dtype) for number, size in enumerate(sizes)]
-        if all(place is None for place in places):
-            vector = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
-            return [vector[part] for part in self.slices]
-
-        def place(block: int, _: int, __: torch.dtype) -> torch.Tensor | None:
-            return places[block]
-
-        return [self.block(n, tensors.__getitem__, place) for n in range(len(places))]
-
-
-def _is_elsewhere(tensor: torch.Tensor) -> bool:
-    """Return True for a tensor on a GPU: such tensors are joined there and copied at once."""
-    return tensor.device.type != "cpu"
+    def blocks(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return a copy of all blocks, on the CPU: views of one vector."""
+        vector = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+        return [vector[part] for part in self.slices]
 
 
 class Readiness:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias, TypeGuard
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeGuard
 
 import torch
 
@@ -12,14 +12,7 @@ from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
 
-# Returns memory for so many elements in which others can read a block; None: there is none.
-NewMemory: TypeAlias = Callable[[int, torch.dtype], torch.Tensor | None]
-
 _AT_ONCE: Final = 1 << 18  # elements
-
-
-def no_memory(elements: int, dtype: torch.dtype) -> None:
-    """A `NewMemory` that has none."""
 
 
 class SteppedParameters(Protocol):
@@ -83,12 +76,9 @@ class _RealBlock:
         parameters: torch.Tensor,
         optimizer: Optimizer,
         deterministic: bool,
-        new_memory: NewMemory,
     ) -> None:
-        self._elements, self._dtype = parameters.numel(), parameters.dtype
-        self._shape = torch.Size([self._elements])
+        self._dtype, self._shape = parameters.dtype, torch.Size([parameters.numel()])
         self._optimizer, self._deterministic = optimizer, deterministic
-        self._new_memory = new_memory
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         if isinstance(gradient, Phantom):
@@ -113,7 +103,7 @@ class _RealBlock:
 class TensorBlock(_RealBlock):
     """Real parameters; `parameters` (1-D) is copied.
 
-    layers: as for `Optimizer.on`. new_memory: for the copies that are read.
+    layers: as for `Optimizer.on`.
     """
 
     def __init__(
@@ -122,9 +112,8 @@ class TensorBlock(_RealBlock):
         optimizer: Optimizer,
         deterministic: bool = True,
         layers: Sequence[slice] = (),
-        new_memory: NewMemory = no_memory,
     ) -> None:
-        super().__init__(parameters, optimizer, deterministic, new_memory)
+        super().__init__(parameters, optimizer, deterministic)
         self._parameters = parameters.detach().clone()
         self.take_step = optimizer.on(self._parameters, layers)
         self._copy: Gradient | None = None
@@ -145,10 +134,7 @@ class TensorBlock(_RealBlock):
 
     def read(self) -> Gradient:
         if self._copy is None:
-            memory = self._new_memory(self._elements, self._dtype)
-            self._copy = (
-                self._parameters.clone() if memory is None else memory.copy_(self._parameters)
-            )
+            self._copy = self._parameters.clone()
         return self._copy
 
     def optimizer_state(self) -> OptimizerState:
@@ -181,8 +167,6 @@ class FreshBlock(_Stateless, _RealBlock):
     another process can write to it. Each piece fits into a cache and is checked in the same pass,
     so the gradient is read from memory once. (torch's step, a check and a copy for readers would
     read it three times.)
-
-    new_memory: for the parameters after a step, if they are large.
     """
 
     def __init__(
@@ -190,10 +174,9 @@ class FreshBlock(_Stateless, _RealBlock):
         parameters: torch.Tensor,
         optimizer: Sgd,
         deterministic: bool = True,
-        new_memory: NewMemory = no_memory,
     ) -> None:
         # torch's optimizer is not used, because importing it takes a second.
-        super().__init__(parameters, optimizer, deterministic, new_memory)
+        super().__init__(parameters, optimizer, deterministic)
         self._parameters: Gradient = parameters.detach().clone()
         self._rate = optimizer.rate
 
@@ -211,10 +194,7 @@ class FreshBlock(_Stateless, _RealBlock):
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self.replace(plus(self._parameters, alpha, _mean(gradient, count)))
             return all_finite(self._parameters)
-        after: Gradient | None = self._new_memory(self._elements, self._dtype)
-        if after is None:
-            after = _memory_of(gradient)
-        steps = gradient
+        after, steps = _memory_of(gradient), gradient
         if not isinstance(steps, Pieces):
             steps = Pieces(torch.split(steps, _AT_ONCE))
         finite = True
@@ -314,18 +294,16 @@ def parameter_block(
     *,
     deterministic: bool = True,
     layers: Sequence[slice] = (),
-    new_memory: NewMemory = no_memory,
 ) -> ParameterBlock:
     """Return the block that starts from these parameters.
 
     Args:
         deterministic: True to add gradients in the order of workers, not of arrival.
         layers: the slice of each parameter tensor; some optimizers need them.
-        new_memory: gives memory that those share who read large parameters.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
     if _is_plain(optimizer):
-        return FreshBlock(initial, optimizer, deterministic, new_memory)
-    return TensorBlock(initial, optimizer, deterministic, layers, new_memory)
+        return FreshBlock(initial, optimizer, deterministic)
+    return TensorBlock(initial, optimizer, deterministic, layers)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import torch
 
-from outpace.blocks.gathering import BlockMemory, Readiness, no_block_memory
+from outpace.blocks.gathering import Readiness
 
 # Called with the place of a part and its gradient; the gradient belongs to the receiver.
 SendPart: TypeAlias = Callable[[int, torch.Tensor], None]
@@ -27,26 +27,20 @@ class BackwardInParts:
         self._readiness, self._parts = Readiness(layers, slices), len(slices)
         self._left: set[int] = set()
         self._send: SendPart | None = None  # None: no backward pass of this object runs
-        self._memory: BlockMemory = no_block_memory
         for number, parameter in enumerate(self._parameters):
             made = partial(self._made, number)
             parameter.register_post_accumulate_grad_hook(made)  # type: ignore[no-untyped-call]
 
-    def run(
-        self, loss: torch.Tensor, send: SendPart, memory: BlockMemory = no_block_memory
-    ) -> None:
+    def run(self, loss: torch.Tensor, send: SendPart) -> None:
         """Compute the gradient of a loss; call `send` once for each part, when it is complete.
 
         Zeros stand for the gradients of parameters that the loss does not depend on.
-
-        Args:
-            memory: gives the memory of the parts.
 
         Raises:
             Exception: any exception of the computation or of `send`; then parts may be missing.
         """
         self._readiness.begin()
-        self._left, self._send, self._memory = set(range(self._parts)), send, memory
+        self._left, self._send = set(range(self._parts)), send
         try:
             torch.autograd.backward(loss, inputs=self._parameters)
             for place in sorted(self._left):
@@ -65,7 +59,7 @@ class BackwardInParts:
             send(place, self._part(place))
 
     def _part(self, place: int) -> torch.Tensor:
-        return self._readiness.part(place, self._gradient, self._memory)
+        return self._readiness.part(place, self._gradient)
 
     def _gradient(self, number: int) -> torch.Tensor:
         parameter = self._parameters[number]

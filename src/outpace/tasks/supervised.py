@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
-from outpace.blocks.gathering import BlockMemory, Gathering, no_block_memory
+from outpace.blocks.gathering import Gathering
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
@@ -115,7 +115,6 @@ class SupervisedWorkload:
         self._seed, self._ours = seed, ours
         self.samples = length_of(task.train)
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
-        self.gradient_memory: BlockMemory = no_block_memory  # gives the memory of gradients
         self._in_parts: BackwardInParts | None = None
         self.cut([slice(0, self.size)])
 
@@ -146,7 +145,7 @@ class SupervisedWorkload:
     ) -> tuple[float, Sequence[Block]]:
         loss = self.forward(parameters, worker, iteration)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        return loss.item(), self._gathering.blocks(gradients, self.gradient_memory)
+        return loss.item(), self._gathering.blocks(gradients)
 
     def forward(self, parameters: Sequence[Block], worker: int, iteration: int) -> torch.Tensor:
         """Return the loss of the worker's batch of this iteration, as the task computes it."""
@@ -161,7 +160,7 @@ class SupervisedWorkload:
         """
         if self._in_parts is None:
             self._in_parts = BackwardInParts(self._parameters, self._slices)
-        self._in_parts.run(loss, send, self.gradient_memory)
+        self._in_parts.run(loss, send)
 
     def _read_batch(self, worker: int, iteration: int) -> Pair:
         self._seed_generators(worker, iteration)

@@ -72,11 +72,9 @@ class End:
             self.clock(self.clock.now + 50_000_000)
 
 
-def message(number: int, place: torch.Tensor | None = None) -> Push:
-    """Return a block of one value. place: memory to make it in."""
-    block = torch.empty(ELEMENTS) if place is None else place
-    block.fill_(float(number))
-    return Push(0, number, 0, block)
+def message(number: int) -> Push:
+    """Return a block of one value."""
+    return Push(0, number, 0, torch.full((ELEMENTS,), float(number)))
 
 
 def work(endpoint: str, key: str, keys: Keys, rounds: int, said: Connection) -> None:
@@ -85,8 +83,7 @@ def work(endpoint: str, key: str, keys: Keys, rounds: int, said: Connection) -> 
     caller = end.transport.call("server-0", endpoint, key, end.handlers)
     caller.share_memory(4 * ELEMENTS)
     for number in range(rounds):
-        place = caller.memory(ELEMENTS, torch.float32) if number % 2 else None
-        caller.send(message(number, place))
+        caller.send(message(number))
         end.wait_for(number)  # one block is on the way in each direction
     end.wait_for(rounds)
     said.send((end.received, end.in_memory))

@@ -27,16 +27,10 @@ class Trainer:
         self.script = ScriptModel(self.model, self.optimizer)
         self.step_settings: Any = None
         self.overlapped: Any = None
-        self.gradient_memory = self.memory
-        self.places: dict[int, torch.Tensor] = {}  # memory for the parts of these servers
         self.looked = 0
         self.sent: list[tuple[int, torch.Tensor | None]] = []
         self.events: list[str] = []
         self.model[0].weight.register_hook(lambda _: self.events.append("first layer"))
-
-    def memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        assert (elements, dtype) == (SLICES[block].stop - SLICES[block].start, torch.float32)
-        return self.places.get(block)
 
     def take_gradient(self) -> str:
         return "the whole gradient"
@@ -84,14 +78,6 @@ def test_parts_are_sent_in_backward_from_the_last_to_the_first(trainer):
     assert all(torch.equal(part, flat[SLICES[server]]) for server, part in trainer.sent)
     assert found.take_gradient() == [None, None, None]
     assert trainer.looked == 1
-
-
-def test_parts_are_made_in_the_memory_in_which_they_are_sent(trainer):
-    overlapped(trainer)
-    trainer.places[1] = torch.empty(12)
-    trainer.backward()
-    assert dict(trainer.sent)[1] is trainer.places[1]
-    assert torch.equal(trainer.places[1], trainer.flat()[SLICES[1]])
 
 
 def test_a_part_without_gradient_is_left_for_the_step_with_zeros(trainer):

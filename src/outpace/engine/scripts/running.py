@@ -33,7 +33,6 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 _ALONE: Final = 100  # steps of a script that is no part of the run
-_CALLS: Final = "outpace.attach(model, optimizer) or torch.distributed.init_process_group"
 
 
 def run_script_here(
@@ -117,8 +116,9 @@ def watch_for_attach(path: str, worker: int) -> RemovableHandle:
         if steps == _ALONE and HERE.worker is None and worker == 0:
             print(  # noqa: T201
                 f"outpace: {path} has taken {_ALONE} optimizer steps and has not called "
-                f"{_CALLS} yet: until then each worker trains alone, and a script that never "
-                "does ends with an error",
+                "outpace.attach(model, optimizer) or torch.distributed.init_process_group yet: "
+                "until then each worker trains alone, and a script that never does ends with an "
+                "error",
                 file=sys.stderr,
                 flush=True,
             )
@@ -135,8 +135,9 @@ def _nothing_trained(path: str) -> ConfigError:
             "make an optimizer"
         )
     return ConfigError(
-        f"{path} ended without calling {_CALLS}, so there is nothing to train; call one of them "
-        "before the training loop"
+        f"{path} ended without calling outpace.attach(model, optimizer) or torch.distributed."
+        "init_process_group, so there is nothing to train; call one of them before the training "
+        "loop"
     )
 
 

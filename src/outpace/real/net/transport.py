@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import torch
 import zmq
 
 from outpace.real.net.block_frames import IsFinite
@@ -100,12 +99,6 @@ class Listener(Protocol):
     def refuse(self, name: str, reason: str) -> None:
         """Tell the peer and the log why nothing more is accepted from this peer."""
 
-    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory in which a block for peers is best made, with any content.
-
-        The block is then sent without a copy. None: any other memory is as good.
-        """
-
     def share_memory(self, nbytes: int) -> None:
         """Send blocks of up to so many bytes in memory that peers on this machine read.
 
@@ -140,12 +133,6 @@ class Caller(Protocol):
 
         Raises:
             WireError: the listener refused the connection.
-        """
-
-    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory in which a block for the peer is best made, with any content.
-
-        The block is then sent without a copy. None: any other memory is as good.
         """
 
     def share_memory(self, nbytes: int) -> None:

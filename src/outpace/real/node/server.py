@@ -12,7 +12,6 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
 from outpace.engine.servers import (
-    is_narrow,
     most_unanswered,
     pushes_in_a_row,
     server_program,
@@ -44,7 +43,6 @@ from outpace.support.units import nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Ack, Close, Message, Pull, Push, Reply, WireMessage, worker_name
-from outpace.sync.parameter_block import no_memory
 
 _ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
@@ -106,8 +104,7 @@ class Server(Member):
             saved = self.read_checkpoint(self._resume, self._saved_state)
         self.coordinator.send(Ready())
         # Blocks that are narrowed are sent from other memory.
-        memory = no_memory if is_narrow(self._experiment) else self.listener.memory
-        await self._part.begin(memory)
+        await self._part.begin()
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now)

@@ -195,8 +195,6 @@ def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None
     if experiment.peers is None:
         served = ServedWorker(link, number, experiment)
         task = TaskTrainer(served, experiment, workload)
-        if isinstance(workload, SupervisedWorkload):
-            workload.gradient_memory = served.gradient_memory
         served.run(served.work(task))
     else:
         peer = PeerWorker(link, number, experiment)

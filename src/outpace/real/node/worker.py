@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from outpace.blocks.block import Block, parameters_digest
 from outpace.blocks.gathering import shares_until_ready
 from outpace.blocks.packing import PHANTOM
@@ -99,10 +97,6 @@ class ServedWorker(WorkerProcess):
 
     async def probe(self, budget: Time) -> None:
         await self._to_servers.probe(budget)
-
-    def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        callers = self._to_servers.callers
-        return callers[block].memory(elements, dtype) if block < len(callers) else None
 
     @property
     def pushed(self) -> int:

@@ -142,10 +142,6 @@ class WorkerProcess(Member, ABC):
         )
         return await self.order(Plan)
 
-    def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory in which a block of a gradient is best made. See `BlockMemory`."""
-        return None
-
     def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
         """Continue from a checkpoint, if the run does; without servers.
 

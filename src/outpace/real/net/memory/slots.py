@@ -17,13 +17,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.real.net.clock import Later
 from outpace.real.net.memory.mapping import (
     PAGE,
     Memory,
@@ -54,29 +52,16 @@ class OwnSlots:
         OSError: there is no memory or file descriptor for them.
     """
 
-    def __init__(self, slots: int, nbytes: int, later: Later, *, is_read: bool) -> None:
-        self._nbytes, self._later = nbytes, later
+    def __init__(self, slots: int, nbytes: int, *, is_read: bool) -> None:
+        self._nbytes = nbytes
         self._stride, size = in_pages(nbytes), _file_bytes(slots, nbytes)
         self._descriptor, self._memory, token = new_file(size, is_read=is_read)
         here = os.getpid(), self._descriptor, token, boot_id()
         self.offer = OfferMemory(*here, slots, nbytes, is_read)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._readers = [set[object]() for _ in range(slots)]  # that need the block in each
-        self._lent: set[int] = set()  # in which a tensor of this process lies
         self._contents: list[weakref.ref[torch.Tensor | Pieces] | None] = [None] * slots
         self._taken: set[int] = set()  # that have memory
-
-    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory for a block that will be sent; None: no slot is free.
-
-        The slot is used again when no tensor with this memory is left.
-        """
-        slot = self._free(elements * dtype.itemsize)
-        if slot is None:
-            return None
-        self._lent.add(slot)
-        gone = partial(self._later.append, partial(self._lent.discard, slot))
-        return lent(self._memory, self._start(slot), elements, dtype, gone)
 
     def place(self, block: torch.Tensor | Pieces, reader: object) -> int | None:
         """Return the slot in which this block is sent to a reader; None: it is sent in no slot.
@@ -123,23 +108,18 @@ class OwnSlots:
         return PAGE + slot * self._stride
 
     def _known(self, block: torch.Tensor | Pieces) -> int | None:
-        """Return the slot that has the block, or a copy of it; None: none has."""
+        """Return the slot that has a copy of the block; None: none has."""
         for slot, content in enumerate(self._contents):
             if content is not None and content() is block:
                 return slot
-        if isinstance(block, torch.Tensor) and block.is_contiguous():
-            slot, rest = divmod(block.data_ptr() - self._bytes.data_ptr() - PAGE, self._stride)
-            return slot if rest == 0 and slot in self._lent else None
         return None
 
     def _free(self, nbytes: int) -> int | None:
         """Return a free slot for so many bytes, if possible one that has been used before."""
-        while self._later:  # slots that are not used any more
-            self._later.popleft()()
         if not LEAST_BYTES <= nbytes <= self._nbytes or self._descriptor < 0:
             return None
         for slot, readers in enumerate(self._readers):
-            if not readers and slot not in self._lent and self._has_memory(slot):
+            if not readers and self._has_memory(slot):
                 self._contents[slot] = None
                 return slot
         return None
@@ -159,7 +139,7 @@ class OwnSlots:
 
 
 def new_slots(
-    slots: int, nbytes: int, later: Later, note: Callable[[str], None], *, is_read: bool
+    slots: int, nbytes: int, note: Callable[[str], None], *, is_read: bool
 ) -> OwnSlots | None:
     """Return slots for blocks of so many bytes; None: such blocks go over the network.
 
@@ -169,7 +149,7 @@ def new_slots(
     if nbytes < LEAST_BYTES or not is_available():
         return None
     try:
-        return OwnSlots(slots, nbytes, later, is_read=is_read)
+        return OwnSlots(slots, nbytes, is_read=is_read)
     except OSError as error:
         note(f"blocks go over the network: {error.strerror or error}")
         return None

@@ -7,7 +7,6 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import torch
 import zmq
 
 from outpace.real.net.memory.lane import Lane, MemoryMessage
@@ -71,16 +70,9 @@ class ZeroMQCaller(MonitoredSocket):
             self._take_events()
             raise WireError(f"the connection to {self.peer} has ended") from None
 
-    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        if self._slots is None or not self._lane.is_ready:
-            return None
-        return self._slots.empty(elements, dtype)
-
     def share_memory(self, nbytes: int) -> None:
         if self._session.shares_memory and self._slots is None:
-            self._slots = new_slots(
-                _SLOTS, nbytes, self._clock.later, self._log.note, is_read=False
-            )
+            self._slots = new_slots(_SLOTS, nbytes, self._log.note, is_read=False)
             self._lane.offer(self._slots)
 
     def _tell(self, message: WireMessage) -> None:

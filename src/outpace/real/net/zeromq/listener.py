@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import torch
 import zmq
 
 from outpace.errors import ConfigError
@@ -169,15 +168,10 @@ class ZeroMQListener(MonitoredSocket):
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
 
-    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        if self._slots is None or not any(peer.lane.is_ready for peer in self._peers.values()):
-            return None
-        return self._slots.empty(elements, dtype)
-
     def share_memory(self, nbytes: int) -> None:
         if self._session.shares_memory and self._slots is None:
             count = min(len(self._names) + _SLOTS_MORE, _MOST_SLOTS)
-            self._slots = new_slots(count, nbytes, self._clock.later, self._log.note, is_read=True)
+            self._slots = new_slots(count, nbytes, self._log.note, is_read=True)
             for peer in self._peers.values():
                 peer.lane.offer(self._slots)
 

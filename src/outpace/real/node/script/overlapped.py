@@ -86,7 +86,7 @@ class OverlappedGradient:
 
     def _part(self, server: int) -> torch.Tensor:
         assert self._readiness is not None
-        return self._readiness.part(server, self._gradient, self._trainer.gradient_memory)
+        return self._readiness.part(server, self._gradient)
 
     def _gradient(self, number: int) -> torch.Tensor:
         gradient = gradient_of(self._script.parameters[number])

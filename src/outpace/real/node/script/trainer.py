@@ -60,7 +60,6 @@ class ScriptTrainer(Trainer):
             ),
             wanted=experiment.workers > 1,
         )
-        self.gradient_memory = process.gradient_memory
         self._slices = [slice(0, sum(self.layers))]
         self.step_settings: StepSettings | None = None  # for the next push
         self.overlapped: OverlappedGradient | None = None  # with `overlap`
@@ -155,7 +154,7 @@ class ScriptTrainer(Trainer):
 
     def _gathered(self) -> Pieces:
         parts = gradient_in_pieces(self.script).parts
-        return Pieces(self._gathering.blocks(parts, self.gradient_memory))
+        return Pieces(self._gathering.blocks(parts))
 
     def look_at_first(self) -> None:
         """Take the gradient in the model as the first one of this worker, if it still may be."""

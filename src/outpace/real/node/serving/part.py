@@ -29,7 +29,7 @@ from outpace.real.node.versions import AwaitedVersions
 from outpace.support.units import Time
 from outpace.sync import Policy
 from outpace.sync.messages import SetPolicy
-from outpace.sync.parameter_block import NewMemory, TensorBlock, parameter_block
+from outpace.sync.parameter_block import TensorBlock, parameter_block
 
 
 class ServerPart:
@@ -93,12 +93,8 @@ class ServerPart:
         self._initialized.set(initialize)
         return True
 
-    async def begin(self, new_memory: NewMemory) -> None:
-        """Wait for what worker 0 begins with, and begin: there is a shard from now on.
-
-        Args:
-            new_memory: for the copies of the parameters that are sent.
-        """
+    async def begin(self) -> None:
+        """Wait for what worker 0 begins with, and begin: there is a shard from now on."""
         initialize = await self._initialized
         plan, experiment = self._plan, self._experiment
         block = parameter_block(
@@ -106,7 +102,6 @@ class ServerPart:
             self._optimizer(initialize),
             deterministic=experiment.deterministic,
             layers=layers_within(plan.slices[self._index], plan.layers),
-            new_memory=new_memory,
         )
         if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
             self._steps = block.take_step
