@@ -13,12 +13,19 @@ from outpace.errors import OutpaceError, RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.tasks import Workload, gradient_of
 
-# Number, slot of the parameters and the version of its contents, worker, iteration, slot of the
-# result.
-Order: TypeAlias = tuple[int, int, int, int, int, int]
-Report: TypeAlias = tuple[int, float | None, str | None]  # number, loss, error
-_Seen: TypeAlias = dict[int, tuple[int, list[torch.Tensor]]]  # by slot: version and blocks
-NO_TASK: Final = -1  # as number of a report: the task cannot be made
+Order: TypeAlias = tuple[int, int, int]  # place, worker, iteration
+Report: TypeAlias = tuple[int, float | None, str | None]  # place, loss, error
+NO_TASK: Final = -1  # as place of a report: the task cannot be made
+
+
+def parameters_at(place: int) -> int:
+    """Return the slot of the parameters of an order."""
+    return 2 * place
+
+
+def gradient_at(place: int) -> int:
+    """Return the slot of the gradient."""
+    return 2 * place + 1
 
 
 def serve(orders: Connection, arena: Arena, experiment: Experiment) -> None:
@@ -29,25 +36,23 @@ def serve(orders: Connection, arena: Arena, experiment: Experiment) -> None:
             experiment.workers, experiment.batch_size, experiment.seed
         )
         workload.cut(experiment.slices(workload.layers))
-        seen: _Seen = {}
         while True:
-            orders.send(_report(workload, arena, seen, orders.recv()))
+            orders.send(_report(workload, arena, orders.recv()))
     except OutpaceError as error:
         orders.send((NO_TASK, None, str(error)))
     except (EOFError, ConnectionError):
         pass  # the simulation is over
 
 
-def _report(workload: Workload, arena: Arena, seen: _Seen, order: Order) -> Report:
+def _report(workload: Workload, arena: Arena, order: Order) -> Report:
     """Carry out one order."""
-    number, slot, contents, worker, iteration, target = order
-    if slot not in seen or seen[slot][0] != contents:
-        # New views: the workload identifies parameters that it has loaded by their identity.
-        seen[slot] = contents, arena.blocks(slot)
-    parameters = seen[slot][1]
+    place, worker, iteration = order
+    # New views: the workload identifies parameters that it has loaded by their identity.
+    parameters = arena.blocks(parameters_at(place))
     try:
         loss, gradient = gradient_of(workload, parameters, worker, iteration)
     except RunError as error:
-        return number, None, str(error)
-    arena.write(target, [block for block in gradient if isinstance(block, torch.Tensor)])
-    return number, loss, None
+        return place, None, str(error)
+    blocks = [block for block in gradient if isinstance(block, torch.Tensor)]
+    arena.write(gradient_at(place), blocks)
+    return place, loss, None

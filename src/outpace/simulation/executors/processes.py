@@ -3,9 +3,9 @@
 A gradient is a function of the parameters that a worker read when it began, in virtual time,
 and its value is not needed before it ends. Until then it can be computed, beside the gradients
 of all other workers. Each process has one order that it carries out and one in reserve; jobs
-due first are ordered first. Parameters and gradients go through shared memory, and equal
-parameters are stored once. A job that was cut off, so that its value cannot be read any more,
-is not ordered. A job whose value is needed before it was ordered is computed in this process.
+due first are ordered first. Parameters and gradients go through shared memory, with a place for
+each order. A job that was cut off, so that its value cannot be read any more, is not ordered. A job
+whose value is needed before it was ordered is computed in this process.
 
 Each process makes the task for itself. Its first order is a trial that shows whether it is the
 same task: a gradient that is known here and must agree bitwise.
@@ -18,10 +18,8 @@ import pickle
 import selectors
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from multiprocessing import current_process
 from typing import Any, Final
 
@@ -30,13 +28,12 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
-from outpace.simulation.executors.child import NO_TASK, serve
+from outpace.simulation.executors.child import NO_TASK, gradient_at, parameters_at, serve
 from outpace.simulation.executors.job import Job, JobQueue, Outcome
 from outpace.support.processes.forking import Child
 from outpace.tasks import Workload, gradient_of
 
 _ORDERS: Final = 2  # per process at a time
-_SPARE: Final = 4  # slots for parameters that no order uses at the moment
 _TRIAL_S: Final = 600.0  # to make the task and compute one gradient
 
 
@@ -45,28 +42,13 @@ class Unusable(RunError):
 
 
 @dataclass(eq=False, slots=True)
-class _Parameters:
-    """A slot for parameters and what is in it."""
-
-    slot: int
-    contents: int = 0  # version: how often it was written
-    users: int = 0  # orders
-    blocks: Sequence[torch.Tensor] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    job: weakref.ref[Job]
-    source: _Parameters
-    target: int
-
-
-@dataclass(eq=False, slots=True)
 class _Process:
+    """A process, and its orders by place in the shared memory."""
+
     child: Child
-    targets: list[int]  # free slots to write results to
+    free: list[int]  # places for further orders
     tried: bool = False  # the trial has succeeded
-    orders: dict[int, _Order] = field(default_factory=dict)  # by number
+    orders: dict[int, weakref.ref[Job]] = field(default_factory=dict)
 
 
 class ProcessExecutor:
@@ -92,15 +74,9 @@ class ProcessExecutor:
             raise Unusable("the model is on another device, which all processes would share")
         self._trial = Job(self, initial, 0, 0, 0, lambda *_: None)
         self._expected = gradient_of(workload, initial, 0, 0)[1]
-        targets = self._count * _ORDERS
-        slots = 2 * targets + _SPARE
         lengths = tuple(block.numel() for block in initial)
-        self._arena = Arena(lengths, initial[0].dtype, slots)
-        self._free = [_Parameters(slot) for slot in range(targets, slots)]
-        # By the ids of the blocks, least recently used first.
-        self._held: OrderedDict[tuple[int, ...], _Parameters] = OrderedDict()
+        self._arena = Arena(lengths, initial[0].dtype, 2 * self._count * _ORDERS)
         self._queue = JobQueue()
-        self._numbers = count()
         self._ahead = self._here = 0
         self._selector = selectors.DefaultSelector()
         self._processes: list[_Process] = []
@@ -138,8 +114,6 @@ class ProcessExecutor:
         for process in self._processes:
             process.child.close()
         self._processes.clear()
-        self._held.clear()
-        self._free.clear()
         self._queue.clear()
         if not self._closed:
             self._closed = True
@@ -163,8 +137,7 @@ class ProcessExecutor:
             raise Unusable(f"the configuration cannot go to another process: {error}") from error
         except (OSError, RuntimeError) as error:
             raise Unusable(f"no process can be started: {error}") from error
-        targets = list(range(place * _ORDERS, (place + 1) * _ORDERS))
-        one = _Process(child, targets)
+        one = _Process(child, list(range(place * _ORDERS, (place + 1) * _ORDERS)))
         self._processes.append(one)
         self._selector.register(child.pipe, selectors.EVENT_READ, one)
         self._order(one, self._trial)
@@ -178,64 +151,47 @@ class ProcessExecutor:
             self._collect(left_s)
 
     def _order(self, process: _Process, job: Job) -> None:
-        source, target = self._shared(job.parameters), process.targets.pop()
-        source.users += 1
-        number = next(self._numbers)
-        process.orders[number] = _Order(weakref.ref(job), source, target)
-        order = number, source.slot, source.contents, job.worker, job.iteration, target
+        place = process.free.pop()
+        process.orders[place] = weakref.ref(job)
+        self._arena.write(parameters_at(place), job.parameters)
         try:
-            process.child.pipe.send(order)
+            process.child.pipe.send((place, job.worker, job.iteration))
         except ConnectionError:
             raise self._lost(process) from None
 
     def _give_orders(self) -> None:
         """Order what is due first from the process with the fewest orders, while slots last."""
-        while idle := [process for process in self._processes if process.targets]:
+        while idle := [process for process in self._processes if process.free]:
             job = self._queue.pop()
             if job is None:
                 return
             self._order(min(idle, key=lambda process: len(process.orders)), job)
-
-    def _shared(self, blocks: Sequence[torch.Tensor]) -> _Parameters:
-        """Return a slot with these parameters. One is always free: there are more than orders."""
-        key = tuple(map(id, blocks))
-        held = self._held.pop(key, None)
-        if held is None:
-            if self._free:
-                held = self._free.pop()
-            else:
-                oldest = next(key for key, slot in self._held.items() if not slot.users)
-                held = self._held.pop(oldest)
-            held.blocks = blocks  # so that their ids stay theirs
-            held.contents += 1
-            self._arena.write(held.slot, blocks)
-        self._held[key] = held
-        return held
 
     def _collect(self, timeout_s: float | None) -> None:
         """Take reports of the processes; wait that long for the first, without end if None."""
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
-                number, loss, error = process.child.pipe.recv()
+                place, loss, error = process.child.pipe.recv()
             except (EOFError, ConnectionError):
                 raise self._lost(process) from None
-            if number == NO_TASK:
+            if place == NO_TASK:
                 raise Unusable(f"the task cannot be made in another process: {error}")
-            order = process.orders.pop(number)
-            order.source.users -= 1
-            process.targets.append(order.target)
-            job = order.job()
+            job = process.orders.pop(place)()
+            process.free.append(place)
             if job is self._trial:
-                self._judge(process, error, order.target)
+                self._judge(process, error, place)
             elif job is not None and error:
                 job.outcome = error
             elif job is not None:
-                job.outcome = loss, [block.clone() for block in self._arena.blocks(order.target)]
+                job.outcome = (
+                    loss,
+                    [block.clone() for block in self._arena.blocks(gradient_at(place))],
+                )
 
-    def _judge(self, process: _Process, error: str | None, target: int) -> None:
+    def _judge(self, process: _Process, error: str | None, place: int) -> None:
         """Raise Unusable unless its trial shows that it has made the same task."""
-        blocks = self._arena.blocks(target)
+        blocks = self._arena.blocks(gradient_at(place))
         if error is not None:
             raise Unusable(f"in another process {error}")
         if not all(map(torch.equal, blocks, self._expected)):  # type: ignore[arg-type]
