@@ -14,6 +14,7 @@ from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
+from outpace.real.process.ray import connecting
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 
@@ -241,6 +242,29 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
     assert read_yaml(out / "recorded" / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(
         0.2, rel=0.05
     )
+
+
+def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch):
+    """Else a launcher `ray` with another address would record on that cluster."""
+    order = []
+
+    def record(source, *_):
+        order.append("recorded")
+        return source._replace(data=source.data | {"compute": CONFIG["compute"]})
+
+    def connect(*_):
+        order.append("connected")
+        raise outpace.ConfigError("there is no cluster")
+
+    monkeypatch.setattr(advise, "recorded_cluster", record)
+    monkeypatch.setattr(connecting, "connected", connect)
+    data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
+    with pytest.raises(outpace.ConfigError, match="there is no cluster"):
+        outpace.advise(data, target_loss=0.05, on="ray")
+    assert order == ["recorded", "connected"]
+    with pytest.raises(outpace.ConfigError, match="unknown kind 'rya'"):
+        outpace.advise(data, target_loss=0.05, on="rya")
+    assert order == ["recorded", "connected"]
 
 
 @pytest.mark.parametrize("given", [["--lr", "0.1"], ["--lr=0.1"]])

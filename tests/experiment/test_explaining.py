@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import outpace
 from outpace.cli import app
+from outpace.errors import ConfigError
 
 EVEN = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
 SLOW = {**EVEN, "factors": [1, 1, 1.3, 1]}
@@ -33,10 +34,25 @@ def explain(*arguments):
 
 def test_the_promised_time_is_that_of_the_run_with_an_even_worker(tmp_path):
     slow, even = run(tmp_path / "slow"), run(None, compute=EVEN)
-    (repaired,) = outpace.explain(tmp_path / "slow").gains
-    assert repaired.change == "worker 2 as fast as the others"
+    asynchronous = run(None, sync={"kind": "asp"})
+    found = outpace.explain(tmp_path / "slow", {"sync": {"kind": "asp"}})
+    by_change = {gain.change: gain for gain in found.gains}
+    repaired = by_change["worker 2 as fast as the others"]
     assert repaired.run_s == pytest.approx(even, rel=0.02)
     assert repaired.saved_s == pytest.approx(slow - repaired.run_s)
+    assert by_change["with sync.kind=asp"].run_s == pytest.approx(asynchronous, rel=0.01)
+
+
+def test_a_strategy_without_servers_can_take_the_place_of_one_with_servers(tmp_path):
+    late = {"message": "push", "probability": 0.01, "seconds": 0.01}
+    network = {"latency_s": 0.001, "delays": [late]}
+    run(tmp_path / "run", compute=EVEN, servers=2, network=network)
+    alone = run(
+        None, compute=EVEN, sync={"kind": "local-sgd", "every": 4}, network={"latency_s": 0.001}
+    )
+    changes = {"sync": {"kind": "local-sgd", "every": 4}}
+    (gain,) = outpace.explain(tmp_path / "run", changes).gains
+    assert gain.run_s == pytest.approx(alone, rel=0.05)
 
 
 @pytest.mark.parametrize("latency_s", [0.02, 0.2])
@@ -92,11 +108,19 @@ def test_a_run_without_slow_workers_gets_one_line(tmp_path):
     assert result.output.splitlines()[0] == words
 
 
-def test_wrong_input_is_one_error_and_writes_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{run}", "sync.kind=nothing"], "sync.kind"),
+        (["{run}/none"], "there is no such folder of a run"),
+    ],
+)
+def test_wrong_input_is_one_error_and_writes_nothing(tmp_path, arguments, words):
+    run(tmp_path / "run")
     before = sorted(tmp_path.rglob("*"))
-    result = explain(tmp_path / "none")
+    result = explain(*(part.format(run=tmp_path / "run") for part in arguments))
     assert result.exit_code == 2
-    assert "there is no such folder of a run" in result.output
+    assert words in result.output
     assert "Traceback" not in result.output
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -108,3 +132,5 @@ def test_what_cannot_be_simulated_is_said(tmp_path):
     assert found.causes
     assert found.gains == ()
     assert "its strategy was changed" in found.notes[-1]
+    with pytest.raises(ConfigError, match="its strategy was changed"):
+        outpace.explain(tmp_path / "run", {"sync": {"kind": "asp"}})

@@ -65,7 +65,7 @@ def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path):
 def test_a_process_is_replaced_after_so_many_runs_unless_it_has_measured_run_times(
     monkeypatch, compute, replaced
 ):
-    monkeypatch.setattr(pool_module, "_RUNS_EACH", 2)
+    monkeypatch.setattr(pool_module, "RUNS_EACH", 2)
     times = {"kind": compute, **({"mean_s": 1.0} if compute == "exponential" else {})}
     processes = []
     with Pool(1) as pool:

@@ -10,9 +10,11 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_rows, say
 from outpace.cli.options import (
+    Address,
     Budget,
     Cluster,
     Json,
+    On,
     Overrides,
     Quiet,
     Seed,
@@ -20,6 +22,7 @@ from outpace.cli.options import (
     TargetAccuracy,
     TargetLoss,
     Workers,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -73,6 +76,8 @@ def advise(
             help="Recommend another strategy than BSP if it is faster by this share at least.",
         ),
     ] = 0.05,
+    on: On = None,
+    address: Address = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -86,10 +91,10 @@ def advise(
 
     given = with_options(overrides, workers, servers, seed)
     source = source_for("advise", config, context.obj, given, cluster)
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address)
     with folder_for(out, config) as folder:
         try:
-            with output.with_bars(lambda: fork_server_of_trials(None)) as bar:
+            with output.with_bars(lambda: fork_server_of_trials(None, away)) as bar:
                 bar = functools.cache(bar)  # one for each phase
                 advice = advising.advise(
                     source,
@@ -101,6 +106,7 @@ def advise(
                     lr_argument=lr_argument,
                     only=None if only is None else [each.strip() for each in only.split(",")],
                     min_gain=min_gain,
+                    on=away,
                     say=output.log,
                     show=lambda phase, done, planned: bar(phase)(done / max(1, planned)),
                 )

@@ -9,8 +9,10 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_comparison, print_table
 from outpace.cli.options import (
+    Address,
     Cluster,
     Json,
+    On,
     Out,
     Overrides,
     Quiet,
@@ -21,6 +23,7 @@ from outpace.cli.options import (
     TargetLoss,
     Workers,
     require_out,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -50,6 +53,8 @@ def compare(
     target_accuracy: TargetAccuracy = None,
     target_loss: TargetLoss = None,
     resume: Resume = False,
+    on: On = None,
+    address: Address = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -81,18 +86,19 @@ def compare(
     require_out(resume, out, "comparison")
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(variants_of or config), base or Path.cwd())
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address)
     with folder_for(out, config) as folder:
         experiments = [each.experiment for each in variants]
         with (
             output.continuable(folder),
-            output.with_bars(lambda: fork_server_of_trials(experiments)) as bar,
+            output.with_bars(lambda: fork_server_of_trials(experiments, away)) as bar,
         ):
             rows = compare_all(
                 variants,
                 folder,
                 seeds=count,
                 resume=resume,
+                on=away,
                 progress=bar("runs"),
                 say=output.log,
             )

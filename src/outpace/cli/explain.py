@@ -15,6 +15,13 @@ from outpace.errors import ConfigError
 @app.command()
 def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Also say what the run would take with these keys, as in sync.kind=asp.",
+        ),
+    ] = None,
     gains: Annotated[bool, typer.Option(help="Simulate the run again, without each cause.")] = True,
     quiet: Quiet = False,
     as_json: Annotated[
@@ -34,10 +41,11 @@ def explain(
     from outpace.record.folder import EXPLANATION, write_json
     from outpace.report.explaining.words import gain_words, sentences
     from outpace.report.words import SPACE
+    from outpace.support.yaml_files import with_overrides
 
     path = run / EXPLANATION
     say("note", gather(run))
-    found = explain_run(run, gains=gains)
+    found = explain_run(run, with_overrides({}, overrides or []), gains=gains)
     data = found.to_plain()
     try:
         write_json(path, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -51,6 +51,12 @@ Address: TypeAlias = Annotated[
         metavar="auto|HOST:PORT",
         help="The Ray cluster. Default: RAY_ADDRESS, else one that runs on this machine, else one "
         "is started for the run.",
+    ),
+]
+On: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--on", help="local or ray: where the runs are carried out. Default: on this machine."
     ),
 ]
 Resume: TypeAlias = Annotated[
@@ -105,6 +111,12 @@ def with_options(
     given = {"workers": workers, "servers": servers, "seed": seed}
     options = [f"{key}={value}" for key, value in given.items() if value is not None]
     return [*options, *(overrides or ())]
+
+
+def where(on: str | None, address: str | None) -> dict[str, Any] | None:
+    """Return `--on` and `--address` as the argument `on` of `compare`."""
+    given = {"kind": on, "address": address}
+    return {key: value for key, value in given.items() if value is not None} or None
 
 
 def launcher_overrides(launcher: str | None, address: str | None) -> list[str]:

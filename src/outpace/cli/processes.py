@@ -32,7 +32,7 @@ def fork_server_of_run(experiment: Experiment | None) -> None:
     from outpace.config.launchers import Local
 
     if experiment is None or isinstance(experiment.launcher, Local):
-        fork_server_of_trials(None if experiment is None else [experiment])
+        _start(None if experiment is None else [experiment])
 
 
 def fork_server_of_simulation(experiment: Experiment | None) -> None:
@@ -42,14 +42,22 @@ def fork_server_of_simulation(experiment: Experiment | None) -> None:
     if experiment is None:
         return
     if experiment.has_script or isinstance(experiment.executor, Processes):
-        fork_server_of_trials([experiment])
+        _start([experiment])
 
 
-def fork_server_of_trials(experiments: Sequence[Experiment] | None) -> None:
+def fork_server_of_trials(experiments: Sequence[Experiment] | None, on: object) -> None:
     """Start the fork server of a command that carries out many simulated runs.
 
-    experiments: the experiments of the runs; None: they are not known yet.
+    Args:
+        experiments: the experiments of the runs; None: they are not known yet.
+        on: where the runs are carried out; None: on this machine.
     """
+    if on is None:
+        _start(experiments)
+
+
+def _start(experiments: Sequence[Experiment] | None) -> None:
+    """Start the fork server of these experiments. None: they are not known yet."""
     from outpace.support.processes.forking import start_fork_server_as_copy
 
     if not _is_the_command[0]:

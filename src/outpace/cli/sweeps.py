@@ -10,9 +10,11 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for
 from outpace.cli.options import (
+    Address,
     Budget,
     Cluster,
     Json,
+    On,
     Out,
     Overrides,
     Quiet,
@@ -23,6 +25,7 @@ from outpace.cli.options import (
     TargetLoss,
     Workers,
     require_out,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -76,6 +79,8 @@ def sweep(
     ] = 8,
     out: Out = None,
     resume: Resume = False,
+    on: On = None,
+    address: Address = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -92,13 +97,13 @@ def sweep(
     given = with_options(overrides, workers, servers, seed)
     source = source_for("sweep", config, context.obj, given, cluster, over or ())
     require_out(resume, out, "study")
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address)
     if source.data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:
         with (
             output.continuable(folder),
-            output.with_bars(lambda: fork_server_of_trials(None)) as bar,
+            output.with_bars(lambda: fork_server_of_trials(None, away)) as bar,
         ):
             found = sweep_over(
                 source,
@@ -111,6 +116,7 @@ def sweep(
                 target_loss=target_loss,
                 resume=resume,
                 parallel=parallel,
+                on=away,
                 progress=bar("candidates"),
                 say=output.log,
             )

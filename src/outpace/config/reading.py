@@ -55,8 +55,20 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
 
 def sync_from(data: Any, source: str) -> Sync:
     """Return the strategy that plain data describe. Raises ConfigError listing all problems."""
-    found: Sync = read_section(Annotated[Sync, KINDS], data, "sync", source, {})
+    found: Sync = section_from(Sync, data, "sync", source)
     return found
+
+
+def section_from(kinds: Any, data: Any, path: str, source: str) -> Any:
+    """Return a section that plain data describe: one of several dataclasses, chosen by `kind`.
+
+    Args:
+        path: path of the section in errors.
+
+    Raises:
+        ConfigError: listing all problems.
+    """
+    return read_section(Annotated[kinds, KINDS], data, path, source, {})
 
 
 def to_plain(experiment: Experiment) -> dict[str, Any]:

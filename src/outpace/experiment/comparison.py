@@ -16,8 +16,9 @@ from outpace.experiment.complete_runs import complete_runs
 from outpace.experiment.end_warnings import overwritten
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
-from outpace.experiment.trials import Ended, Order, Pool
+from outpace.experiment.trials import Ended, Order
 from outpace.experiment.trials.pool import KILLED, stays_here
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import once, warn
@@ -37,6 +38,7 @@ def compare(
     seeds: int | None = None,
     resume: bool = False,
     processes: int | None = None,
+    on: On = None,
     progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
@@ -56,6 +58,9 @@ def compare(
         resume: keep the runs in `out` that are complete, and run the others.
         processes: most runs at a time; None: one for each core, or one if a variant measures
             the run times of this computer, has the executor `processes` or a given task.
+        on: "ray", or a mapping such as {"kind": "ray", "address": "10.0.0.5:6379"}: the runs are
+            carried out on a Ray cluster, see `outpace.experiment.trials.where.OnRay`; `out` is
+            needed. None: on this machine.
         progress: called with the share of all runs that is done.
         say: called with a line about each run that has ended, if there is `out`.
         task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
@@ -66,11 +71,15 @@ def compare(
 
     Raises:
         ConfigError: before anything is run or written, if a variant cannot be run, `out` is not
-            empty, or the folders in `out` do not belong to the runs that should be resumed.
-        RunError: if the files about all runs cannot be written.
+            empty, the folders in `out` do not belong to the runs that should be resumed, or the
+            cluster cannot carry the runs out.
+        RunError: if the files about all runs cannot be written, or the cluster has no room left.
     """
     out = None if out is None else Path(out)
     variants, seeds = _variants(experiment, seeds, task, changes)
+    away = on_of(on, variants[0].experiment.launcher)
+    if away is not None and out is None:
+        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
     plan = {order.key: order for variant in variants for order in _orders(variant, seeds, out)}
     named = {variant.name: variant for variant in variants}
     if out is not None and not resume:
@@ -83,8 +92,12 @@ def compare(
         shares[key] = share
         progress(sum(shares.values()) / len(shares))
 
-    with Pool(
-        processes, progress=show, warning=lambda key, text: said(f"{key[0]}: {text}")
+    with pool_on(
+        away,
+        [each.experiment for each in variants],
+        processes=processes,
+        progress=show,
+        warning=lambda key, text: said(f"{key[0]}: {text}"),
     ) as pool:
         if out is not None:
             if resume:

@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
+from outpace.experiment.advising.candidates import Candidate
 from outpace.experiment.calibrating import calibrate
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
@@ -31,6 +32,7 @@ from outpace.report.explaining.charging import Floats
 from outpace.report.explaining.tables import Tables
 from outpace.report.explaining.words import ALL_WORKERS, repair_of
 from outpace.support.regular_files import regular
+from outpace.support.yaml_files import merged
 
 _CAUSES: Final = 3  # most that are simulated, beside all together
 _MOST: Final = 40_000  # gradients that are simulated
@@ -52,32 +54,53 @@ _KEYS: Final = (
 _KEYS_OF_OVERLAP: Final = ("overlap", "forward_share", "non_finite")
 
 
-def explain(folder: str | Path, *, gains: bool = True) -> Explanation:
+def explain(
+    folder: str | Path, changes: Mapping[str, Any] | None = None, *, gains: bool = True
+) -> Explanation:
     """Return which worker or link slows a run, how much, and what its repair would gain.
+
+        outpace.explain("runs/train", {"sync": {"kind": "asp"}})
 
     Args:
         folder: Folder of a run, real or simulated.
+        changes: Keys of the configuration, such as another `sync`: the run is simulated with
+            them as well, to say what it would take then.
         gains: Simulate the run again with its recorded run times, without each cause.
 
     Raises:
         ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
-            than 8 iterations.
+            than 8 iterations; or if the run cannot be simulated with the changes.
     """
     found = examined(Path(folder))
     explanation = found.explanation
-    if not gains or not (explanation.causes or explanation.faster is not None):
+    has_causes = bool(explanation.causes) or explanation.faster is not None
+    if not changes and not (gains and has_causes):
         return explanation
     try:
         replay = _Replay.of_run(found.tables)
-        repairs, notes = _gains(replay, found), list(replay.notes)
+        base = replay.time_of(replay.seconds)
+        found_gains = _gains(replay, found, base) if gains else []
+        if changes:
+            workers = changes.get("workers")
+            if isinstance(workers, int) and workers > found.tables.workers:
+                raise ConfigError(
+                    f"workers={workers}: only the run times of {found.tables.workers} workers are "
+                    "recorded; calibrate on the run, and simulate more with outpace compare"
+                )
+            changed = replay.time_of(replay.seconds, changes)
+            found_gains.append(replay.gain(_words(changes), "", base, base - changed))
     except ConfigError as error:
-        repairs, notes = [], [f"what a repair would gain is not known: {error}"]
-    return replace(explanation, gains=tuple(repairs), notes=(*explanation.notes, *notes))
+        if changes:
+            raise
+        found_gains, notes = [], [f"what a repair would gain is not known: {error}"]
+    else:
+        notes = [*replay.notes]
+    return replace(explanation, gains=tuple(found_gains), notes=(*explanation.notes, *notes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Replay:
-    """A recorded run that can be simulated again, as it was or without a delay.
+    """A recorded run that can be simulated again, as it was or changed.
 
     Args:
         data: Its configuration, without run times and end.
@@ -125,17 +148,21 @@ class _Replay:
             stop = {"virtual_time_s": training_s * min(1.0, len(rows) / len(tables.own))}
         return _Replay(tables, data, rows, tables.own[rows], stop, training_s, notes)
 
-    def time_of(self, seconds: Floats) -> float:
-        """Return the seconds per gradient with these run times. Raises ConfigError."""
-        workers = seconds.shape[1]
+    def time_of(self, seconds: Floats, changes: Mapping[str, Any] | None = None) -> float:
+        """Return the seconds per gradient with these run times and keys. Raises ConfigError."""
+        workers, sync = seconds.shape[1], (changes or {}).get("sync")
+        stop = {"iterations": len(seconds)} if "iterations" in self.stop else self.stop
+        data = self.data
+        if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old one
+            data = Candidate("changed", "", sync).applied(data)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _RUN_TIMES
             times = RunTimes(seconds, np.zeros(seconds.shape, np.bool_), np.arange(workers))
             write(times, path)
             compute = {"kind": "trace", "path": str(path), "wrap": True}
-            data = self.data | {"workers": workers, "compute": compute, "stop": self.stop}
+            data = data | {"workers": workers, "compute": compute, "stop": stop}
             try:
-                summary = running.simulate(data).summary
+                summary = running.simulate(merged(data, changes or {})).summary
             except ConfigError:
                 raise
             except OutpaceError as error:
@@ -161,9 +188,8 @@ class _Replay:
         return Gain(change, cause, time_s - saved_s, saved_s)
 
 
-def _gains(replay: _Replay, found: Examined) -> list[Gain]:
-    """Return the gains of repairs. Raises ConfigError."""
-    base = replay.time_of(replay.seconds)
+def _gains(replay: _Replay, found: Examined, base: float) -> list[Gain]:
+    """Return the gains of repairs."""
     causes, faster = found.explanation.causes, found.explanation.faster
     delays = [delay[replay.rows] for delay in found.delays]
     repairs = [
@@ -207,3 +233,13 @@ def _layers(tables: Tables) -> list[int]:
             f"cannot read {path}, which says how large messages are: {error}"
         ) from None
     return [int(np.prod(shape)) for shape in shapes if 0 not in shape] or [1]
+
+
+def _words(changes: Mapping[str, Any]) -> str:
+    """Return such as `with sync.kind=ssp, sync.staleness=3`."""
+    parts = [
+        f"{key}.{name}={part}" if name else f"{key}={part}"
+        for key, value in changes.items()
+        for name, part in (value if isinstance(value, Mapping) else {"": value}).items()
+    ]
+    return "with " + ", ".join(parts)

@@ -47,10 +47,7 @@ def launch_of(
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
-        raise ConfigError(
-            f"launcher: Ray cannot be imported ({error}): install it with "
-            "pip install 'outpace[cluster]'"
-        ) from None
+        raise no_ray("launcher", error) from None
     from outpace.real.process.ray.launcher import RayLauncher
 
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
@@ -80,6 +77,13 @@ def _elastic(
     bounds = {kind: (each[0], each[1]) for kind, each in kinds.items() if each}
     resources = {group.kind: group.bundle for group in groups}
     return Elastic(Rules(bounds, resources, given.settle_s), look)
+
+
+def no_ray(key: str, error: ImportError) -> ConfigError:
+    """Return the error for a computer without Ray. key: names in it what asks for Ray."""
+    return ConfigError(
+        f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
+    )
 
 
 def _require_elastic(experiment: Experiment, settings: Ray) -> None:

@@ -153,6 +153,66 @@ def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):
     until(lambda: len(set(processes_of(cluster.folder)) - before) <= 4)  # Ray's idle workers
 
 
+# A task that kills the actor that it is in once, in the middle of a run.
+DEADLY = """
+import os, signal, sys
+from pathlib import Path
+
+import outpace
+import torch
+
+MARK = Path(__file__).with_name("killed")
+calls = 0
+
+
+def loss(output, target):
+    global calls
+    calls += 1
+    if calls == 100 and not MARK.exists():
+        assert "pytest" not in sys.modules, "the process of the test itself is to live"
+        MARK.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return torch.nn.functional.mse_loss(output, target)
+
+
+def make():
+    x = torch.linspace(-1, 1, 64)[:, None]
+    return outpace.Task(model=torch.nn.Linear(1, 1), loss=loss, train=(x, x), test=(x, x))
+"""
+
+
+def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_run_is_lost(
+    cluster, tmp_path, capfd
+):
+    (tmp_path / "task.py").write_text(DEADLY)
+    config = {
+        "task": {"kind": "python", "target": f"{tmp_path}/task.py:make"},
+        "workers": 2,
+        "compute": {"kind": "exponential", "mean_s": 0.1},
+        "batch_size": 8,
+        "evaluate": {"every_updates": 20},
+        "stop": {"iterations": 100},
+        "variants": [{"name": kind, "sync": {"kind": kind}} for kind in ("bsp", "asp")],
+    }
+    on = {"kind": "ray", "address": cluster.address, "wait_s": 300}
+    out = tmp_path / "out"
+    rows = library.compare(config, out, on=on, processes=1)
+    assert (tmp_path / "killed").exists()
+    local = library.compare(config)
+    assert [row.error for row in rows] == [None, None]
+    for digest in ("parameters_digest", "trace_digest"):
+        assert [row.summary[digest] for row in rows] == [row.summary[digest] for row in local]
+    for row in rows:
+        assert (row.folder / files.REPORT).is_file()
+        assert files.read_table(row.folder / files.TRACE).num_rows > 0
+        assert files.read_summary(row.folder) == row.summary
+    assert not any(path.name.endswith(".part") for path in out.rglob("*"))
+    assert capfd.readouterr().out == ""
+    names = processes_of(cluster.folder).values
+    until(lambda: not any(name.startswith("ray::_") for name in names()))
+    until(lambda: not list(cluster.temporary.glob("outpace-runs-*")))
+
+
 def elastic_config(cluster: Any, **changes: Any) -> dict[str, Any]:
     each = {"cpu": 2}  # of three, so each node of the cluster has one process
     launcher = {

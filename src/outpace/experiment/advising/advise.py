@@ -28,7 +28,7 @@ from outpace.experiment.sources import (
     source_of,
     with_target,
 )
-from outpace.experiment.trials import Pool
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
@@ -87,6 +87,7 @@ def advise(
     only: Sequence[str] | None = None,
     min_gain: float = MIN_GAIN,
     processes: int | None = None,
+    on: On = None,
     say: Callable[[str], None] = lambda _: None,
     show: Show = shows_nothing,
     task: TaskLike | None = None,
@@ -111,6 +112,7 @@ def advise(
         only: kinds of strategies to choose from, beside BSP and all-reduce; None: all.
         min_gain: the least gain over BSP, as a share, for which another strategy is recommended.
         processes: most runs at a time; None: one for each core.
+        on: where the runs in virtual time are carried out, as for `compare`; `out` is not needed.
         say: called with provisional answers.
         show: called with the phase, the runs that have ended, and those planned for all phases.
         task, changes: as for `simulate`.
@@ -135,12 +137,15 @@ def advise(
     asked = _asked(source, target, seeds, [lr_argument, only, min_gain])
     if folder is not None:
         _require_folder(folder, asked)
+    away = on_of(on, source.data.get("launcher"))
     if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
         if folder is None:
             raise ConfigError(
                 "compute is missing: give a law of run times, a cluster file (cluster), or a "
                 "folder (out) for the recording of some real steps"
             )
+        # Before this process is connected to the cluster of `on`, since Ray takes it into no
+        # other: the recording is made where the launcher of the configuration says.
         show("recording", 0, 1)
         source = recorded_cluster(source, folder, say)
     problem = problem_of(source, target, lr_argument, only)
@@ -152,7 +157,8 @@ def advise(
         names = warnings.setdefault(text, set())
         names |= {key.candidate} if isinstance(key, Trial) else set()
 
-    with Pool(processes, warning=warning) as pool:
+    experiments = [problem.source.experiment()]
+    with pool_on(away, experiments, processes=processes, warning=warning) as pool:
         budget = Budget(math.inf if budget_s is None else budget_s, show)
         study = Study(problem, pool, seeds=seeds, budget=budget, say=say)
         status = "interrupted"

@@ -25,7 +25,7 @@ from outpace.experiment.sources import (
 from outpace.experiment.sweeping.search import Search
 from outpace.experiment.sweeping.space import applied, combinations, dimensions_of, first_valid
 from outpace.experiment.sweeping.study import Study, own_journal, quiet
-from outpace.experiment.trials import Pool
+from outpace.experiment.trials.where import On, on_of, pool_on
 from outpace.record import folder as files
 from outpace.report.sweeps.page import write_sweep_page
 from outpace.report.sweeps.result import Candidate, Objective, SweepResult
@@ -75,6 +75,7 @@ def sweep(
     resume: bool = False,
     parallel: int = 8,
     processes: int | None = None,
+    on: On = None,
     progress: Progress = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
@@ -108,6 +109,7 @@ def sweep(
             before, so what is found depends on this number, but not on `processes`. A script's
             candidates run one after the other.
         processes: most runs at a time; None: one for each core.
+        on: where the runs are carried out, as for `compare`; `out` is not needed.
         progress: called with the share of the candidates that have ended, if their number is known.
         say: called with the method in words, and a line about each candidate that has ended.
         task, changes: as for `simulate`.
@@ -139,8 +141,10 @@ def sweep(
     most = trials if trials is not None or budget_s is not None else _TRIALS
     if grid:
         most = count
+    away = on_of(on, reference.launcher)
     if isinstance(reference.task, Script | GivenTask):
-        parallel = processes = 1
+        parallel = 1
+        processes = 1 if away is None else processes  # on a cluster, a run for each seed
     configuration = {
         **to_plain(reference),
         "over": {each.key: str(each) for each in space},
@@ -157,7 +161,9 @@ def sweep(
         stack.enter_context(quiet())
         if out is not None and not resume:
             files.require_new(out)
-        pool = stack.enter_context(Pool(processes, warning=lambda _, text: said(text)))
+        pool = stack.enter_context(
+            pool_on(away, [reference], processes=processes, warning=lambda _, text: said(text))
+        )
         if out is not None:
             if not resume:
                 files.new_folder(out)

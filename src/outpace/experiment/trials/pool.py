@@ -1,4 +1,4 @@
-"""Runs in virtual time side by side, in processes on the cores of this machine."""
+"""Runs in virtual time side by side, on the cores of this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import FrameType, TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
@@ -25,7 +25,7 @@ from outpace.tasks import GivenTask
 KILLED: Final = "the process of the run "  # begin of the error if a process is killed
 _GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
 # Of a process, so that its memory does not grow: after 1,600 runs a heap had gaps of 2 GB.
-_RUNS_EACH: Final = 200
+RUNS_EACH: Final = 200
 
 # Each process would import them, which takes as long as a short run.
 forking.preload(__name__)
@@ -35,7 +35,7 @@ Event: TypeAlias = Point | Ended
 
 
 def needs_all_cores(experiment: Experiment) -> bool:
-    """True if a run is carried out while no other is.
+    """True if a run is carried out while no other is, or on a cluster, on a node of its own.
 
     Its gradients are computed, or its run times measured, on all cores.
     """
@@ -45,26 +45,38 @@ def needs_all_cores(experiment: Experiment) -> bool:
 
 
 def stays_here(experiment: Experiment) -> bool:
-    """True if the task of a run was given from Python, or its run times are measured.
+    """True if a run is carried out on this machine, also if there is a cluster.
 
-    All runs of a comparison use the run times of one process.
+    Its task was given from Python, or its run times are measured: all runs of a comparison use
+    those of one machine.
     """
     return isinstance(experiment.task, GivenTask) or isinstance(experiment.compute, Measured | None)
 
 
-@dataclass(eq=False, slots=True)
-class _Process:
-    """A process, and the run that it carries out at the moment.
+class Carrier(Protocol):
+    """Carries runs out in other processes: of this machine, or of a cluster."""
 
-    Attributes:
-        runs: how many it has begun.
-        keeps_times: True if it has measured run times, which later runs use.
-    """
+    def has_room(self, order: Order, others: Collection[Order]) -> bool:
+        """True if a run can begin beside the others that are under way."""
 
-    process: forking.Process
-    order: Order | None = None
-    runs: int = 0
-    keeps_times: bool = False
+    def begin(self, order: Order) -> None:
+        """Begin a run."""
+
+    def stop(self, key: Hashable, reason: str) -> None:
+        """Have a run that is under way end at its next evaluation or sooner."""
+
+    def events(self, timeout_s: float) -> Iterator[tuple[Hashable, Told]]:
+        """Wait until something is told about runs, and yield it with their keys.
+
+        The last of a run is an `Ended`; its files are in its folder by then. It may yield nothing
+        before the time is over.
+
+        Raises:
+            RunError: no run has begun, and none is expected to.
+        """
+
+    def close(self) -> None:
+        """Interrupt all runs, and end all processes."""
 
 
 class Pool:
@@ -76,17 +88,18 @@ class Pool:
                 ...
 
     A run has bitwise the results of `outpace.simulate`. A process that is killed ends its own run
-    only. Leaving the block interrupts the runs that are under way; their folders are completed and
-    marked partial. Each process is used for the next run again.
+    only. Leaving the block interrupts the runs that are under way; on this machine their folders
+    are completed and marked partial.
 
     A script, run times that are measured, and the executor `processes` need all cores: such a run
     is alone. A run that cannot go to another process (`Order.is_here`) runs in this one during
     `wait`, after all others: its points come together with its end, and it cannot be stopped.
 
     Args:
-        processes: most runs at a time; None: one for each core.
+        processes: most runs at a time on this machine; None: one for each core.
         progress: called during `wait` with a key and the share of its run that is done.
         warning: called during `wait` with a key and a warning about its run.
+        carrier: carries the runs out, and is closed with the pool; None: this machine does.
     """
 
     def __init__(
@@ -95,9 +108,10 @@ class Pool:
         *,
         progress: Callable[[Any, float], None] = lambda _, __: None,
         warning: Callable[[Any, str], None] = lambda _, __: None,
+        carrier: Carrier | None = None,
     ) -> None:
-        self._most = cores() if processes is None else processes
-        self._processes: dict[Connection, _Process] = {}
+        most = cores() if processes is None else processes
+        self._carrier = ProcessesHere(most) if carrier is None else carrier
         self._progress, self._warning = progress, warning
         self._waiting: dict[Hashable, Order] = {}
         self._running: dict[Hashable, Order] = {}
@@ -112,20 +126,7 @@ class Pool:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        deadline_s = time.monotonic() + _GRACE_S
-        try:
-            for pipe, each in self._processes.items():
-                each.process.terminate()
-                pipe.close()
-            for each in self._processes.values():
-                each.process.join(max(0.0, deadline_s - time.monotonic()))
-        finally:  # a second Ctrl-C does not wait
-            for pipe, each in self._processes.items():
-                each.process.kill()
-                pipe.close()
-                each.process.join()
-                each.process.close()
-            self._processes.clear()
+        self._carrier.close()
 
     def start(self, order: Order) -> None:
         """Queue a run. Raises ValueError if a run with this key is under way or queued."""
@@ -141,9 +142,7 @@ class Pool:
         if self._waiting.pop(key, None) is not None:
             self._events.append(Ended.unbegun(key, reason))
         elif key in self._running:
-            for pipe, process in self._processes.items():
-                if process.order is not None and process.order.key == key:
-                    self._send(pipe, reason)
+            self._carrier.stop(key, reason)
 
     def wait(self, timeout_s: float | None = None) -> list[Event]:
         """Return what has happened, at least one event unless the time is over.
@@ -151,6 +150,9 @@ class Pool:
         Returns:
             Points and ends in their order for each run; an empty list if the time is over, or
             no run is under way or queued.
+
+        Raises:
+            RunError: the cluster has no room for any run.
         """
         deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -158,11 +160,8 @@ class Pool:
             left_s = deadline_s - time.monotonic()
             if self._events or not self._running:
                 break
-            busy = {pipe: each.order for pipe, each in self._processes.items() if each.order}
-            for pipe in wait(list(busy), None if left_s == math.inf else max(0.0, left_s)):
-                assert isinstance(pipe, Connection)
-                key = busy[pipe].key
-                self._take(key, self._told(pipe, key))
+            for key, told in self._carrier.events(max(0.0, left_s)):
+                self._take(key, told)
             if left_s <= 0:
                 break
         events, self._events = self._events, []
@@ -173,16 +172,10 @@ class Pool:
         for key, order in list(self._waiting.items()):
             if order.is_here:
                 continue
-            alone = any(
-                needs_all_cores(each.experiment) for each in (order, *self._running.values())
-            )
-            if len(self._running) >= (1 if alone else self._most):
+            if not self._carrier.has_room(order, self._running.values()):
                 return
             self._running[key] = self._waiting.pop(key)
-            pipe, process = self._idle()
-            process.order, process.runs = order, process.runs + 1
-            process.keeps_times |= stays_here(order.experiment)
-            self._send(pipe, order)
+            self._carrier.begin(order)
         if self._waiting and not self._running and not self._events:
             self._carry_out(next(iter(self._waiting.values())))
 
@@ -214,11 +207,75 @@ class Pool:
                 del self._running[key]
                 self._events.append(told)
 
+
+@dataclass(eq=False, slots=True)
+class _Process:
+    """A process, and the run that it carries out at the moment.
+
+    Attributes:
+        runs: how many it has begun.
+        keeps_times: True if it has measured run times, which later runs use.
+    """
+
+    process: forking.Process
+    order: Order | None = None
+    runs: int = 0
+    keeps_times: bool = False
+
+
+class ProcessesHere:
+    """Carries runs out in processes of this machine, each of which is used for the next run again.
+
+    most: runs at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._processes: dict[Connection, _Process] = {}
+
+    def has_room(self, order: Order, others: Collection[Order]) -> bool:
+        alone = any(needs_all_cores(each.experiment) for each in (order, *others))
+        return len(others) < (1 if alone else self._most)
+
+    def begin(self, order: Order) -> None:
+        pipe, process = self._idle()
+        process.order, process.runs = order, process.runs + 1
+        process.keeps_times |= stays_here(order.experiment)
+        self._send(pipe, order)
+
+    def stop(self, key: Hashable, reason: str) -> None:
+        for pipe, process in self._processes.items():
+            if process.order is not None and process.order.key == key:
+                self._send(pipe, reason)
+
+    def events(self, timeout_s: float) -> Iterator[tuple[Hashable, Told]]:
+        busy = {pipe: each.order for pipe, each in self._processes.items() if each.order}
+        for pipe in wait(list(busy), None if timeout_s == math.inf else timeout_s):
+            assert isinstance(pipe, Connection)
+            key = busy[pipe].key
+            yield key, self._told(pipe, key)
+
+    def close(self) -> None:
+        deadline_s = time.monotonic() + _GRACE_S
+        try:
+            for pipe, each in self._processes.items():
+                each.process.terminate()
+                pipe.close()
+            for each in self._processes.values():
+                each.process.join(max(0.0, deadline_s - time.monotonic()))
+        finally:  # a second Ctrl-C does not wait
+            for pipe, each in self._processes.items():
+                each.process.kill()
+                pipe.close()
+                each.process.join()
+                each.process.close()
+            self._processes.clear()
+
     def _idle(self) -> tuple[Connection, _Process]:
         """Return the first process without a run, or a new one."""
         for pipe, process in list(self._processes.items()):
             if process.order is None:
-                is_used_up = process.runs >= _RUNS_EACH and not process.keeps_times
+                is_used_up = process.runs >= RUNS_EACH and not process.keeps_times
                 if process.process.is_alive() and not is_used_up:
                     return pipe, process
                 self._remove(pipe)
@@ -251,7 +308,7 @@ class Pool:
     @staticmethod
     def _send(pipe: Connection, told: Order | str) -> None:
         """Tell a process to begin a run, or why its run is to end."""
-        with contextlib.suppress(OSError):  # it was killed, which `wait` notices
+        with contextlib.suppress(OSError):  # it was killed, which `events` notices
             pipe.send(told)
 
 
