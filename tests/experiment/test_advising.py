@@ -9,7 +9,7 @@ from tests.support.recorded_as_real import as_real
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import phases, recording, study
+from outpace.experiment.advising import advise, phases, recording, study
 from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.study import Study
@@ -244,7 +244,7 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
     )
 
 
-def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch):
+def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch, tmp_path):
     """Else a launcher `ray` with another address would record on that cluster."""
     order = []
 
@@ -260,10 +260,10 @@ def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monk
     monkeypatch.setattr(connecting, "connected", connect)
     data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
     with pytest.raises(outpace.ConfigError, match="there is no cluster"):
-        outpace.advise(data, target_loss=0.05, on="ray")
+        outpace.advise(data, tmp_path, target_loss=0.05, on="ray")
     assert order == ["recorded", "connected"]
     with pytest.raises(outpace.ConfigError, match="unknown kind 'rya'"):
-        outpace.advise(data, target_loss=0.05, on="rya")
+        outpace.advise(data, tmp_path, target_loss=0.05, on="rya")
     assert order == ["recorded", "connected"]
 
 

@@ -100,7 +100,7 @@ def test_ranges_are_searched_by_the_sampler():
     assert {each.values["workers"] for each in found.candidates} <= {1, 2, 3}
     assert "TPE" in found.method
     statuses = {each.status for each in found.candidates}
-    assert statuses <= {"complete", "too-slow", "missed"}
+    assert statuses <= {"complete", "too-slow", "pruned", "missed"}
     best = min(each.value for each in found.candidates if each.status == "complete")
     assert found.best.value == best
 
@@ -111,6 +111,26 @@ def test_a_sweep_repeats_whatever_the_number_of_processes():
     known = {"trials": 18, "seeds": 2, "parallel": 3, "target_loss": 0.01}
     one, several = (outpace.sweep(base, over, processes=count, **known) for count in (1, 3))
     assert one.candidates == several.candidates
+    assert [trial.intermediate_values for trial in one.study.trials] == [
+        trial.intermediate_values for trial in several.study.trials
+    ]
+
+
+def test_a_candidate_behind_three_quarters_of_the_groups_before_is_pruned():
+    rates = [0.3, 0.32, 0.34, 0.36, 0.38, 0.4, 0.05, 0.04, 0.06]
+    given = {"stop": {"iterations": 30}, "parallel": 5, "processes": 1}
+    found = outpace.sweep(BASE, {"optimizer.lr": rates}, **given)
+    first, second = found.candidates[:5], found.candidates[5:]
+    assert {each.status for each in first} == {"complete"}
+    # The loss falls the faster, the larger the rate: of five, the slowest but one is the bound.
+    bound = sorted(each.values["optimizer.lr"] for each in first)[1]
+    for each in second:
+        is_behind = each.values["optimizer.lr"] < bound
+        assert each.status == ("pruned" if is_behind else "complete")
+        assert each.ended_at_s == (3.0 if is_behind else 30.0)
+    assert {each.status for each in second} == {"pruned", "complete"}
+    kept = outpace.sweep(BASE, {"optimizer.lr": rates}, prune=False, **given)
+    assert {each.status for each in kept.candidates} == {"complete"}
 
 
 def test_a_sweep_that_was_killed_is_continued(tmp_path):

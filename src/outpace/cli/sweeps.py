@@ -69,6 +69,13 @@ def sweep(
     ] = 1,
     target_accuracy: TargetAccuracy = None,
     target_loss: TargetLoss = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune/--no-prune",
+            help="End candidates that are behind others at the same virtual time.",
+        ),
+    ] = True,
     parallel: Annotated[
         int,
         typer.Option(
@@ -114,6 +121,7 @@ def sweep(
                 seeds=seeds,
                 target_accuracy=target_accuracy,
                 target_loss=target_loss,
+                prune=prune,
                 resume=resume,
                 parallel=parallel,
                 on=away,

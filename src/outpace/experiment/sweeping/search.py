@@ -1,8 +1,12 @@
 """Carries out a sweep: asks for candidates, watches their runs, and ends those that cannot win.
 
-A candidate is run with several seeds at the same time. It is ended early if it is too slow: if the
-mean of its times over the seeds is already larger than the best time to the target of earlier
-groups. It cannot win on these seeds, so this loses nothing.
+A candidate is run with several seeds at the same time, and ended early for one of two reasons:
+
+- too slow: the mean of its times over the seeds is already larger than the best time to the target
+  of earlier groups. It cannot win on these seeds, so this loses nothing.
+- pruned: with the first seed, it is at some virtual time worse than three quarters of the complete
+  candidates were at the same time (Optuna's PercentilePruner). This is a guess from the course so
+  far.
 
 A sweep repeats: what it finds depends on its seed and configuration, not on the number of processes
 or their speed. Candidates are asked for in groups of `parallel`. All candidates of a group are
@@ -50,6 +54,7 @@ class _UnderWay:
     Attributes:
         experiment: None if the values make none; `error` says why.
         runs: in the order of the seeds; of an ended one, what counts of them.
+        pruned_at: number of the points of the first run after which it is pruned.
         found: None while it runs.
     """
 
@@ -58,6 +63,7 @@ class _UnderWay:
     experiment: Experiment | None
     runs: list[_Run]
     error: str | None = None
+    pruned_at: int | None = None
     found: Candidate | None = None
 
 
@@ -116,8 +122,10 @@ class Search:
         """Tell the study of a candidate that has ended."""
         if found.status == "interrupted":
             self.study.give_up(each.trial.number, each.trial.params)
-        else:
-            self.study.tell(each.trial, found)
+            return
+        points = each.runs[0].points
+        until_s = points[-1].time_s if points else 0.0
+        self.study.tell(each.trial, found, self._course(points), until_s)
 
     @property
     def _is_late(self) -> bool:
@@ -171,6 +179,8 @@ class Search:
             run.points.append(event)
             if self._reaches(event):
                 self.pool.stop(event.key, "it has reached the target")
+            elif place == 0 and self.study.is_pruned(self._course(run.points), event.time_s):
+                candidate.pruned_at = len(run.points)
         self._judge(candidate)
 
     def _judge(self, candidate: _UnderWay) -> None:
@@ -184,9 +194,11 @@ class Search:
                 if self._reaches(point):
                     before_s += point.time_s
                     break
-                if before_s + point.time_s > bound_s:
-                    candidate.runs[place:] = [_Run(run.seed, run.points[:count])]
-                    self._end(candidate, "too-slow")
+                is_slow = before_s + point.time_s > bound_s
+                if is_slow or (place == 0 and count == candidate.pruned_at):
+                    cut = _Run(run.seed, run.points[:count])
+                    candidate.runs[place:] = [cut]
+                    self._end(candidate, "too-slow" if is_slow else "pruned")
                     return
             else:
                 if run.ended is None or run.ended.status == "stopped":
@@ -248,3 +260,10 @@ class Search:
         """Return True if an evaluation has reached the target of the sweep."""
         target = self.objective.target
         return target is not None and target.is_reached(point.accuracy, point.train_loss)
+
+    def _course(self, points: Sequence[Point]) -> list[tuple[float, float]]:
+        """Return times of evaluations, and their finite values of the objective's quantity."""
+        if self.objective.quantity is None:
+            return []
+        known = ((point.time_s, getattr(point, self.objective.quantity)) for point in points)
+        return [(at, value) for at, value in known if value is not None and math.isfinite(value)]

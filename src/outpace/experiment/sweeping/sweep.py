@@ -72,6 +72,7 @@ def sweep(
     seeds: int = 1,
     target_accuracy: float | None = None,
     target_loss: float | None = None,
+    prune: bool = True,
     resume: bool = False,
     parallel: int = 8,
     processes: int | None = None,
@@ -104,6 +105,7 @@ def sweep(
         seeds: runs of each candidate, with the seeds s, s+1, ... of the configuration.
         target_accuracy, target_loss: look for the shortest virtual time to this value; None: what
             the configuration says, or else the best accuracy (or training loss) at the end.
+        prune: False to end no candidate because others were better at the same virtual time.
         resume: continue the study in `out`.
         parallel: candidates of a group. The sampler proposes a group by the results of the groups
             before, so what is found depends on this number, but not on `processes`. A script's
@@ -149,6 +151,7 @@ def sweep(
         **to_plain(reference),
         "over": {each.key: str(each) for each in space},
         "seeds": seeds,
+        "prune": prune,
     }
     chosen = f"all {count} combinations" if grid else "candidates of Optuna's TPE sampler"
     method = f"{chosen}, in groups of {parallel}, are tried; what cannot win is ended early"
@@ -174,6 +177,7 @@ def sweep(
             path=None if out is None else out / files.JOURNAL,
             grid=grid,
             seed=reference.seed % 2**32,
+            prune=prune and objective.quantity is not None,
             configuration=configuration,
             resume=resume,
         )

@@ -24,6 +24,7 @@ from outpace.report.words import escaped
 
 _WIDE: Final = 8  # largest time over smallest: from here on the axis is logarithmic
 _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status; the last is on top
+    "pruned": ("arrow-up-open", "#8a8f98"),
     "too-slow": ("arrow-up-open", colour(1)),
     "missed": ("arrow-up", colour(4)),
     "complete": ("circle", colour(0)),

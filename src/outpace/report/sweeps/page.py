@@ -18,9 +18,9 @@ from outpace.support.regular_files import read_text
 
 _NEAR: Final = 0.05  # of a range: a best value so near to its end asks for a wider range
 _MEANINGS: Final = (
-    "Too slow: the mean of its times was already larger than the best time to the target. Missed: "
-    "a run ended without the target. Failed: a run ended with an error. Invalid: the values make "
-    "no configuration."
+    "Too slow: the mean of its times was already larger than the best time to the target. Pruned: "
+    "worse than three quarters of the others at the same virtual time. Missed: a run ended without "
+    "the target. Failed: a run ended with an error. Invalid: the values make no configuration."
 )
 _SLICES: Final = (
     "Each candidate against one of its values; the other values differ, too. A candidate without a "

@@ -18,6 +18,7 @@ _MAPPING: Final = re.compile(r"\{kind: ([\w-]+)((?:, \w+: [\w.-]+)*)\}")
 
 Status: TypeAlias = Literal[
     "complete",  # all seeds ended, and reached the target if there is one
+    "pruned",  # worse than three quarters of the others at the same virtual time
     "too-slow",  # would need more virtual time than the best one needed
     "missed",  # a run ended without the target
     "failed",  # a run failed: it diverged, for example
