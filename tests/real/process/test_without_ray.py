@@ -29,10 +29,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys):
+@pytest.mark.parametrize(("command", "option"), [("run", "--launcher"), ("compare", "--on")])
+def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys, command, option):
+    task = {"kind": "quadratic", "eigenvalues": [1.0]}
+    compute = {"kind": "constant", "mean_s": 1.0}
+    several = {"task": task, "compute": compute, "variants": [{"name": "one"}]}
+    config = CONFIG | (several if command == "compare" else {})
+    Path("config.yaml").write_text(json.dumps(config))
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "outpace.real.process.ray.cluster", raising=False)
-    message = refused(capsys, "run", "config.yaml", "--launcher", "ray", "--out", "out")
+    for module in ("real.process.ray.cluster", "experiment.trials.on_ray"):
+        monkeypatch.delitem(sys.modules, f"outpace.{module}", raising=False)
+    message = refused(capsys, command, "config.yaml", option, "ray", "--out", "out")
     assert "pip install 'outpace[cluster]'" in message
     assert len(message.splitlines()) == 1
     assert not Path("out").exists()

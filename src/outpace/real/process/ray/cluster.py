@@ -77,7 +77,7 @@ class RayCluster:
         self._host, self._view, self._no_room = map(ray.remote, (OutpaceHost, _view, _no_room))
         self._env = {"runtime_env": settings.runtime_env} if settings.runtime_env else {}
         with contextlib.ExitStack() as closing:
-            closing.enter_context(connected(settings.address))
+            closing.enter_context(connected(settings.address, "launcher.address"))
             self._closing = closing
             self.address: str = ray.util.get_node_ip_address()
             self._namespace = f"outpace-{ray.get_runtime_context().get_job_id()}-{id(self):x}"

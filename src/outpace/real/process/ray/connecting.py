@@ -37,11 +37,12 @@ _AUTH_MODE: Final = "RAY_AUTH_MODE"
 
 
 @contextlib.contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(address: str | None, key: str) -> Iterator[None]:
     """Connect to a cluster for this block.
 
     Args:
         address: HOST:PORT, or auto: one that runs on this machine; None: RAY_ADDRESS, else auto.
+        key: names the address in errors.
 
     Raises:
         ConfigError: there is no cluster, or it cannot be used.
@@ -52,17 +53,17 @@ def connected(address: str | None) -> Iterator[None]:
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     if "://" in address:
         raise ConfigError(
-            f"launcher.address: {address} is the address of a Ray client, and a run is started on "
+            f"{key}: {address} is the address of a Ray client, and a run is started on "
             "a machine of the cluster: give HOST:PORT, or use `ray job submit`"
         )
     with contextlib.ExitStack() as closing:
         closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
         if address == "auto" and not (address := _running()):
             raise ConfigError(
-                "launcher.address: no Ray cluster runs on this machine: start one with "
+                f"{key}: no Ray cluster runs on this machine: start one with "
                 "`ray start --head`, or give HOST:PORT"
             )
-        _reach(address)
+        _reach(address, key)
         closing.callback(ray.shutdown)
         closing.enter_context(_silent())
         yield
@@ -82,11 +83,11 @@ def _silent() -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
-def _reach(address: str) -> None:
+def _reach(address: str, key: str) -> None:
     """Connect to the cluster at HOST:PORT. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"launcher.address: {address}: must be HOST:PORT or auto")
+        raise ConfigError(f"{key}: {address}: must be HOST:PORT or auto")
     # Ray takes the loopback address for another one of this machine. A cluster may be there, or on
     # the loopback interface alone.
     is_loop = host == "localhost" or is_loopback(host)
@@ -95,8 +96,8 @@ def _reach(address: str) -> None:
     if not _answers(taken_for, int(port)):
         if not (is_loop and _answers(host, int(port))):
             raise ConfigError(
-                f"launcher.address: no Ray cluster answers at {address} within {_REACH_S:g} s: "
-                "look at it with `ray status`, and give the address that `ray start` printed"
+                f"{key}: no Ray cluster answers at {address} within {_REACH_S:g} s: look at it "
+                "with `ray status`, and give the address that `ray start --head` has printed"
             )
         connect = _on_loopback()
     try:
@@ -104,7 +105,7 @@ def _reach(address: str) -> None:
             _init(address)
     except (ConnectionError, RuntimeError, RayError) as error:
         raise ConfigError(
-            f"launcher.address: the cluster at {address} cannot be used: {last_line(error)}"
+            f"{key}: the cluster at {address} cannot be used: {last_line(error)}"
         ) from None
 
 

@@ -37,6 +37,11 @@ def name_of_this_node() -> str:
     return node_names().get(own, own)
 
 
+def resources_of_nodes() -> dict[str, dict[str, float]]:
+    """Return the resources of each node that is alive, used or not, by its id."""
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+
+
 def nodes_now() -> Sequence[Node]:
     """Return the nodes that are alive."""
     free, drained, names = available_resources_per_node(), state.get_draining_nodes(), node_names()
@@ -47,7 +52,7 @@ def nodes_now() -> Sequence[Node]:
             free={name: free[each].get(name, 0.0) for name in RESOURCES},
             is_drained=each in drained,
         )
-        for each in sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        for each in sorted(resources_of_nodes())
         if each in free
     ]
 
