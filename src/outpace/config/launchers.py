@@ -84,8 +84,9 @@ class Ray:
     """Runs the processes on a Ray cluster; the coordinator is in this process.
 
     Attributes:
-        address: HOST:PORT of the cluster; auto: a cluster that runs on this machine. None:
-            RAY_ADDRESS, else auto.
+        address: HOST:PORT of the cluster; auto: a cluster that runs on this machine; local: a
+            cluster that is started on this machine, and stopped after the run. None: RAY_ADDRESS,
+            else auto, else local.
         workers, servers: where the processes are placed.
         wait_s: seconds to wait for the resources, and for the nodes to answer.
         runtime_env: the environment of the processes, as Ray describes it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any
 
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import Local, Ray
+from outpace.config.reading import plain, to_plain
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import SERVER, WORKER, Rules
 from outpace.real.elastic.watching import Elastic, Look
@@ -19,6 +20,7 @@ from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 
 _COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
+_STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
 
 
 @contextmanager
@@ -26,6 +28,8 @@ def launch_of(
     experiment: Experiment,
     out: Path | None,
     log: Callable[[str], None],
+    *,
+    resumes: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Yield how the processes of this run are started, as options of `RealRun`.
 
@@ -34,10 +38,11 @@ def launch_of(
     Args:
         out: the folder of the run, which need not exist.
         log: called with a line about what is awaited.
+        resumes: the run is resumed from a checkpoint.
 
     Raises:
-        ConfigError: there is no Ray, no cluster, or no room on it; or `launcher.elastic` asks for
-            what the run cannot do.
+        ConfigError: there is no Ray, no cluster, or no room on it; a node cannot take part; or
+            `launcher.elastic` asks for what the run cannot do.
     """
     settings = experiment.launcher
     if isinstance(settings, Local):
@@ -58,6 +63,12 @@ def launch_of(
             log(
                 f"the run is written to {out.absolute()}, into Ray's copy of the working folder of "
                 "the job, which Ray removes: name a folder that stays with --out"
+            )
+        shared = out if experiment.checkpoint is not None or resumes else None
+        if blind := cluster.survey(files_of(experiment), shared):
+            raise ConfigError(
+                f"launcher: node {blind} does not see {out}, in which the checkpoints are to be: "
+                "name a folder on storage that all nodes reach with --out"
             )
         yield {
             "launcher": partial(RayLauncher, cluster),
@@ -84,6 +95,26 @@ def no_ray(key: str, error: ImportError) -> ConfigError:
     return ConfigError(
         f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
     )
+
+
+def files_of(experiment: Experiment) -> list[str]:
+    """Return the files and folders of this machine that the configuration names."""
+    data = {key: value for key, value in to_plain(experiment).items() if key not in _STAYS_HERE}
+    named = {text.partition(":")[0] for text in _texts(plain(data))}
+    absolute = {str(Path(text).absolute()) for text in named if text.endswith(".py")}
+    absolute |= {text for text in named if text.startswith("/")}
+    return sorted(path for path in absolute if Path(path).exists())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
 
 
 def _require_elastic(experiment: Experiment, settings: Ray) -> None:

@@ -202,7 +202,9 @@ def _run(
         if options["launcher"] is None:
             if command == "serve" and not isinstance(experiment.launcher, Local):
                 raise ConfigError("outpace serve starts its servers itself: leave launcher out")
-            options |= held.enter_context(launch_of(experiment, out, tell))
+            options |= held.enter_context(
+                launch_of(experiment, out, tell, resumes=resumed is not None)
+            )
         assert records.timing is not None
         engine = RealRun(
             experiment,

@@ -27,7 +27,7 @@ def reach(monkeypatch, address, running, other="127.0.0.2"):
     """
     used = []
 
-    def init(address, **_):
+    def init(*, address, **_):
         used.append((address, not ray_constants.ENABLE_RAY_CLUSTER))
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -36,7 +36,7 @@ def reach(monkeypatch, address, running, other="127.0.0.2"):
     monkeypatch.setattr(connecting.services, "get_ray_address_from_environment", lambda *_: running)
     monkeypatch.setattr(connecting.ray, "init", init)
     monkeypatch.setattr(connecting.ray, "is_initialized", lambda: False)
-    with connecting.connected(address, "launcher.address"):
+    with connecting.connected(address, 1.0, "launcher.address"):
         pass
     assert ray_constants.ENABLE_RAY_CLUSTER
     return used
@@ -69,6 +69,6 @@ def test_without_a_cluster_auto_is_an_error(monkeypatch):
     monkeypatch.setattr(connecting.ray, "is_initialized", lambda: False)
     with (
         pytest.raises(ConfigError, match=r"no Ray cluster runs on this machine"),
-        connecting.connected("auto", "launcher.address"),
+        connecting.connected("auto", 1.0, "launcher.address"),
     ):
         pass

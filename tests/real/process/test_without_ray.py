@@ -51,7 +51,7 @@ def test_an_address_without_a_cluster_is_named(folder, capsys):
     for address, words in (
         (f"127.0.0.1:{port}", f"no Ray cluster answers at 127.0.0.1:{port}"),
         ("ray://127.0.0.1:10001", "the address of a Ray client"),
-        ("127.0.0.1", "must be HOST:PORT or auto"),
+        ("127.0.0.1", "must be HOST:PORT, auto or local"),
     ):
         message = refused(capsys, "run", "config.yaml", "--address", address, "--out", "out")
         assert words in message
@@ -107,3 +107,18 @@ def test_what_a_cluster_lacks_is_named_with_what_to_do():
         "the cluster has no room for server-1, worker-7 (server-1, worker-7 needs 2 CPU (1 free), "
         f"{where}): add a node, or free resources"
     )
+
+
+def test_a_node_that_cannot_take_part_is_named():
+    from outpace.real.process.ray.survey import Survey, problem_of
+
+    here = Survey("1.2.0", "3.11.4", "2.9.0")
+    for there, words in (
+        (Survey("1.1.0", "3.11.4", "2.9.0"), "has Outpace 1.1.0, and this machine 1.2.0"),
+        (Survey("1.2.0", "3.12.0", "2.9.0"), "has Python 3.12.0, and this machine 3.11.4"),
+        (Survey("1.2.0", "3.11.9", "2.8.0"), "has torch 2.8.0, and this machine 2.9.0"),
+        (Survey("1.2.0", "3.11.9", "2.9.0", ("/x/train.py",)), "does not have /x/train.py"),
+    ):
+        assert problem_of(there, here, "/out/.t").startswith(words)
+    # The folder of the run need not be there.
+    assert problem_of(Survey("1.2.0", "3.11.9", "2.9.0", ("/out/.t",)), here, "/out/.t") == ""

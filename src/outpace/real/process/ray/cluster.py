@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import ray
@@ -34,8 +37,9 @@ from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import ClusterView
 from outpace.real.process.ray.connecting import connected
 from outpace.real.process.ray.host import OutpaceHost, RemoteProcess
-from outpace.real.process.ray.nodes import nodes_now, nodes_of
+from outpace.real.process.ray.nodes import nodes_now, nodes_of, surveys
 from outpace.real.process.ray.placing import Group, lacking, no_room
+from outpace.real.process.ray.survey import problem_of, survey_here
 
 _SAY_AFTER_S: Final = 3.0
 
@@ -73,11 +77,12 @@ class RayCluster:
         self._made = Counter[str]()  # actors of each role so far
         self.nodes: dict[str, str] = {}
         self.room_s = settings.wait_s
+        cpus = sum(len(group.names) * group.each.cpu for group in groups)
         # Made once: a cluster keeps each function and class that is made, until the job ends.
         self._host, self._view, self._no_room = map(ray.remote, (OutpaceHost, _view, _no_room))
         self._env = {"runtime_env": settings.runtime_env} if settings.runtime_env else {}
         with contextlib.ExitStack() as closing:
-            closing.enter_context(connected(settings.address, "launcher.address"))
+            closing.enter_context(connected(settings.address, cpus, "launcher.address"))
             self._closing = closing
             self.address: str = ray.util.get_node_ip_address()
             self._namespace = f"outpace-{ray.get_runtime_context().get_job_id()}-{id(self):x}"
@@ -220,6 +225,35 @@ class RayCluster:
         found: Future[Any] = asked.remote(*arguments).future()
         return found
 
+    def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
+        """Look whether the nodes of all roles have what the run needs.
+
+        Args:
+            paths: files that the processes read.
+            shared: a folder of this machine that the nodes may see.
+
+        Returns:
+            The name of a node that does not see the folder; empty if all see it.
+
+        Raises:
+            ConfigError: a node lacks something, has other versions, or does not answer.
+        """
+        blind = ""
+        with _token(shared) as token:
+            wanted = [*paths, *([] if token is None else [str(token)])]
+            places = {name: self._at_place(name) for name in self._bundles}
+            for name, found in surveys(places, wanted, self._settings.wait_s).items():
+                if isinstance(found, str):
+                    raise ConfigError(f"launcher: the node of {name} {found}")
+                self.nodes[name], there = found
+                # Versions of torch may differ: processes of a real run exchange plain numbers.
+                here = replace(survey_here(), torch=there.torch)
+                if problem := problem_of(there, here, str(token)):
+                    raise ConfigError(f"launcher: node {self.nodes[name]} {problem}")
+                if str(token) in there.missing:
+                    blind = self.nodes[name]
+        return blind
+
 
 def _no_room(groups: Sequence[Group], bundles: Mapping[str, _Bundle]) -> str:
     without = [name for name, each in bundles.items() if not _has_node(each)]
@@ -240,6 +274,25 @@ def _view(places: Mapping[str, _Bundle], kept: Mapping[str, Sequence[_Bundle]]) 
         places={name: on for name, each in places.items() if (on := node(each))},
         kept={kind: [on for each in kept[kind] if (on := node(each))] for kind in kept},
     )
+
+
+@contextlib.contextmanager
+def _token(folder: Path | None) -> Iterator[Path | None]:
+    """Make a file in a folder, or in the one in which that is to be made, for this block."""
+    if folder is None:
+        yield None
+        return
+    absolute = folder.absolute()
+    there = next(each for each in (absolute, *absolute.parents) if each.is_dir())
+    try:
+        number, path = tempfile.mkstemp(prefix=".outpace-", dir=there)
+    except OSError as error:
+        raise ConfigError(f"{there} cannot be written: {error.strerror}") from None
+    os.close(number)
+    try:
+        yield Path(path)
+    finally:
+        Path(path).unlink(missing_ok=True)
 
 
 def _has_node(bundle: _Bundle) -> bool:

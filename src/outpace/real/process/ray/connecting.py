@@ -17,31 +17,35 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import ray
 from ray._private import ray_constants, services, worker
 from ray.exceptions import RayError
 
 from outpace.errors import ConfigError
-from outpace.real.net.addresses import is_loopback
+from outpace.real.net.addresses import LOOPBACK, is_loopback
+from outpace.real.process.ray.left_behind import PassingFolder
 from outpace.real.process.ray.nodes import last_line
 
 _REACH_S: Final = 5.0
+_STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 
 
 @contextlib.contextmanager
-def connected(address: str | None, key: str) -> Iterator[None]:
+def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
     """Connect to a cluster for this block.
 
     Args:
-        address: HOST:PORT, or auto: one that runs on this machine; None: RAY_ADDRESS, else auto.
+        address: HOST:PORT, auto or local; None: RAY_ADDRESS, else as auto, else as local.
+        needed: processors, if a cluster is started.
         key: names the address in errors.
 
     Raises:
@@ -50,7 +54,7 @@ def connected(address: str | None, key: str) -> Iterator[None]:
     if ray.is_initialized():  # by the user's program, which ends it
         yield
         return
-    address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    address = address or os.environ.get("RAY_ADDRESS") or ""
     if "://" in address:
         raise ConfigError(
             f"{key}: {address} is the address of a Ray client, and a run is started on "
@@ -58,12 +62,18 @@ def connected(address: str | None, key: str) -> Iterator[None]:
         )
     with contextlib.ExitStack() as closing:
         closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
-        if address == "auto" and not (address := _running()):
-            raise ConfigError(
-                f"{key}: no Ray cluster runs on this machine: start one with "
-                "`ray start --head`, or give HOST:PORT"
-            )
-        _reach(address, key)
+        if address in ("", "auto"):
+            running = _running()
+            if not running and address == "auto":
+                raise ConfigError(
+                    f"{key}: auto: no Ray cluster runs on this machine: start one "
+                    "with `ray start --head`, or give HOST:PORT"
+                )
+            address = running or "local"
+        if address == "local":
+            _start(needed, closing, key)
+        else:
+            _reach(address, key)
         closing.callback(ray.shutdown)
         closing.enter_context(_silent())
         yield
@@ -83,11 +93,33 @@ def _silent() -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
+def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
+    """Start a cluster on this machine, for this process alone. Raises ConfigError."""
+    own = PassingFolder("outpace-ray-")
+    closing.callback(own.close)
+    closing.callback(shutil.rmtree, own.path, ignore_errors=True)
+    with _on_loopback():
+        try:
+            _init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                _temp_dir=f"{own.path}/r",  # whose mode Ray sets to 0777
+                _node_ip_address=LOOPBACK,
+            )
+        except Exception as error:  # Ray raises a plain one if its processes are late
+            ray.shutdown()
+            raise ConfigError(
+                f"{key}: Ray cannot be started on this machine: {last_line(error)}"
+            ) from None
+
+
 def _reach(address: str, key: str) -> None:
     """Connect to the cluster at HOST:PORT. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ConfigError(f"{key}: {address}: must be HOST:PORT or auto")
+        raise ConfigError(f"{key}: {address}: must be HOST:PORT, auto or local")
     # Ray takes the loopback address for another one of this machine. A cluster may be there, or on
     # the loopback interface alone.
     is_loop = host == "localhost" or is_loopback(host)
@@ -102,7 +134,7 @@ def _reach(address: str, key: str) -> None:
         connect = _on_loopback()
     try:
         with connect:
-            _init(address)
+            _init(address=address)
     except (ConnectionError, RuntimeError, RayError) as error:
         raise ConfigError(
             f"{key}: the cluster at {address} cannot be used: {last_line(error)}"
@@ -134,13 +166,13 @@ def _on_loopback() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def _init(address: str) -> None:
+def _init(**options: Any) -> None:
     """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if is_main else None
-    with _quiet():
+    with _quiet():  # else it says that a new cluster has a token
         try:
-            ray.init(address, log_to_driver=False, configure_logging=False)
+            ray.init(log_to_driver=False, configure_logging=False, **options)
         finally:
             if handler is not None:
                 signal.signal(signal.SIGTERM, handler)

@@ -8,14 +8,16 @@ known from the words of its error alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node, state
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from outpace.real.elastic.deciding import Node
 from outpace.real.process.ray.placing import RESOURCES
+from outpace.real.process.ray.survey import Survey, survey_here
 
 
 def node_names() -> dict[str, str]:
@@ -61,6 +63,41 @@ def nodes_of(group: PlacementGroup) -> Mapping[int, str]:
     """Return the ids of the nodes of a group's bundles, by index; without those that have none."""
     found: Mapping[int, str] = placement_group_table(group).get("bundles_to_node_id", {})
     return {index: node for index, node in found.items() if node}
+
+
+def surveys(
+    places: Mapping[str, Mapping[str, Any]], paths: Sequence[str], wait_s: float
+) -> dict[str, tuple[str, Survey] | str]:
+    """Look at places of the cluster.
+
+    Args:
+        places: options of a task at each place, by what the place is called.
+        paths: files that should be there.
+        wait_s: seconds for all answers.
+
+    Returns:
+        For each place the name of its node and what is found there, or in words why that is
+        unknown.
+    """
+    look, found = ray.remote(_survey), dict[str, tuple[str, Survey] | str]()
+    asked = {place: look.options(**each).remote(list(paths)) for place, each in places.items()}
+    answered, _ = ray.wait([*asked.values()], num_returns=len(asked), timeout=wait_s)
+    for place, answer in asked.items():
+        if answer not in answered:
+            found[place] = (
+                f"did not answer within {wait_s:g} s: look at it with `ray status`, or wait longer "
+                "(wait_s)"
+            )
+            continue
+        try:
+            found[place] = ray.get(answer)
+        except RayError as error:
+            found[place] = f"cannot start processes: {last_line(error)}"
+    return found
+
+
+def _survey(paths: Sequence[str]) -> tuple[str, Survey]:
+    return name_of_this_node(), survey_here(paths)
 
 
 def has_lost_its_node(error: ActorDiedError) -> bool:
