@@ -223,7 +223,10 @@ def finish() -> None:
     The call has no effect when the script runs alone.
     """
     if HERE.worker is not None:
-        HERE.worker.leave(fetch=True)
+        from outpace.engine.scripts.ending import letting_it_end
+
+        with letting_it_end():
+            HERE.worker.leave(fetch=True)
 
 
 def _require_kinds(model: object, optimizer: object) -> None:

@@ -21,7 +21,7 @@ from outpace.support.place import HERE
 class Driver:
     """Takes the steps of a script at once; `leaving` is raised when its worker leaves."""
 
-    name, gradients, holds_state, carries = "worker-0", None, False, False
+    name, is_ended_early, gradients, holds_state, carries = "worker-0", False, None, False, False
 
     def __init__(self, leaving: BaseException | None = None) -> None:
         self.model = torch.nn.Linear(2, 1)

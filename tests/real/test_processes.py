@@ -185,6 +185,41 @@ def start(tmp_path: Path, warm: Warm) -> Iterator[Start]:
 # -- interrupted -------------------------------------------------------------------
 
 
+OWN_HANDLER = """\
+import os, pathlib, signal, time
+import torch, outpace
+
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append("called"))
+model = torch.nn.Linear(2, 1)
+model, optimizer = outpace.attach(model, torch.optim.Adam(model.parameters()))
+calls = pathlib.Path(f"worker-{outpace.rank()}.calls")
+step = 0
+while not (told and step % 5 == 0):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    step += 1
+    calls.write_text("." * step)
+told += ["saved"] if optimizer.state_dict()["state"] else []
+outpace.finish()
+pathlib.Path(f"told-{outpace.rank()}").write_text(" ".join([*told, "finished"]))
+"""
+
+
+@linux
+def test_a_script_with_its_own_handler_of_sigterm_leaves_its_loop_and_saves(start, tmp_path):
+    (tmp_path / "own.py").write_text(OWN_HANDLER)
+    script = {"kind": "script", "path": "own.py"}
+    command = start(task=script, workers=2, servers=1, sync={"kind": "bsp"}, evaluate={})
+    command.going()
+    for pid in command.alive():  # as a cluster does
+        os.kill(pid, signal.SIGTERM)
+    assert command.ends() == 130
+    for worker in (0, 1):
+        assert (command.here / f"told-{worker}").read_text() == "called saved finished"
+
+
 @linux
 @pytest.mark.parametrize(
     ("how", "changes"),

@@ -44,6 +44,7 @@ from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
 from outpace.engine.distributed.where import SUPPORTED, innermost, where
+from outpace.engine.scripts.ending import letting_it_end
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
@@ -302,7 +303,8 @@ class _Script:
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Count an iteration."""
         if optimizer is self._followed and HERE.worker is not None:
-            HERE.worker.stepped()
+            with letting_it_end():
+                HERE.worker.stepped()
 
 
 def begin_alike(model: Any, group: Any) -> None:

@@ -123,6 +123,7 @@ class AttachedScript(ScriptWorker):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._exit_if_ended_early()
         self._script.await_gpus()
         iteration = driver.computed()
         self._script.require_as_begun(iteration)

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
-from outpace.engine.scripts.ending import RunOver
+from outpace.engine.scripts.ending import RunOver, own_handler
 from outpace.engine.scripts.files import Written
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.support.place import HERE, tell_children
@@ -75,6 +75,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     the run and the number of the worker, so that workers draw different numbers, and a run can be
     repeated.
     """
+    own_handler.watch()
     tell_children()
     watch_for_attach(task.path, worker)
     # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
@@ -95,6 +96,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
         problem = _problem(error, worker, task.path)
     if os.getpid() != this:
         _end_forked(None)
+    own_handler.close()
     _run_exit_handlers()
     _flush()  # a process that has finished may be killed
     if problem is None and HERE.worker is None:

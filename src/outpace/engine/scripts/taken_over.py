@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._compile import _disable_dynamo
 
+from outpace.engine.scripts.ending import letting_it_end
 from outpace.engine.scripts.model import when_shared
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -47,7 +48,8 @@ def take_over(
         nonlocal has_stepped
         has_stepped = True
         self._opt_called = True  # schedulers check it
-        return take_step(closure)
+        with letting_it_end():
+            return take_step(closure)
 
     @_disable_dynamo
     def stepped(*_: Any) -> None:

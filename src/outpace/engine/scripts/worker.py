@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from outpace.engine.scripts.ending import RunOver
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.errors import ConfigError, RunError
 from outpace.tasks.abort_points import Computation
 
@@ -50,6 +50,10 @@ class Driver(Protocol):
 
     name: str  # of the worker
     presence: Presence  # also changed by the driver, when the run is over
+
+    @property
+    def is_ended_early(self) -> bool:
+        """True if the run was ended early: the script then has a while to end by itself."""
 
     def log(self, values: Mapping[str, float]) -> None:
         """Keep what the script logs at this point of the run."""
@@ -94,7 +98,7 @@ class ScriptWorker:
     def _require_step(self) -> None:
         """Raise RunError or ConfigError unless the script may call `optimizer.step()` now."""
         presence, name = self._presence, self._name
-        if presence.has_left:
+        if presence.has_left and not self.driver.is_ended_early:
             raise RunError(f"{name} has left the run: it cannot take another step")
         if presence.is_copy:
             raise RunError(
@@ -106,6 +110,11 @@ class ScriptWorker:
                 f"{name} called optimizer.step() in outpace.untimed(): a step is part of an "
                 "iteration, so only what comes before or after it can be untimed"
             )
+
+    def _exit_if_ended_early(self) -> None:
+        if self.driver.is_ended_early:
+            own_handler.call()
+            raise EndedEarly
 
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
@@ -169,6 +178,7 @@ class FollowedScript(ScriptWorker):
     def stepped(self) -> None:
         """See `FollowedDriver`. Raises RunError or ConfigError if the script may take no step."""
         self._require_step()
+        self._exit_if_ended_early()
         self._take_step()
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.engine.distributed.call import Call
-from outpace.engine.scripts.ending import EndedEarly, RunOver
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.engine.scripts.worker import Presence
 from outpace.kernel import WalkerError
 from outpace.real.collective.observer import Observer
@@ -67,6 +67,11 @@ class WorkerDriver:
     def program_iteration(self) -> int:
         """The iteration that the worker's program is in; the script may repeat an earlier one."""
         return self._trainer.iteration
+
+    @property
+    def is_ended_early(self) -> bool:
+        stopped = self.process.stopped
+        return self.presence.has_left and stopped is not None and stopped.early
 
     def log(self, values: Mapping[str, float]) -> None:
         iteration: int | None = self._trainer.iteration
@@ -149,6 +154,7 @@ class WorkerDriver:
         """Exit the script because the run is over."""
         stopped = self.process.stopped
         if stopped is not None and stopped.early:
+            own_handler.call()
             raise EndedEarly
         why = stopped.reason if stopped else "stop.iterations is reached"
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201

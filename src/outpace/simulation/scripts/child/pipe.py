@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from outpace.engine.scripts.ending import EndedEarly, RunOver
+from outpace.engine.scripts.ending import EndedEarly, RunOver, own_handler
 from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
 
 
@@ -21,6 +21,7 @@ class ScriptPipe:
         on_over: called when the run is over, while the script waits; it exits the script.
         is_over: True once the script exits because the run is over; the simulation then answers
             no more.
+        is_ended_early: True once the simulation has ended the run early; it then reads no more.
         steps: steps that the script has taken.
     """
 
@@ -28,7 +29,7 @@ class ScriptPipe:
         self._pipe = pipe
         self._sending = threading.Lock()  # any thread of the script may log
         self.on_over: Callable[[Over], NoReturn] = _exit
-        self.is_over = False
+        self.is_over = self.is_ended_early = False
         self.steps = 0
 
     def send_bytes(self, data: bytes) -> None:
@@ -41,7 +42,9 @@ class ScriptPipe:
         return self._pipe.recv_bytes()
 
     def send(self, message: FromScript) -> None:
-        """Send a message."""
+        """Send a message. Raises RunOver if the run was ended early."""
+        if self.is_ended_early:
+            raise EndedEarly
         self.steps += isinstance(message, Stepped)
         try:
             with torch.device("cpu"):  # the script may have set another default device
@@ -62,7 +65,9 @@ class ScriptPipe:
 
     def exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
-        self.is_over = True
+        self.is_over, self.is_ended_early = True, not over.reason
+        if self.is_ended_early:
+            own_handler.call()
         self.on_over(over)
 
 

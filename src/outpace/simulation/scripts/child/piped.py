@@ -48,6 +48,10 @@ class PipedDriver:
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         pipe.on_over = self._exit
 
+    @property
+    def is_ended_early(self) -> bool:
+        return self._pipe.is_ended_early
+
     def log(self, values: Mapping[str, float]) -> None:
         self._pipe.send(Logged(dict(values)))
 
