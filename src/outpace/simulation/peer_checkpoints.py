@@ -75,8 +75,9 @@ class PeerSaving(Saving):
         if not self._is_time(results):
             return
         iterations = dict.fromkeys(self._workers, iteration)
-        own = self._exchange.own_states(self._without_lost(iterations))
-        self._write(self._exchange.state(iterations, self._exchange.parameters_of(worker)), own)
+        models = self._exchange.models
+        own = models.own_states(self._without_lost(iterations))
+        self._write(self._exchange.state(iterations, models.parameters_of(worker)), own)
 
     def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
         """Save a worker if it is time to: others say at other times that they can be saved.
@@ -98,7 +99,7 @@ class PeerSaving(Saving):
         self._results = None
         iterations = self._of_all({worker: state.clock for worker, state in saved.items()})
         own = [state for _, state in sorted(saved.items())]
-        parameters = self._exchange.parameters_of(own[0].shard)
+        parameters = self._exchange.models.parameters_of(own[0].shard)
         self._write(self._exchange.state(iterations, parameters), own)
 
     def apart(self, worker: int, iteration: int) -> None:
@@ -108,8 +109,9 @@ class PeerSaving(Saving):
             return
         self._is_due = False
         begins = self._of_all(self._without_lost(self._begins))
-        own = self._exchange.own_states(self._without_lost(begins))
-        self._write(self._exchange.state(begins, self._exchange.parameters_of(None)), own)
+        models = self._exchange.models
+        own = models.own_states(self._without_lost(begins))
+        self._write(self._exchange.state(begins, models.mean), own)
 
     def leave(self, worker: int, after: int | None, results: int) -> None:
         """A worker leaves the run, and is not waited for any more.

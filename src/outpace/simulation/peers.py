@@ -148,17 +148,6 @@ class Peers(Exchange[PeerSaving]):
         averages = max(self.all_reduces.ended, self.exchanges.count)
         return self.models.state(iterations, averages, parameters)
 
-    def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
-        """Return what workers have beside the model when they begin these iterations; copies."""
-        return self.models.own_states(iterations)
-
-    def parameters_of(self, worker: int | None) -> Value:
-        """Return the parameters of a worker's own model; of the common one if it has none.
-
-        worker: None: return the mean of the own models of workers that are not lost.
-        """
-        return self.models.mean if worker is None else self.models.parameters_of(worker)
-
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
     ) -> None:

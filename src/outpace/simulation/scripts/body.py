@@ -152,7 +152,7 @@ class ScriptBody(Body, Host):
         if is_over:
             self.collectives.end(worker)
         else:
-            self.collectives.matching.leave(worker)
+            self.collectives.leave(worker)
         self._first_gradients.has_left(worker_name(worker))
         self.processes[worker].stop(LIMIT_REACHED)
 
@@ -167,7 +167,7 @@ class ScriptBody(Body, Host):
         self._recorder.collective(part.worker, iteration, part.number, *times)
 
     def waiting(self) -> list[str]:
-        waiting = self.collectives.matching.waiting()
+        waiting = self.collectives.waiting()
         remedy = (
             "some workers wait in a collective of the script, and the others wait for gradients of "
             "these workers: take a strategy that does not wait for their gradients, such as ssp, "

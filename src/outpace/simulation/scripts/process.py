@@ -123,7 +123,7 @@ class ScriptProcess:
         A last step whose end was not awaited was cut off.
         """
         discard = self._is_computing
-        if discard and await self._stepped(cut_off=True) is None:
+        if discard and await self.finish_step(cut_off=True) is None:
             return None
         self._free_slot()
         self._shown = parameters
@@ -139,10 +139,6 @@ class ScriptProcess:
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
         return message
-
-    async def finish_step(self) -> Stepped | None:
-        """Return the step that the script is in, at its end; None if it leaves the run instead."""
-        return await self._stepped()
 
     def gradient(self) -> StepGradient | None:
         """Return the gradient of the step that has ended; None if it has none that can be used."""
@@ -203,8 +199,11 @@ class ScriptProcess:
         if held is not None:
             held.take()
 
-    async def _stepped(self, *, cut_off: bool = False) -> Stepped | None:
-        """Return the step at its end, whose virtual time has passed. cut_off: it was cut off."""
+    async def finish_step(self, *, cut_off: bool = False) -> Stepped | None:
+        """Return the step that the script is in, at its end; None if it leaves the run instead.
+
+        cut_off: the virtual time of the step was cut off.
+        """
         self._is_cut_off = cut_off
         message, self._ahead = self._ahead or await self.next_of_step(), None
         self._is_computing = False

@@ -1,7 +1,4 @@
-"""Finds out which calls of the workers' scripts belong together, and computes their results.
-
-The n-th calls of all workers are one collective, as in torch.distributed.
-"""
+"""A collective of the workers' scripts: the calls that belong together, and their results."""
 
 from __future__ import annotations
 
@@ -126,60 +123,6 @@ def carry_out_alone(part: Part, workers: int) -> None:
         return  # what another worker would give is not known
     values, sizes = [part.given()] * workers, [call.parts] * workers
     part.give(results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
-
-
-class Matching:
-    """The collectives of a run that not all workers have joined."""
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._count = [0] * workers  # collectives that each has joined
-        self._open: dict[int, Collective] = {}  # by number
-        self._left: set[int] = set()
-        self._ended: set[int] = set()  # at the end of the run
-
-    def join(self, part: Part) -> Collective | None:
-        """Let a worker make its next call; return what it is a part of if no worker is missing.
-
-        Raises:
-            RunError: another worker has called another collective, or has left.
-        """
-        part.number = self._count[part.worker]
-        self._count[part.worker] += 1
-        if part.number not in self._open:
-            self._open[part.number] = Collective(part.number, range(self._workers))
-        found = self._open[part.number]
-        found.add(part)
-        if found.missing:
-            self._require_present(found)
-            return None
-        return self._open.pop(part.number)
-
-    def leave(self, worker: int) -> None:
-        """Note that a worker makes no more calls. Raises RunError if another one waits for it."""
-        self._left.add(worker)
-        for found in self._open.values():
-            self._require_present(found)
-
-    def end(self, worker: int) -> None:
-        """Note that a worker makes no more calls because the run ends; see `is_in_vain`."""
-        self._ended.add(worker)
-
-    def is_in_vain(self, part: Part) -> bool:
-        """True if a worker that has come to the end of the run is missing where this one waits."""
-        return any(
-            found.missing & self._ended
-            for found in self._open.values()
-            if found.parts.get(part.worker) is part
-        )
-
-    def waiting(self) -> list[str]:
-        """Describe the calls that wait for other workers."""
-        return [str(found) for found in self._open.values()]
-
-    def _require_present(self, found: Collective) -> None:
-        if missing := sorted(self._left & found.missing):
-            raise RunError(found.without(missing))
 
 
 def _names(workers: Iterable[int]) -> str:

@@ -66,7 +66,7 @@ class Opening(Host):
         Raises:
             RunError: if scripts wait in a collective that other scripts do not join.
         """
-        if waiting := self._collectives.matching.waiting():
+        if waiting := self._collectives.waiting():
             raise RunError(
                 f"{'; '.join(waiting)}, but began to train: all workers must call the same "
                 "collectives before their training"

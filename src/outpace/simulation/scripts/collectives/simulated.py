@@ -1,7 +1,8 @@
 """The collectives of scripts in virtual time: when each begins, and how long it takes.
 
-A collective begins when all workers have joined it and the collective before it has ended, as in a
-process group. It takes the time that its messages need (`routes`).
+The n-th calls of all workers are one collective, as in torch.distributed. It begins when all
+workers have joined it and the collective before it has ended, as in a process group. It takes the
+time that its messages need (`routes`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 
 from outpace.cluster.collective_rounds import Pattern
+from outpace.errors import RunError
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
-from outpace.simulation.scripts.collectives.matching import Collective, Matching, Part
+from outpace.simulation.scripts.collectives.matching import Collective, Part
 from outpace.simulation.scripts.messages import Joined
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.sync import AllReduce
@@ -25,9 +27,6 @@ class SimulatedCollectives:
         route: of the messages of collectives.
         ended: called when a worker has the result of a collective.
         all_reduce: how an all-reduce is made.
-
-    Attributes:
-        matching: finds out which calls belong together.
     """
 
     def __init__(
@@ -40,27 +39,63 @@ class SimulatedCollectives:
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
         self._ended = ended
-        self.matching = Matching(workers)
+        self._workers = workers
+        self._count = [0] * workers  # collectives that each worker has joined
+        self._open: dict[int, Collective] = {}  # by number: not all workers have joined them
+        self._left: set[int] = set()
+        self._at_end: set[int] = set()  # workers that join no more because the run ends
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
         self._parts: dict[tuple[int, int], Part] = {}
 
     def join(self, worker: int, call: Joined, memory: CallMemory) -> None:
-        """Let a worker join its next collective. Raises RunError: see `Matching.join`."""
+        """Let a worker join its next collective.
+
+        Raises:
+            RunError: another worker has called another collective, or has left.
+        """
         result = Future[None](self._kernel, str(call))
         part = self._parts[worker, call.number] = Part(
-            worker, call, memory, result, self._kernel.now
+            worker, call, memory, result, self._kernel.now, self._count[worker]
         )
-        found = self.matching.join(part)
-        if found is None:
-            if self.matching.is_in_vain(part):
+        self._count[worker] += 1
+        if part.number not in self._open:
+            self._open[part.number] = Collective(part.number, range(self._workers))
+        found = self._open[part.number]
+        found.add(part)
+        if found.missing:
+            self._require_present(found)
+            if self._is_in_vain(part):
                 result.set(None)
             return
+        del self._open[part.number]
         for each in found.parts.values():
             each.all_joined = self._kernel.now
         self._complete.append(found)
         if len(self._complete) == 1:
             self._begin(found)
+
+    def leave(self, worker: int) -> None:
+        """Note that a worker makes no more calls. Raises RunError if another one waits for it."""
+        self._left.add(worker)
+        for found in self._open.values():
+            self._require_present(found)
+
+    def _require_present(self, found: Collective) -> None:
+        if missing := sorted(self._left & found.missing):
+            raise RunError(found.without(missing))
+
+    def _is_in_vain(self, part: Part) -> bool:
+        """True if a worker that has come to the end of the run is missing where this one waits."""
+        return any(
+            found.missing & self._at_end
+            for found in self._open.values()
+            if found.parts.get(part.worker) is part
+        )
+
+    def waiting(self) -> list[str]:
+        """Describe the calls that wait for other workers."""
+        return [str(found) for found in self._open.values()]
 
     def must_wait(self, worker: int, number: int) -> bool:
         """True if this worker has no result of its call yet."""
@@ -71,16 +106,16 @@ class SimulatedCollectives:
         part = self._parts[worker, number]
         await part.result
         del self._parts[worker, number]
-        return None if self.matching.is_in_vain(part) else part
+        return None if self._is_in_vain(part) else part
 
     def end(self, worker: int) -> None:
         """Note that a worker joins no more collectives because the run ends, and wake the others.
 
         The others wait in collectives that this worker never joins.
         """
-        self.matching.end(worker)
+        self._at_end.add(worker)
         for part in list(self._parts.values()):
-            if not part.result.done and self.matching.is_in_vain(part):
+            if not part.result.done and self._is_in_vain(part):
                 part.all_joined = self._kernel.now
                 self._end(part)
 
