@@ -89,15 +89,6 @@ def test_a_run_leaves_a_complete_folder(here, capsys):
     assert load_file(run / files.MODEL)["1.weight"].shape == (64, 64)
 
 
-def test_the_resolved_configuration_gives_the_same_run(here):
-    assert outpace("simulate", "config.yaml", "workers=3", "--out", "first") == 0
-    assert outpace("simulate", "first/config.yaml", "--out", "second") == 0
-    first, second = (files.read_summary(here / name) for name in ("first", "second"))
-    assert first["trace_digest"] == second["trace_digest"]
-    assert first["parameters_digest"] == second["parameters_digest"]
-    assert len(first["iterations"]) == 3
-
-
 def test_without_out_runs_are_numbered(here):
     for _ in range(2):
         assert outpace("simulate", "config.yaml", "stop.iterations=1") == 0
@@ -182,81 +173,6 @@ def explodes():
 """
 
 
-ODD_TASKS = """\
-import sys
-import torch
-from outpace import Task
-
-x = torch.randn(64, 3)
-
-def task(**changes):
-    fields = dict(model=torch.nn.Linear(3, 1), loss=torch.nn.functional.mse_loss,
-                  train=(x, x[:, :1]), test=(x, x[:, :1]))
-    return Task(**{**fields, **changes})
-
-def regression():
-    return task()
-
-def half():
-    return task(model=torch.nn.Linear(3, 1).bfloat16(),
-                train=(x.bfloat16(), x[:, :1].bfloat16()), test=None)
-
-def leaves_later():
-    mse = torch.nn.functional.mse_loss
-    return task(loss=lambda o, t: mse(o, t) if o.requires_grad else sys.exit(0), test=None)
-
-def bad_accuracy():
-    return task(accuracy=lambda o, t: 1 / 0)
-
-def no_module():
-    return task(model="x")
-
-def meta():
-    return task(model=torch.nn.Linear(3, 1, device="meta"))
-
-def a_list():
-    return task(train=[x, x[:, :1]])
-"""
-
-
-def odd(here, name: str, *more: str) -> tuple[str, ...]:
-    (here / "odd.py").write_text(ODD_TASKS)
-    target = f"task={{kind: python, target: 'odd.py:{name}'}}"
-    return ("simulate", "config.yaml", target, "optimizer.lr=0.01", *more, "--out", "run")
-
-
-@pytest.mark.parametrize("name", ["regression", "half"])
-def test_a_task_without_classes_has_no_accuracy(here, name):
-    assert outpace(*odd(here, name)) == 0
-    assert files.read_summary(here / "run")["accuracy"] is None
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("no_module", "must be an nn.Module, not a str"),
-        ("meta", "meta device"),
-        ("a_list", "must be a tuple"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(here, capsys, name, words):
-    assert words in refused(capsys, *odd(here, name))
-    assert not (here / "run").exists()
-
-
-@pytest.mark.parametrize("name", ["leaves_later", "bad_accuracy"])
-def test_a_task_that_gives_up_on_its_way_fails_the_run(here, capsys, name):
-    assert outpace(*odd(here, name)) == 1
-    assert "the task raised in" in capsys.readouterr().err
-    assert files.read_summary(here / "run")["status"] == "failed"
-
-
-@pytest.mark.parametrize("key", ["stop.target_accuracy", "target.accuracy"])
-def test_a_target_that_can_never_be_measured_is_refused(here, capsys, key):
-    message = refused(capsys, *odd(here, "regression", f"{key}=0.9"))
-    assert f"{key}: this task has no accuracy to reach" in message
-
-
 def test_what_cannot_start_in_a_comparison_is_found_before_the_first_run(here, capsys):
     variants = "variants=[{name: a}, {name: b, servers: 5000}]"
     message = refused(capsys, "compare", "config.yaml", variants, "--out", "all")
@@ -335,6 +251,7 @@ def test_variants_replace_mappings_with_a_kind_and_merge_others(here):
         ("[{sync: {kind: bsp}}]", "must be a mapping with a name"),
         ("[{name: a}, {name: A}]", "another variant is called"),
         ("[{name: ../a}]", "cannot be the name of the run's folder"),
+        ("[{name: report.html}]", "cannot be the name of the run's folder"),
         ("[{name: a, target: {loss: 1}}]", "variants[0].target: it is the same for all variants"),
         ("[{name: a, sync: {kind: bspp}}]", "Did you mean 'bsp'?"),
     ],

@@ -179,21 +179,6 @@ def test_a_run_that_is_being_resumed_is_not_what_a_killed_process_said_of_it(tmp
     assert (found["state"], found["status"], found["late_s"]) == ("running", None, None)
 
 
-def test_a_run_that_was_killed(tmp_path, capsys):
-    run = failed(tmp_path / "run")
-    killed(run)
-    write_status(run, status_of(at=time.time() - 60, command="simulate"))
-    said = lines(capsys, run)
-    assert said[0] == f"{run}: killed: {files.KILLED}"
-    progress = "progress: 50 %, iteration 10 of 20 of the slowest worker, 80.2 s of virtual time, "
-    assert said[1].startswith(progress)
-    assert "checkpoint: checkpoints/000003, at 1.0 s of the run" in said
-    assert f"resume: outpace simulate --resume {run}" in said
-    assert "processes, as last seen:" in said
-    (run / files.SUMMARY).unlink()  # killed when it began
-    assert lines(capsys, run)[0] == f"{run}: killed"
-
-
 def test_a_folder_that_is_not_of_one_run_is_refused(tmp_path, capsys):
     assert "not the folder of a run" in refused(capsys, "status", str(tmp_path))
 

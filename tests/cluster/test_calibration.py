@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from outpace.cluster.calibration.all_reduces import assumed_all_reduce
 from outpace.cluster.calibration.factors import server_factors, shrunk_factors
-from outpace.cluster.calibration.independent import evaluation_law
-from outpace.cluster.calibration.network import fit_network
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import (
     ASSUMED_CV,
@@ -20,8 +17,6 @@ from outpace.cluster.calibration.run_times import (
     fit_run_times,
     warm_up_of,
 )
-from outpace.cluster.calibration.service import service_laws, service_times
-from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.laws import (
     Constant,
     Errors,
@@ -133,16 +128,6 @@ def test_intervals_hold_a_further_run_of_a_machine_whose_speed_changes_from_run_
     assert 0.80 <= np.mean(held) <= 0.98
 
 
-def test_evaluations_have_a_law():
-    seconds = np.full((20, 3), np.nan)
-    seconds[::2, 0] = np.random.default_rng(0).normal(1.0, 0.05, 10)  # the others evaluate nothing
-    law = evaluation_law(seconds)
-    assert law.mean_s == pytest.approx(1.0, rel=WITHIN * 0.05 / math.sqrt(10))
-    few = evaluation_law(np.array([[1.0, np.nan], [np.nan, 2.0]]))
-    assert few == Constant(mean_s=1.5)
-    assert evaluation_law(np.full((3, 2), np.nan)) is None
-
-
 def test_a_law_that_misses_one_worker_is_not_taken():
     # Worker 3 always takes the median time of the others: half of a law's times are shorter. This
     # is an eighth of that in the distance of all times, 0.06, which would be accepted.
@@ -164,49 +149,6 @@ def test_the_first_iterations_are_left_out_where_they_differ():
 
 # -- network: exact lines, and 10 % of noise ------------------------------------------
 
-SIZES = (1e3, 3e4, 2.5e5, 2e6)
-
-
-def transits(latency_s, bandwidth, noise=0.0):
-    """latency_s, bandwidth: functions of worker and server."""
-    source = np.random.default_rng(0)
-    rows = [
-        (n, m, there, size, latency_s(n, m) + size / bandwidth(n, m))
-        for n in range(4)
-        for m in range(2)
-        for there in (True, False)
-        for size in SIZES
-    ]
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    columns[-1] = columns[-1] * np.exp(noise * source.normal(size=len(rows)))
-    return Transits(*columns)
-
-
-def test_a_slow_server_has_a_link_of_its_own():
-    law = fit_network(transits(lambda n, m: 1e-4 + 4e-4 * m, lambda n, m: (1e9, 1e8)[m], 0.1)).law
-    assert list(law.nodes) == ["server-1"]
-    within = WITHIN * 0.1 / math.sqrt(16)
-    assert law.bandwidth_bytes_per_s == pytest.approx(1e9, rel=within)
-    assert law.nodes["server-1"].bandwidth_bytes_per_s == pytest.approx(1e8, rel=within)
-    assert law.nodes["server-1"].latency_s == pytest.approx(5e-4, rel=within)
-
-
-def test_messages_within_a_machine_are_those_of_its_loopback():
-    # Servers and worker 0 on one machine, workers 1 and 2 on another, which has a slow connection.
-    shared = {"a": ["worker-0", "server-0", "server-1"], "b": ["worker-1", "worker-2"]}
-    latency = {0: 2e-5, 1: 5e-4, 2: 5e-4, 3: 1e-4}
-    rate = {0: 4e9, 1: 1e8, 2: 1e8, 3: 1e9}
-    found = fit_network(transits(lambda n, m: latency[n], lambda n, m: rate[n]), shared)
-    law, near = found.law, partial(pytest.approx, rel=1e-3)
-    assert law.machines == {name: tuple(nodes) for name, nodes in shared.items()}
-    assert (law.loopback.latency_s, law.loopback.bandwidth_bytes_per_s) == (near(2e-5), near(4e9))
-    assert (law.latency_s, law.bandwidth_bytes_per_s) == (near(1e-4), near(1e9))
-    assert list(law.nodes) == ["worker-1", "worker-2"]
-    assert [link.bandwidth_bytes_per_s for link in law.nodes.values()] == near([1e8, 1e8])
-    assert found.error < 1e-3
-    assert len(found.fitted) == len(found.transits.seconds) == 4 * 2 * 2 * len(SIZES)
-
-
 # -- requests ------------------------------------------------------------------------
 
 
@@ -222,29 +164,6 @@ def requests(rows):
         *ints, size, size, sent, after, received, begun, done, released, begin, answered, answered,
         arrived, arrived,
     )  # fmt: skip
-
-
-def test_a_push_costs_what_the_server_needs_for_it_and_no_wait():
-    # Worker 1's push comes at 10 while the server handles worker 0's, until 14, and is read at
-    # 14.1. Its own time ends at 19: 5 s, of which the update is what it takes more than 4 s.
-    rows = [
-        (0, 0, n, 9.9 + t, 9.9 + t, 10 + t, 14 + t - 0.1, 25 + t, 27 + t)
-        for n, t in enumerate(range(0, 5000, 100))
-    ]
-    rows += [
-        (1, 0, n, 9.8 + t, 14.1 + t, 14.2 + t, 19 + t - 0.1, 19.1 + t, 26 + t)
-        for n, t in enumerate(range(0, 5000, 100))
-    ]
-    every = np.ones(len(rows), np.bool_)
-    found = service_times(requests(rows), every, on_advance=True)
-    assert np.concatenate(found.push) == pytest.approx(np.full(50, 4.0))
-    assert np.concatenate(found.answer) == pytest.approx(np.ones(100))
-    laws = service_laws(found, with_factors=True)
-    assert laws["push_time"].mean_s == pytest.approx(4.0)
-    assert laws["update_time"].mean_s == pytest.approx(1.0)
-    both = service_times(requests(rows), every, on_advance=False)
-    assert np.concatenate(both.push).mean() == pytest.approx(4.5)
-    assert "update_time" not in service_laws(both, with_factors=True)
 
 
 def test_servers_get_factors_only_where_they_clearly_differ():

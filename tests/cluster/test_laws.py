@@ -110,32 +110,6 @@ def test_a_slow_period_for_a_worker_that_is_not_there_is_refused():
         law.run_time(0, 4)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: Constant(mean_s=0.0),
-            "mean_s must be above 0",
-        ),
-        (lambda: Constant(mean_s=math.nan), "mean_s must be"),
-        (lambda: Constant(mean_s=1.0, worker_cv=-0.1), "worker_cv must be"),
-        (lambda: Normal(mean_s=1.0, cv=-1.0), "cv must be at least 0"),
-        (lambda: Lognormal(mean_s=1.0, cv=math.inf), "cv must be"),
-        (lambda: Lognormal(mean_s=-1.0, cv=1.0), "mean_s must be"),
-        (lambda: Slow((0,), 0.0), "factor must be above 0"),
-        (lambda: Slow((0,), 2.0, from_s=-1.0), "from_s must be"),
-        (lambda: Slow((0,), 2.0, from_s=1.0, until_s=1.0), r"until_s must be after 1\.0"),
-        (lambda: Slow((-1,), 2.0), "workers\\[0\\] must be at least 0"),
-        (lambda: LinkLaw(latency_s=-1.0), "latency_s must be"),
-        (lambda: NetworkLaw(latency_s=math.nan), "latency_s must be"),
-        (lambda: NetworkLaw(bandwidth_bytes_per_s=0.0), "bandwidth_bytes_per_s must be"),
-    ],
-)
-def test_impossible_laws_are_refused_by_name(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
 # -- links -------------------------------------------------------------------------------
 
 

@@ -181,21 +181,6 @@ def test_servers_whose_machines_are_named_cannot_be_more(here):
         read(here, compute={"kind": "constant", "mean_s": 0.1}, servers=3)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "words"),
-    [
-        ("[]", ".c must be a list of one or more nodes, not empty"),
-        ("[worker-1]", ": worker-1 is named twice, on a and c"),
-        ("[1]", r".c\[0\] must be text, not 1"),
-        ("worker-1", ".c must be a list, not 'worker-1'"),
-    ],
-)
-def test_machines_of_a_file_that_are_wrong_are_refused_with_the_file(here, nodes, words):
-    (here / "cluster.yaml").write_text(MACHINES.replace("[scheduler]", nodes))
-    with pytest.raises(ConfigError, match=f"cluster.yaml: network.machines{words}"):
-        read(here, compute={"kind": "constant", "mean_s": 0.1}, workers=3)
-
-
 def test_servers_that_differ_cannot_be_more_than_the_file_describes(here):
     with pytest.warns(OutpaceWarning, match="2 servers that are alike, and the run has 3"):
         assert read(here, servers=3).servers == 3

@@ -194,3 +194,16 @@ def test_servers_that_would_use_two_precisions_are_refused(overrides):
         "sync.wire: workers send to all servers in one precision during the whole run: write the "
         "same wire in every policy, also in sync_changes"
     }
+
+
+def test_nodes_of_one_machine_cannot_have_different_links():
+    assert problems(
+        "servers=1",
+        "network.machines={a: [worker-0, worker-1, server-0]}",
+        "network.nodes={'worker-*': {latency_s: 1}, server-0: {latency_s: 2}}",
+        "network.pairs=[{between: [worker-0, server-0], latency_s: 1}]",
+    ) == {
+        "network.pairs: worker-0 and server-0 are one machine (network.machines)",
+        "network.nodes: worker-0 and worker-1 and server-0 are one machine "
+        "(network.machines), so latency_s cannot be 1.0 and 1.0 and 2.0",
+    }

@@ -56,6 +56,22 @@ def unset():
 def wrong_shape():
     return Task(torch.nn.Linear(4, 2), cross_entropy, (x, y))
 
+def no_module():
+    return Task("x", cross_entropy, (x, y))
+
+def meta():
+    return Task(torch.nn.Linear(3, 2, device="meta"), cross_entropy, (x, y))
+
+def a_list():
+    return Task(torch.nn.Linear(3, 2), cross_entropy, [x, y])
+
+def regression(**changes):
+    data = x, x[:, :1]
+    return Task(torch.nn.Linear(3, 1), torch.nn.functional.mse_loss, data, test=data, **changes)
+
+def bad_accuracy():
+    return regression(accuracy=lambda o, t: 1 / 0)
+
 class Noisy(torch.utils.data.Dataset):
     def __init__(self):
         self.own = random.Random(3)
@@ -94,7 +110,7 @@ def remembers():
 def run(tmp_path):
     (tmp_path / "tasks.py").write_text(TASKS)
 
-    def run(function: str, out: str | None = None) -> outpace.Result:
+    def run(function: str, out: str | None = None, **changes: object) -> outpace.Result:
         plain = {
             "task": {"kind": "python", "target": f"tasks.py:{function}"},
             "workers": 2,
@@ -103,6 +119,7 @@ def run(tmp_path):
             "batch_size": 8,
             "evaluate": {"every_updates": 5},
             "stop": {"iterations": 10},
+            **changes,
         }
         experiment = experiment_from(plain, "test", tmp_path)
         random.seed(5)
@@ -130,6 +147,30 @@ def test_what_cannot_be_trained_is_refused_before_the_run(run, tmp_path, functio
         run(function, "out")
     assert refusal.value.exit_code == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [("no_module", "an nn.Module, not a str"), ("meta", "meta device"), ("a_list", "a tuple")],
+)
+def test_what_is_no_task_is_refused_before_the_run(run, function, words):
+    with pytest.raises(outpace.ConfigError, match=words):
+        run(function)
+
+
+def test_a_task_without_classes_has_no_accuracy_and_no_target_of_it(run):
+    assert run("regression").summary["accuracy"] is None
+    for key, changes in {
+        "stop.target_accuracy": {"stop": {"iterations": 10, "target_accuracy": 0.9}},
+        "target.accuracy": {"target": {"accuracy": 0.9}},
+    }.items():
+        with pytest.raises(outpace.ConfigError, match=f"{key}: this task has no accuracy to reach"):
+            run("regression", **changes)
+
+
+def test_an_accuracy_that_raises_fails_the_run(run):
+    with pytest.raises(outpace.RunError, match="the task raised in"):
+        run("bad_accuracy")
 
 
 @pytest.mark.parametrize("function", ["task", "one_element", "remembers"])

@@ -16,8 +16,10 @@ pytestmark = pytest.mark.slow
 SCRIPT = SCRIPTS / "ddp_cases.py"
 RUNTIMES = {"real": run, "virtual": simulate}
 CASES = [
+    "averages",
     "bucket_view",
     "closure",
+    "compressed",
     "differentiable",
     "evaluates",
     "join",

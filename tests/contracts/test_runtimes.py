@@ -181,25 +181,6 @@ def test_a_read_version_is_one_that_was_handed_out_before(run, sync):
         read[key] = pulls[*key, row["iteration"]]
 
 
-@pytest.mark.parametrize("sync", SYNCS)
-def test_training_lowers_the_loss(sync):
-    result = simulate(config(sync, stop={"iterations": 40}, batch_size=32))
-    losses = result.metrics["train_loss"].to_pylist()
-    assert losses[-1] < 0.8 * losses[0]
-    assert result.summary["train_loss"] == losses[-1]
-
-
-@pytest.mark.parametrize("sync", ["ssp", "pssp", "partial-push"])
-def test_one_seed_one_result(sync):
-    first, second = simulate(config(sync)), simulate(config(sync))
-    other = simulate(config(sync, seed=8))
-    for digest in ("parameters_digest", "trace_digest"):
-        assert first.summary[digest] == second.summary[digest]
-        assert first.summary[digest] != other.summary[digest]
-    assert first.trace.equals(second.trace)
-    assert first.metrics.equals(second.metrics)
-
-
 @pytest.mark.parametrize("tie_seed", range(5))
 def test_bsp_does_not_depend_on_the_order_of_simultaneous_events(tie_seed):
     same = {"compute": {"kind": "constant", "mean_s": 0.05}, "network": None}

@@ -102,57 +102,25 @@ def test_a_run_of_some_seconds_is_too_short_to_name_links(tmp_path, capsys):
     assert "server-1" not in said.out + said.err
 
 
-SLOW_SERVER = {
-    **RUN,
-    "push_time": {"kind": "constant", "mean_s": PUSH_S, "factors": [0.5, 1.5]},
-    "update_time": {"kind": "constant", "mean_s": 0.01, "factors": [0.2, 1.8]},
-}
-
-
-@pytest.fixture(scope="module")
-def slow_server(tmp_path_factory):
-    """The keys of a cluster file from a run whose server 1 needs longer for pushes and updates."""
-    here = tmp_path_factory.mktemp("slow-server")
-    simulate(SLOW_SERVER, here / "run")
+def test_a_server_whose_work_takes_longer_has_factors_of_its_own(tmp_path):
+    push = {"kind": "constant", "mean_s": PUSH_S, "factors": [0.5, 1.5]}
+    update = {"kind": "constant", "mean_s": 0.01, "factors": [0.2, 1.8]}
+    simulate({**RUN, "push_time": push, "update_time": update}, tmp_path / "run")
     as_real(
-        here / "run",
-        latency_s=lambda _: LATENCY_S,
-        bandwidth=lambda _: BANDWIDTH,
+        tmp_path / "run",
+        **LINK,
         push_s=lambda m: (0.001, 0.003)[m],
         pull_s=PULL_S,
         update_s=lambda m: (0.002, 0.018)[m],
     )
-    assert outpace("calibrate", str(here / "run"), "-o", str(here / "cluster.yaml")) == 0
-    return read_yaml(here / "cluster.yaml")
-
-
-def test_a_server_whose_work_takes_longer_has_factors_of_its_own(slow_server, capsys):
-    assert slow_server["push_time"]["mean_s"] == pytest.approx(0.002, rel=0.01)
-    assert slow_server["push_time"]["factors"] == pytest.approx([0.5, 1.5], rel=0.01)
-    assert slow_server["update_time"]["mean_s"] == pytest.approx(0.01, rel=0.01)
-    assert slow_server["update_time"]["factors"] == pytest.approx([0.2, 1.8], rel=0.01)
-    assert "factors" not in slow_server["pull_time"]
-    (said,) = [note for note in slow_server["calibrated"]["notes"] if "servers differ" in note]
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(tmp_path / "cluster.yaml")) == 0
+    found = read_yaml(tmp_path / "cluster.yaml")
+    for key, law in {"push_time": push, "update_time": update}.items():
+        assert found[key]["mean_s"] == pytest.approx(law["mean_s"], rel=0.01)
+        assert found[key]["factors"] == pytest.approx(law["factors"], rel=0.01)
+    assert "factors" not in found["pull_time"]
+    (said,) = [note for note in found["calibrated"]["notes"] if "servers differ" in note]
     assert said.startswith("servers differ in push_time and update_time")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sync": {"kind": "ssp", "staleness": 2}},
-        {
-            "sync": {"kind": "partial-push", "quorum": 3, "timeout_s": 0.01},
-            "pull": {"quorum_percent": 50},
-        },
-    ],
-    ids=["ssp", "partial push and pull"],
-)
-def test_a_slow_server_found_under_bsp_predicts_other_strategies(slow_server, changes):
-    """With the mean of both servers SSP was 10 % too short, and partial push 6 % too long."""
-    expected = simulate({**SLOW_SERVER, **changes}).summary["virtual_time_s"]
-    service = {key: slow_server[key] for key in ("push_time", "pull_time", "update_time")}
-    predicted = simulate({**SLOW_SERVER, **service, **changes}).summary["virtual_time_s"]
-    assert predicted == pytest.approx(expected, rel=0.01)
 
 
 def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):

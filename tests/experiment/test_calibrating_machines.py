@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -81,14 +79,6 @@ def calibrated(folder):
     return read_yaml(path)["network"], found.shown
 
 
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory):
-    """A recorded run, its network as calibrated, and what was said."""
-    folder = tmp_path_factory.mktemp("apart") / "run"
-    recorded(folder, APART)
-    return folder, *calibrated(folder)
-
-
 def require_links(found):
     # Links are saturated: an iteration computes for 50 ms, and its pushes need 80 ms and more.
     assert found["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
@@ -96,8 +86,9 @@ def require_links(found):
     assert not {"nodes", "pairs", "delays"} & found.keys()
 
 
-def test_the_rate_of_links_that_were_shared_is_found(apart):
-    _, found, said = apart
+def test_the_rate_of_links_that_were_shared_is_found(tmp_path):
+    recorded(tmp_path / "run", APART)
+    found, said = calibrated(tmp_path / "run")
     assert found["machines"] == APART
     assert found["contention"] == "fair"
     require_links(found)
@@ -136,52 +127,6 @@ def test_without_probes_between_machines_their_links_are_said_to_be_unknown(tmp_
     assert "network.machines is left out" in note
 
 
-def forget_machines(folder):
-    """Make the folder that of a run which does not know where its processes were."""
-    summary, config = (read_yaml(folder / name) for name in (files.SUMMARY, files.CONFIG))
-    del summary["nodes"]
-    del config["network"]["machines"]
-    (folder / files.SUMMARY).write_text(json.dumps(summary))
-    (folder / files.CONFIG).write_text(json.dumps(config))
-
-
-def test_what_was_calibrated_on_shared_links_predicts_asynchronous_training(apart, tmp_path):
-    # Under ASP messages meet less often than under BSP. Links of their own that are slow enough for
-    # BSP are too slow for ASP.
-    folder, *_ = apart
-    asp = config(APART, sync={"kind": "asp"}, compute={"kind": "constant", "mean_s": 0.2})
-    real = simulate(asp).summary["virtual_time_s"]
-
-    def predicted(cluster):
-        own = {key: value for key, value in asp.items() if key != "network"}
-        plan = {**own, "include": str(cluster.with_suffix(".yaml"))}
-        return simulate(plan).summary["virtual_time_s"]
-
-    assert predicted(folder) == pytest.approx(real, rel=0.01)
-    shutil.copytree(folder, tmp_path / "run")
-    forget_machines(tmp_path / "run")
-    calibrated(tmp_path / "run")
-    assert predicted(tmp_path / "run") > 1.03 * real
-
-
-@pytest.mark.parametrize(
-    ("places", "expected"),
-    [
-        ({"server-0": "a", "worker-0": "c", "worker-1": "d"}, {}),
-        ({"server-0": "a", "worker-0": "a", "worker-1": "a"}, {}),
-        (
-            {"server-0": "a", "server-1": "a", "worker-1": "b", "worker-10": "c", "worker-2": "c"},
-            {"a": ("server-0", "server-1"), "c": ("worker-2", "worker-10")},
-        ),
-    ],
-    ids=["one each", "all on one", "some together"],
-)
-def test_machines_are_those_with_several_processes_if_there_are_others(places, expected):
-    notes = []
-    assert shared_machines([Run(places)], notes) == expected
-    assert not notes
-
-
 def test_runs_on_different_machines_name_none():
     one = Run({"server-0": "a", "worker-0": "a", "worker-1": "b"})
     renamed = Run({"server-0": "x", "worker-0": "x", "worker-1": "y"})
@@ -192,13 +137,3 @@ def test_runs_on_different_machines_name_none():
     assert not notes
     assert shared_machines([one, other], notes) == {}
     assert ["on different machines" in note for note in notes] == [True]
-
-
-def test_the_machines_that_a_run_had_count(apart, tmp_path):
-    folder, *_ = apart
-    shutil.copytree(folder, tmp_path / "run")
-    named = read_yaml(folder / files.CONFIG)
-    named["network"]["machines"] = MIXED
-    (tmp_path / "run" / files.CONFIG).write_text(json.dumps(named))
-    found = calibrate([tmp_path / "run"])
-    assert {name: list(nodes) for name, nodes in found.network_law.machines.items()} == APART

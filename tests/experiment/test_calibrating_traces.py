@@ -237,35 +237,23 @@ def info(**values):
 
 
 def events(keep):
-    def change(document):
-        document["traceEvents"] = [event for event in document["traceEvents"] if keep(event)]
-
-    return edited(change)
+    return edited(lambda each: each.update(traceEvents=list(filter(keep, each["traceEvents"]))))
 
 
-def argument(**values):
-    def change(document):
-        for event in document["traceEvents"]:
-            if event["name"] == "gloo:all_reduce":
-                event["args"].update(values)
+def all_reduces(name="gloo:all_reduce", **arguments):
+    """Give the all-reduces of rank 1 another name, or other arguments."""
 
-    return edited(change)
-
-
-def renamed(name):
     def change(document):
         for event in document["traceEvents"]:
             if event["name"] == "gloo:all_reduce":
                 event["name"] = name
+                event["args"].update(arguments)
 
     return edited(change)
 
 
-def later(seconds):
-    def change(document):
-        document["baseTimeNanoseconds"] += int(seconds * 1e9)
-
-    return edited(change)
+def later(document):
+    document["baseTimeNanoseconds"] += 3600 * 10**9
 
 
 def truncated(paths):
@@ -282,16 +270,19 @@ def truncated(paths):
         (info(rank=0), "it is of rank 0, and so is"),
         (info(world_size=4), "with 4 ranks over gloo"),
         (events(lambda event: event["name"] != "gloo:all_reduce"), "no all-reduces"),
-        (argument(**{"Input Dims": []}), "rank 1, step 3: it does not say how large"),
-        (argument(**{"Group size": 1}), "collectives of a group of 1 of the 2 ranks"),
-        (argument(**{"Input Dims": [[7]]}), "4, 4,000,000 bytes in rank 0 (rank0.json), and of 28"),
-        (renamed("gloo:reduce_scatter"), "as FSDP and ZeRO have (reducescatter)"),
+        (all_reduces(**{"Input Dims": []}), "rank 1, step 3: it does not say how large"),
+        (all_reduces(**{"Group size": 1}), "collectives of a group of 1 of the 2 ranks"),
         (
-            renamed("gloo:all_to_all"),
+            all_reduces(**{"Input Dims": [[7]]}),
+            "4, 4,000,000 bytes in rank 0 (rank0.json), and of 28",
+        ),
+        (all_reduces("gloo:reduce_scatter"), "as FSDP and ZeRO have (reducescatter)"),
+        (
+            all_reduces("gloo:all_to_all"),
             "as pipelines and MoE models have (alltoall)",
         ),
         (events(lambda event: not event["name"].startswith("Profiler")), "call prof.step()"),
-        (later(3600), "of different runs: the ends of an all-reduce differ"),
+        (edited(later), "of different runs: the ends of an all-reduce differ"),
         (lambda paths: paths.pop(), "there is no trace of rank 1"),
         (lambda paths: paths.append("runs"), "is not a trace, and"),
     ],

@@ -273,12 +273,6 @@ def test_seeds_beyond_the_largest_are_refused_before_anything_is_run(tmp_path):
     assert len(compare(chosen, seeds=2)) == 2
 
 
-@pytest.mark.parametrize("name", ["report.html", "comparison.json", "config.yaml", "summary.json"])
-def test_a_variant_has_not_the_name_of_a_file_of_the_comparison(name):
-    with pytest.raises(ConfigError, match="cannot be the name of the run's folder"):
-        variants({"name": name})
-
-
 CONFIG = """
 task: {kind: quadratic, eigenvalues: [1.0]}
 workers: 2

@@ -120,11 +120,3 @@ def test_a_comparison_with_a_folder_takes_a_given_task_and_does_not_resume_it(ya
     assert {row.summary["status"] for row in rows} == {"complete"}
     with pytest.raises(ConfigError, match="resume: the folders do not say"):
         outpace.compare(yaml, tmp_path / "all", task=make_task, resume=True)
-
-
-def test_results_are_shown_in_a_line(yaml):
-    result = outpace.simulate(CONFIG, task=make_task)
-    assert repr(result).startswith("<Result: complete")
-    rows = outpace.compare(yaml, task=make_task)
-    assert repr(rows).splitlines()[0] == "Comparison of 2 runs:"
-    assert [line.split(",")[0] for line in repr(rows).splitlines()[1:]] == ["  <BSP", "  <wide"]

@@ -91,20 +91,6 @@ def test_the_value_is_the_mean_over_the_seeds_of_the_same_runs():
     assert candidate.low < candidate.value < candidate.high
 
 
-def test_ranges_are_searched_by_the_sampler():
-    found = outpace.sweep(
-        BASE, {"optimizer.lr": "log(0.01, 1)", "workers": "int(1, 3)"}, trials=14, **TARGET
-    )
-    assert len(found.candidates) == 14
-    assert all(0.01 <= each.values["optimizer.lr"] <= 1 for each in found.candidates)
-    assert {each.values["workers"] for each in found.candidates} <= {1, 2, 3}
-    assert "TPE" in found.method
-    statuses = {each.status for each in found.candidates}
-    assert statuses <= {"complete", "too-slow", "pruned", "missed"}
-    best = min(each.value for each in found.candidates if each.status == "complete")
-    assert found.best.value == best
-
-
 def test_a_sweep_repeats_whatever_the_number_of_processes():
     base = {**BASE, "compute": {"kind": "exponential", "mean_s": 1.0}}
     over = {"optimizer.lr": "log(0.05, 1.9)", "workers": "int(1, 3)"}

@@ -113,13 +113,3 @@ def test_readers_keep_what_they_have_read():
         read.append((block.read(), whole(block.read()).clone()))
     for value, copy in read:
         assert torch.equal(whole(value), copy)
-
-
-@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam()])
-def test_a_step_along_the_mean_of_a_sum_is_that_along_the_quotient(optimizer):
-    one, other = (parameter_block(random(0), optimizer) for _ in range(2))
-    for seed in (1, 2):
-        total, mean = random(seed), random(seed) / 3
-        one.update(pieces(total) if seed == 2 else total, 1, None, 0.0, 1.0, 3)
-        other.update(pieces(mean) if seed == 2 else mean, 1, None, 0.0)
-        assert torch.equal(whole(one.read()), whole(other.read()))

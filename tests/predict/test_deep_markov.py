@@ -130,13 +130,6 @@ def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(either):
     assert np.isfinite(follower.predict().sample(100)).all()
 
 
-def test_same_seed_same_bits_and_another_seed_another_model():
-    history = cut_after(recorded(slow=[(20, 40)]), 6)
-    one, same, other = (fit([history], seed=seed, **SMALL).tensors() for seed in (1, 1, 2))
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_the_users_generators_dtype_and_threads_are_left_as_they_were(plain):
     model, _, before, after = plain
     expected = model.tensors()
@@ -169,12 +162,6 @@ def test_a_fit_to_censored_times_knows_that_they_were_longer():
     model = fit([RunTimes(seconds, cut.censored, NODE)], **{**SMALL, "steps": 300})
     drawn = watched(model, recorded(6)).predict().sample(1000)
     assert np.median(drawn[:, :2]) > 0.4
-
-
-def test_a_single_worker_is_learned_from():
-    history = RunTimes(recorded().seconds[:, :1], np.zeros((60, 1), bool), np.zeros(1, np.int64))
-    drawn = watched(fit([history], **SMALL), history).predict().sample(100)
-    assert np.median(drawn) == pytest.approx(0.25, rel=0.1)
 
 
 def test_times_without_any_spread_are_learned_from():

@@ -23,10 +23,6 @@ def before_softplus(std):
     return math.log(math.expm1(std - 1e-3))
 
 
-def log_density(x, mean, std):
-    return torch.distributions.Normal(mean, std).log_prob(x)
-
-
 def seen(window):
     return Seen(window, torch.zeros_like(window))
 
@@ -89,23 +85,6 @@ def test_with_the_exact_posterior_as_guide_the_bound_is_the_likelihood():
     draws = bounds(network, window, 20_000)
     # Single draws scatter, as the divergence is taken exactly and the likelihood is not.
     assert float(draws.mean()) == pytest.approx(exact, abs=4 * float(draws.std()) / 141)
-
-
-def test_importance_weights_of_the_guide_give_back_the_likelihood():
-    network = linear_network()
-    exact, _, _ = kalman(WINDOW[:, 0])
-    count = 100_000
-    generator = torch.Generator().manual_seed(1)
-    noise = torch.randn(3, count, 1, generator=generator, dtype=torch.float64)
-    z, mean, std = network.guide(seen(WINDOW), noise)
-    moved, moved_std = network.transition(z[:-1])
-    first, first_std = network.first()
-    log = log_density(WINDOW, *network.emission(z)).sum((0, 2))
-    log += log_density(z[:1], first, first_std).sum((0, 2))
-    log += log_density(z[1:], moved, moved_std).sum((0, 2))
-    log -= log_density(z, mean, std).sum((0, 2))
-    estimate = float(torch.logsumexp(log, 0)) - math.log(count)
-    assert estimate == pytest.approx(exact, abs=0.05)
 
 
 def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():

@@ -54,17 +54,6 @@ def test_what_is_saved_is_loaded(saved):
     assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_the_metadata_says_what_it_is(saved):
-    with safe_open(saved, framework="pt") as file:
-        said = json.loads(file.metadata()[KEY])
-    assert said == {
-        "version": 1,
-        "kind": "stand-in",
-        "unit": "s",
-        "settings": {"seed": 5, "name": "a", "lags": [1, 2]},
-    }
-
-
 def test_the_parameters_of_a_run_are_no_run_time_model(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(3)}, path)
@@ -101,9 +90,3 @@ def test_a_damaged_file_is_named(saved):
     saved.unlink()
     with pytest.raises(ConfigError, match=r"No such file .*fit it again: outpace runtimes fit"):
         load(saved)
-
-
-def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path):
-    with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
-        save(fit("stand-in", [TIMES]), tmp_path / "nowhere" / "model.safetensors")
-    assert not list(tmp_path.iterdir())

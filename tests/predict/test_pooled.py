@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,6 @@ from outpace.errors import ConfigError
 from outpace.predict.models import fit as fit_model
 from outpace.predict.pooled import Pooled
 from outpace.predict.pooled.law import log_likelihood
-from outpace.predict.pooled.network import PooledNetwork
-from outpace.predict.pooled.tracks import begin
 from outpace.predict.recorded import RunTimes, read, write
 
 fit: Callable[..., Any] = partial(fit_model, "pooled")
@@ -56,24 +53,6 @@ def test_a_refit_goes_on_from_the_earlier_model_and_predicts_better(model: Poole
     assert _likelihood(refitted, history, 60) > _likelihood(model, history, 60) + 0.05
 
 
-def test_made_again_from_its_parts_it_draws_the_same_and_changes_no_global_state(
-    model: Pooled,
-) -> None:
-    state = torch.get_rng_state()
-    again = Pooled.from_parts(model.tensors(), model.settings())
-    assert torch.equal(torch.get_rng_state(), state)
-    assert np.array_equal(*(_followed(each, _history(10, 1)) for each in (model, again)))
-
-
-def test_one_node_for_all_is_the_same_as_a_node_for_each(model: Pooled) -> None:
-    history = _history(10, 3)
-    alone, together = (
-        RunTimes(history.seconds, history.censored, node)
-        for node in (np.arange(12), np.zeros(12, np.int64))
-    )
-    assert np.array_equal(*(_followed(model, each) for each in (alone, together)))
-
-
 @pytest.mark.parametrize("workers", [1, 5, 30])
 def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> None:
     times = 0.1 * np.exp(np.random.default_rng(4).normal(0.0, 0.03, (8, workers)))
@@ -93,37 +72,11 @@ def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
     assert ((typical[9:] > 0.22) & (typical[9:] < 0.8)).all()
 
 
-def test_times_that_are_all_alike_are_no_trouble() -> None:
-    times = np.full((20, 4), 0.5)
-    history = RunTimes(times, np.zeros((20, 4), bool), np.arange(4))
-    assert _followed(fit([history]), history) == pytest.approx(0.5, rel=0.2)
-
-
 def test_a_node_that_is_slow_is_expected_to_stay_so(model: Pooled) -> None:
     history = _history(30, 6, slow=False)
     history.seconds[20:, :3] *= 2.0
     draws = np.median(_followed(model, history, 500), axis=0)
     assert draws[:3].mean() / draws[3:].mean() == pytest.approx(2.0, rel=0.15)
-
-
-def test_a_fit_begins_no_further_from_normal_than_nodes_changed() -> None:
-    """Other regimes are at log 1.35 and log 2.2 and spread by 0.25 if nodes changed by log 2.2.
-
-    All three are a tenth if nodes changed by a tenth. The furthest is at least at the noise.
-    """
-    torch.manual_seed(0)
-    for largest, share in ((2.0, 1.0), (math.log(2.2), 1.0), (0.1 * math.log(2.2), 0.1)):
-        network = PooledNetwork(0.01, 0.3, 0.01)
-        with torch.no_grad():
-            network.node_out.weight.zero_()
-        network.begin_within(largest)
-        law, _ = network.law(network.begin(1, 2, 3), begin((1,), 2, 3))
-        expected = share * np.log([1.35, 2.2])
-        np.testing.assert_allclose(law.level[0, :, 2:].detach(), [expected] * 2, atol=1e-6)
-        np.testing.assert_allclose(law.spread[..., 2:].detach(), 0.25 * share, atol=1e-6)
-    network.begin_within(0.0)
-    law, _ = network.law(network.begin(1, 2, 3), begin((1,), 2, 3))
-    assert float(law.level.detach().max()) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(

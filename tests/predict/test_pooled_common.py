@@ -96,45 +96,6 @@ def test_six_points_have_the_likelihood_of_the_whole_grid(
         assert found == pytest.approx(expected, abs=within)
 
 
-@pytest.mark.parametrize(("slow", "factor"), [(0, -0.2), (2, 0.0), (5, 0.15)])
-def test_if_all_levels_rise_only_the_probability_of_the_factor_changes(
-    slow: int, factor: float
-) -> None:
-    """The times then show a factor that is smaller by as much.
-
-    With one normal of size s around 0, its log probability changes by factor / s². The times leave
-    a standard deviation of 0.03 / sqrt(32) of the factor, which is 0.5 of the result.
-    """
-    law, size = _law(), 0.1
-    known, none = _everyone(law), torch.zeros(_NODES, _WIDTH, dtype=torch.bool)
-    for seed in range(4):
-        rise = torch.zeros(1, requires_grad=True)
-        risen = law._replace(level=law.level + rise)
-        away = _times(law, factor, slow, seed)
-        few = near(risen, _factor(size), away, none, known)
-        (slope,) = torch.autograd.grad(log_likelihood(few, away, none, known), rise)
-        assert float(slope) == pytest.approx(factor / size**2, abs=2.0)
-
-
-def test_what_is_plausible_holds_the_whole_factor() -> None:
-    """Its mean and deviation, of a wide factor, and of a narrow one beside a rare wide one."""
-    law = _law()
-    for factor, mean, variance in (
-        (_factor(0.4), 0.0, 0.16),
-        (
-            Factor(*map(torch.tensor, ([math.log(0.9), math.log(0.1)], [0.0, 0.2], [0.02, 0.1]))),
-            0.02,
-            0.9 * 0.02**2 + 0.1 * (0.1**2 + 0.2**2) - 0.02**2,
-        ),
-    ):
-        found = plausible(law, factor, _everyone(law))
-        weight = found.log_shift.exp()
-        assert float(weight.sum()) == pytest.approx(1.0, abs=1e-5)
-        assert float(weight @ found.shift) == pytest.approx(mean, abs=1e-3)
-        around = (found.shift - mean).square()
-        assert float(weight @ around) == pytest.approx(variance, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("nodes", "width", "came", "size"), [(8, 4, 0, 0.05), (1, 96, 3, 0.6), (96, 1, 60, 0.6)]
 )

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
@@ -59,22 +57,6 @@ def test_an_iteration_ends_at_the_first_of_count_and_time_but_with_one_and_at_th
     wait, counts, seconds
 ):
     assert ends(wait) == (counts, seconds)
-
-
-@given(
-    st.lists(st.floats(0.1, 9), min_size=1, max_size=6),
-    st.one_of(st.just(math.inf), st.integers(0, 8)),
-    st.one_of(st.just(math.inf), st.floats(0, 10)),
-)
-def test_nobody_is_counted_who_had_not_come_and_no_end_is_outside_of_the_arrivals(times, c, s):
-    done = replay(Fixed(Wait(count=c, until_s=s)), np.array([times]))
-    end, count = done.ended_s[0], done.count[0]
-    assert min(times) <= end <= max(times)
-    assert count == sum(time <= end for time in times)
-    before = sum(time < end for time in times)
-    assert before < max(c, 1)  # the count had not been reached earlier
-    assert end <= max(s, min(times))  # nor has it continued beyond the time
-    assert count >= c or end == s or end == max(times) or end == min(times)
 
 
 def test_asked_again_it_sees_who_has_come_and_nothing_else():

@@ -10,7 +10,6 @@ from outpace.predict.recorded import RunTimes
 from outpace.predict.trials import trials
 
 NODE = np.arange(12) // 4
-PLAIN = ["all", "fixed", "elfving", "last", "mean-5", "last-20", "last-5", "early-20"]
 
 
 def recording(iterations=32, cut_off=False):
@@ -20,19 +19,6 @@ def recording(iterations=32, cut_off=False):
     censored = np.zeros_like(seconds, dtype=bool)
     censored[-1, 3] = cut_off
     return RunTimes(seconds, censored, NODE)
-
-
-@pytest.mark.slow
-def test_all_rules_after_the_warm_up_the_learned_one_fitted_to_it():
-    done = []
-    found = dict(trials(recording(), progress=done.append))
-    assert list(found) == [*PLAIN, "pooled"]
-    assert {len(each.count) for each in found.values()} == {12}
-    assert (found["all"].count == 12).all()
-    assert (found["fixed"].count == 11).all()
-    assert found["pooled"].of_oracle > found["all"].of_oracle
-    assert done == sorted(done)
-    assert done[-1] == 1.0
 
 
 @pytest.mark.parametrize(

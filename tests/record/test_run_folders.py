@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.support.tables import assert_same, table
 
@@ -166,18 +164,3 @@ def test_what_is_no_source_is_refused(tmp_path):
     strange.rename(tmp_path / "times.csv")
     with pytest.raises(ConfigError, match="--of is for the folder of a run"):
         read_source(tmp_path / "times.csv", Meaning.COMPUTE)
-
-
-def test_a_run_without_a_whole_trace_is_refused(tmp_path):
-    run = handmade(tmp_path / "run", [], "bsp")
-    with pytest.raises(ConfigError, match="there is no push in it"):
-        read_source(run)
-    (run / files.TRACE).write_bytes(b"PAR1 and no more")
-    with pytest.raises(ConfigError, match=r"trace\.parquet: "):
-        read_source(run)
-    (run / files.TRACE).unlink()
-    with pytest.raises(ConfigError, match=r"trace\.parquet: there is no such file"):
-        read_source(run)
-    pq.write_table(pa.table({"worker": [1]}), run / files.TRACE)
-    with pytest.raises(ConfigError, match=r"trace\.parquet: "):
-        read_source(run)

@@ -72,10 +72,3 @@ def test_rows_of_the_time_after_a_checkpoint_are_removed(tmp_path):
     trace.go_back(kept, 90)
     trace.table.close()
     assert trace.table.table()["end_ns"].to_pylist() == [90, 60, None]
-
-
-def test_a_table_that_never_got_a_row_makes_an_empty_file(tmp_path):
-    trace = trace_in(tmp_path)
-    assert trace.cut() == ()
-    trace.table.close()
-    assert trace.table.table().num_rows == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -12,10 +11,8 @@ import numpy as np
 import pytest
 
 from outpace.predict.recorded import RunTimes
-from outpace.record import folder as files
 from outpace.report.frame import write_library
 from outpace.report.page import write_report
-from outpace.report.read.folders import runs_in
 from outpace.report.run_times import facts_of, write_run_times
 
 CHROMIUM = next(
@@ -118,18 +115,6 @@ def test_a_report_draws_all_figures_without_complaint(simulated, tmp_path, width
     path = tmp_path / "report.html"
     write_report([simulated[name] for name in EVERY], path)
     require_drawn(path, tmp_path, width, [f"figure-{name}" for name in FIGURES])
-
-
-def test_a_report_over_seeds_draws_all_figures_without_complaint(simulated, tmp_path):
-    for variant, names in (("A", ["BSP", "SSP"]), ("B", ["ASP", "cut-off"])):
-        for seed, name in enumerate(names):
-            shutil.copytree(simulated[name], tmp_path / variant / f"seed-{seed}")
-    entries = [{"name": name, "seeds": 2} for name in "AB"]
-    (tmp_path / files.COMPARISON).write_text(json.dumps(entries))
-    path = tmp_path / files.REPORT
-    write_report(runs_in([tmp_path])[0], path)
-    names = [f"figure-{name}" for name in FIGURES if name != "cut-offs"]
-    require_drawn(path, tmp_path, 500, names)
 
 
 def test_a_page_says_if_the_plotly_js_that_it_shares_is_not_there(simulated, tmp_path):

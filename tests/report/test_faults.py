@@ -67,13 +67,6 @@ def test_the_report_has_a_row_for_each_run_with_failures(folder, tmp_path):
     assert text.count("8.8 %") == 2  # waiting for others, in each row
 
 
-def test_a_report_without_failures_has_no_such_section(tmp_path):
-    plain = {**DATA, "faults": None, "sync": {"kind": "bsp"}}
-    del plain["variants"]
-    outpace.simulate(plain, tmp_path / "run")
-    assert "What failures cost" not in (tmp_path / "run" / "report.html").read_text()
-
-
 def test_tables_have_a_column_for_goodput_where_runs_have_failures(capsys, folder):
     summaries = [json.loads((folder / n / "summary.json").read_text()) for n in ("BSP", "ASP")]
     print_table(["BSP", "ASP"], summaries)

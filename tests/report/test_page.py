@@ -93,38 +93,6 @@ def test_every_figure_is_one_that_plotly_accepts(everything):
     assert count > 10
 
 
-def test_axes_have_titles_and_those_of_quantities_their_units(everything):
-    for name, view in views(everything):
-        x = view["layout"]["xaxis"]["title"]["text"]
-        y = view["layout"]["yaxis"]["title"]["text"]
-        assert x.endswith(")"), (name, x)
-        assert (
-            "(" in y
-            or y in ("worker", "loss", "training loss", "test loss")
-            or (
-                name == "figure-split"  # its lanes are the runs' names
-            )
-        ), (name, y)
-
-
-def test_a_control_has_an_option_for_every_view(simulated, tmp_path):
-    page = report(tmp_path, simulated["BSP"], simulated["SSP"], simulated["ASP"])
-    assert len(page.figures["figure-progress"]["views"]) == 6
-    assert len(page.figures["figure-timeline"]["views"]) == 3
-    buttons = [a for tag, a in page.tags if tag == "button"]
-    assert len(buttons) == (3 + 2) + 3 + 3
-    assert sum(button["aria-pressed"] == "true" for button in buttons) == 4
-
-
-def test_many_runs_are_chosen_from_a_menu(tmp_path):
-    folders = [make_run(tmp_path / f"run {n}") for n in range(6)]
-    for folder in folders:
-        write_waiting_trace(folder)
-    page = report(tmp_path, *folders)
-    assert sum(tag == "select" for tag, _ in page.tags) == 2
-    assert sum(tag == "option" for tag, _ in page.tags) == 12
-
-
 def test_what_users_wrote_cannot_leave_its_place(tmp_path):
     plain = make_run(tmp_path / "plain", accuracy=[(0, 0.1), (5, 0.8)], error=HOSTILE)
     hostile = make_run(

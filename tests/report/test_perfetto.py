@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections import Counter
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.support.reports.perfetto import read
 from tests.support.reports.run_folders import (
@@ -41,16 +35,6 @@ def waiting(tmp_path):
     """Worker 1 waits from 110 to 300 ms, see `write_waiting_trace`."""
     write_waiting_trace(make_run(tmp_path / "run"))
     return tmp_path / "run"
-
-
-def test_tracks_have_the_nodes_of_a_run_on_several(tmp_path):
-    run = make_run(tmp_path / "run", nodes={"worker-0": "one", "server-0": "two"})
-    write_waiting_trace(run)
-    write_perfetto(run, run / "out.gz")
-    drawn = read(run / "out.gz")
-    assert drawn.spans("workers/worker-0 (one)")
-    assert drawn.spans("workers/worker-1")  # nothing is known of its node
-    assert drawn.slices["servers/server-0 (two)/held pulls"]
 
 
 def test_a_wait_is_drawn_with_its_cause(waiting):
@@ -90,50 +74,6 @@ def test_a_wait_is_drawn_with_its_cause(waiting):
         "outcome": "applied",
         "settled after ns": 0,
     }
-
-
-@pytest.mark.parametrize("name", ["SSP", "timing", "failed"])
-def test_it_shows_what_the_summary_says(simulated, tmp_path, name):
-    run, out = simulated[name], tmp_path / "out.gz"
-    write_perfetto(run, out)
-    drawn, summary = read(out), json.loads((run / files.SUMMARY).read_text())
-    sums: Counter[str] = Counter()
-    for track, slices in drawn.slices.items():
-        if track.startswith("workers/"):
-            for before, after in itertools.pairwise(slices):
-                assert before.end is not None
-                assert before.end <= after.start
-            for s in slices:
-                sums[s.name.split()[0]] += (s.end or 0) - s.start
-    for part in ("compute", "communicate", "wait"):
-        assert sums[part] / 1e9 / 4 == pytest.approx(summary["seconds"][part], abs=1e-9)
-    held = [s for track in drawn.slices if track.startswith("servers") for s in drawn.slices[track]]
-    assert len(held) == summary["delayed_pulls"]
-    pushes = [s for track in drawn.instants for s in drawn.instants[track] if "push" in s.name]
-    applied = Counter(str(s.args["staleness"]) for s in pushes if s.args["outcome"] == "applied")
-    assert applied == summary["staleness"]["histogram"]
-    trace = pq.read_table(run / files.TRACE).to_pylist()
-    assert len(pushes) == sum(row["event"] == "push" for row in trace)
-
-
-def test_arrows_say_who_released_whom(simulated, tmp_path):
-    run, out = simulated["SSP"], tmp_path / "out.gz"
-    write_perfetto(run, out)
-    trace = pq.read_table(run / files.TRACE).to_pylist()
-    iterations = [row for row in trace if row["event"] == "iteration"]
-    last = {(r["worker"], r["iteration"]): r["shard"] for r in iterations}
-    expected = set()
-    for pull in trace:
-        if pull["event"] != "pull" or pull["released_by"] is None:
-            continue
-        at, by = pull["end_ns"], pull["released_by"]
-        if last.get((pull["worker"], pull["iteration"])) == pull["shard"]:
-            expected.add((f"workers/worker-{by}", at, f"workers/worker-{pull['worker']}", at))
-    assert expected
-    drawn = read(out)
-    assert drawn.arrows() == expected
-    marks = [s for track in drawn.instants for s in drawn.instants[track] if s.name == "release"]
-    assert sum(int(mark.args["workers"]) for mark in marks) == len(expected)
 
 
 def test_a_run_cut_short_keeps_its_open_waits_and_has_no_loose_arrows(tmp_path):
@@ -204,29 +144,6 @@ def test_the_command_says_what_it_wrote(waiting, tmp_path):
     assert export(waiting, "--perfetto", "--out", other).exit_code == 0
     assert other.read_bytes() == path.read_bytes()
     assert set(read(path).tracks) >= {"workers/worker-1", "servers/server-0/held pulls"}
-
-
-@pytest.mark.parametrize("damage", ["absent", "cut", "a column less", "no workers", "nonsense"])
-def test_a_damaged_trace_is_named_and_nothing_is_written(waiting, damage):
-    path = waiting / files.TRACE
-    whole, rows = path.read_bytes(), pq.read_table(path)
-    path.unlink()
-    if damage == "cut":
-        path.write_bytes(whole[:-9])
-    elif damage == "a column less":
-        pq.write_table(rows.drop_columns(["lead"]), path)
-    elif damage == "no workers":
-        place, nulls = rows.column_names.index("worker"), pa.nulls(len(rows), pa.int32())
-        pq.write_table(rows.set_column(place, "worker", nulls), path)
-    elif damage == "nonsense":
-        place = rows.column_names.index("end_ns")
-        pq.write_table(rows.set_column(place, "end_ns", rows["computed_ns"]), path)
-    before = sorted(waiting.iterdir())
-    result = export(waiting, "--perfetto")
-    assert result.exit_code == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {path}: ")
-    assert sorted(waiting.iterdir()) == before
 
 
 def test_wrong_calls_are_refused(waiting, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from tests.support.reports.run_folders import Page, make_run, write_waiting_trace
 from typer.testing import CliRunner, Result
@@ -61,16 +60,6 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
     assert {"figure-progress", "figure-timeline"} <= set(page.figures)  # those of a
 
 
-def test_a_trace_with_impossible_times_is_not_drawn(here):
-    path = run("a") / files.TRACE
-    rows = pq.read_table(path)
-    rows = rows.set_column(rows.column_names.index("end_ns"), "end_ns", rows["computed_ns"])
-    rows = rows.set_column(rows.column_names.index("computed_ns"), "computed_ns", rows["held_ns"])
-    files.write_table(path, rows)
-    (line,) = warnings(report("a"))
-    assert line == f"warning: {path}: an iteration in it lacks a time or ends before it begins"
-
-
 @pytest.mark.parametrize("text", [None, "{", "[" * 100_000])
 def test_a_folder_without_a_readable_summary_is_refused(here, text):
     folder = run("a")
@@ -118,14 +107,6 @@ def test_a_folder_given_twice_is_counted_once(here):
     assert len(warnings(report("a", "a", "a"))) == 1
     assert not (here / files.REPORT).exists()  # a is the only one
     assert "Run: a" in Page(here / "a" / files.REPORT).text
-
-
-def test_a_run_given_beside_its_comparison_is_counted_once(here):
-    run("all/a")
-    run("all/b")
-    (line,) = warnings(report("all", "all/b"))
-    assert "all/b" in line
-    assert [row[0] for row in Page(here / files.REPORT).rows[1:]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("folders", [("a", "b"), ("a",)])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.command import outpace as command
-from tests.support.reports.run_folders import Page, make_run, write_waiting_trace
+from tests.support.reports.run_folders import Page, make_run
 
 from outpace.experiment.comparison import compare, variants_from
 from outpace.record import folder as files
@@ -176,17 +175,6 @@ def test_curves_are_means_with_bands_from_the_lowest_to_the_highest_seed(tmp_pat
     assert line["name"] == "BSP"
 
 
-def test_figures_from_traces_show_one_seed_and_say_which(tmp_path):
-    for folder in (*runs(tmp_path, "BSP", [8.0, 8.0]), *runs(tmp_path, "ASP", [4.0, 4.0])):
-        write_waiting_trace(folder)
-    page = page_of(tmp_path, about("BSP"), about("ASP"))
-    assert len(page.figures["figure-workers"]["views"]) == 2
-    assert "BSP/seed-0 ASP/seed-0" in page.text
-    assert "Shown is one seed of each variant, such as BSP/seed-0." in page.text
-    for name in ("BSP/seed-1", "ASP/seed-1"):  # in the table of the runs
-        assert f"{name} complete" in page.text
-
-
 def test_the_command_writes_the_same_page_as_the_comparison(tmp_path):
     base = {
         "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -247,21 +235,3 @@ def test_a_damaged_comparison_breaks_nothing(tmp_path, text):
     (tmp_path / files.COMPARISON).write_text(text)
     write_report(found, tmp_path / files.REPORT)
     assert Page(tmp_path / files.REPORT).rows
-
-
-def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
-    runs(tmp_path, "BSP", [8.0] * 11)
-    found, _ = runs_in([tmp_path / "BSP"])
-    assert [folder.name for folder in found] == [f"seed-{seed}" for seed in range(11)]
-    shutil.rmtree(tmp_path / "BSP" / "seed-3")
-    assert len(runs_in([tmp_path])[0]) == 10
-
-
-def test_the_time_to_the_target_comes_first_and_what_has_no_room_is_folded_up(three):
-    assert three.rows[0][:2] == ["Variant", "Time to 80 %"]
-    assert three.rows[0].index("Status") < three.rows[0].index("Accuracy")
-    shown, more = (set(map(str.lower, rows[0][1:])) for rows in (three.rows, three.more))
-    assert len(shown) <= 10
-    assert {"accuracy", "virtual time"} <= shown
-    assert "gradients" in more
-    assert not shown & more

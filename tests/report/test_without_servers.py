@@ -72,17 +72,3 @@ def test_the_table_has_synchronizations_and_overlap(runs, tmp_path):
     assert page.cell("ssgd", "Overlap") == "0 %"
     assert page.cell("psgd", "Overlap") == "–"
     assert float(page.cell("hpsgd", "Overlap").rstrip("★ ").rstrip("%")) > 50
-
-
-def test_a_page_without_servers_speaks_of_none(tmp_path):
-    data = {
-        "task": {"kind": "timing", "parameters": 10},
-        "workers": 2,
-        "sync": {"kind": "psgd"},
-        "compute": {"kind": "constant", "mean_s": 1.0},
-        "stop": {"iterations": 3},
-    }
-    simulate(data, tmp_path / "run")
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "timing · PSGD · 2 workers · seed 0" in page
-    assert "No gradient was applied to parameters that workers share." in page

@@ -48,21 +48,9 @@ def cold(folder):
     return simulate(config(50), folder / "cold")
 
 
-@cache
-def all_first(folder):
-    return simulate(config(50, warmup=20), folder / "all first")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
-
-
-@pytest.mark.slow
-def test_it_waits_for_all_in_as_many_iterations_as_it_is_told(folder):
-    found = counts(all_first(folder))
-    assert found[:20] == [8] * 20
-    assert min(found[20:]) < 8
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.errors import PolicyError
 from outpace.experiment.running import simulate
-from outpace.sync import Decision, Reason
 
 
 def config(**changes):
@@ -72,26 +70,3 @@ def test_the_learning_rate_does_not_go_back_when_another_policy_counts_otherwise
         read[worker] = w
     w -= 0.005 * read[3]  # at 5.8 s iteration 1 is finished: V = 1, and yet no full rate again
     assert weight(result) == pytest.approx(w, rel=1e-6)
-
-
-def controlled(control, **changes):
-    return simulate(config(stop={"iterations": 8}, **changes), control=control)
-
-
-@pytest.mark.parametrize(
-    "decision",
-    [
-        Decision(0.5, Reason.BEYOND_BOUND, 0),
-        Decision(-1, Reason.NO_CONDITION, 0, watch=99),
-        Decision(None, Reason.CONDITION, 2**70),
-    ],
-    ids=str,
-)
-def test_what_is_no_decision_ends_the_run_with_its_condition_named(decision):
-    def odd(pull, view):
-        return decision
-
-    with pytest.raises(
-        PolicyError, match=r"condition .*odd of server 0 returned an invalid decision"
-    ):
-        controlled(lambda run: run.set_pull_condition("*", odd))

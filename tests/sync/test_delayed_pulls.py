@@ -135,3 +135,16 @@ def test_a_decision_of_a_users_condition_overrides_the_buffer():
 
     policy = Conditioned(Ssp(3, buffer=Buffer.LAZY), pull=Condition("later", condition))
     assert clock_of_the_answer(policy, 3) == 2
+
+
+ALL = Condition("all", lambda pull, view: pull.iteration < view.clock)
+
+
+@pytest.mark.parametrize("policy", [Bsp(), Conditioned(Asp(), pull=ALL)])
+def test_a_held_pull_is_answered_once_and_one_that_comes_again_after_its_answer_again(policy):
+    workers = Workers(policy)
+    assert workers.step(0, 0) == []
+    assert workers.shard.receive(Pull(0, 0), 10) == []
+    assert workers.step(1, 0) == [(0, 0), (1, 0)]
+    (again,) = workers.shard.receive(Pull(0, 0), 20)  # its answer was lost
+    assert (again.worker, again.iteration, again.held) == (0, 0, 0)

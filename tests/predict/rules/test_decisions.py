@@ -77,17 +77,6 @@ def test_of_counts_whose_scores_differ_by_rounding_alone_it_takes_the_first(roun
     assert best_count(draws).count == 1
 
 
-def test_both_together_can_be_better_than_either():
-    # All early, or one early and the others late: a count stops the one, a deadline the other.
-    draws = np.array([[1.0, 1.0, 1.0, 1.0, 9.0], [2.0, 2.0, 9.0, 9.0, 9.0]])
-    plan = best_count_or_deadline(draws)
-    assert plan.score == pytest.approx((4 / 1 + 2 / 2) / 2)
-    assert max(
-        best_count(draws).score,
-        best_deadline(draws).score,
-    ) < (plan.score - 0.1)
-
-
 def test_a_worker_that_never_comes_is_not_waited_for():
     draws = np.array([[1.0, 1.1, math.inf], [1.0, 1.2, math.inf]])
     assert best_count(draws).count == 2

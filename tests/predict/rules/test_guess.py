@@ -25,14 +25,6 @@ def test_the_middle_of_the_longer_times_of_iterations_seen_whole_by_the_speed_of
     assert guessed(*whole, ([2.0, 2.0, 2.0, 2.0, 4.0], ONE))[4] == 2 * 5
 
 
-def test_several_are_spread_over_them_the_last_seen_fastest_first():
-    guess = Guess()
-    for slow in (3.0, 5.0):
-        guess.observe(np.array([*FAST[:3], slow, 1.1]), NO_WORKER)
-    row = guess.observe(np.array([1.0, 1.0, 1.0, 1.05, 1.05]), np.arange(5) >= 3)
-    assert row.tolist() == [1.0, 1.0, 1.0, 5.0, 1.1]
-
-
 def test_if_no_time_was_longer_it_takes_twice_as_long_in_the_middle():
     # P(more than x) = bound / x: half of the workers need more than twice the bound.
     assert guessed(([*FAST, 1.5], NO_WORKER), ([*FAST, 4.0], ONE))[4] == 8.0

@@ -52,27 +52,6 @@ def test_it_changes_over_when_another_rule_becomes_the_better_one():
     assert of_oracle(Hedge(rules, warmup=FIRST), seconds) > max(alone)
 
 
-class Asking:
-    """Waits for one more each time it is asked, up to 40."""
-
-    def begin(self):
-        return Wait(again_count=38)
-
-    def review(self, arrived, elapsed_s):
-        here = int((~np.isnan(arrived)).sum())
-        return Wait(again_count=here + 1) if here < 40 else Wait(count=40)
-
-    def observe(self, seconds, censored, ended_s):
-        pass
-
-
-def test_a_rule_that_asks_to_be_asked_again_is_compared_as_if_it_had_been():
-    seconds = bimodal(4, np.full(100, 3.0))
-    hedge = Hedge([Fixed(Wait(count=50)), Asking()], warmup=FIRST)
-    done = replay(hedge, seconds)
-    assert set(done.count[FIRST:].tolist()) == {40}
-
-
 def leaders(slow, prefers_first):
     """Who leads if 40 workers take 1 s and ten `slow` seconds; rules wait for 50 and for 40."""
     rules = [Fixed(Wait(count=50)), Fixed(Wait(count=40))]

@@ -78,21 +78,6 @@ def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(rev
     assert (done.count[0], done.ended_s[0] < 1.4) == (7, True)
 
 
-@pytest.mark.parametrize(("prediction_s", "reviews"), [(0.0, True), (0.001, True), (0.2, False)])
-def test_where_predictions_take_too_long_for_the_iterations_it_only_plans(prediction_s, reviews):
-    ticks = itertools.count()
-    seconds = np.random.default_rng(1).lognormal(0, 0.3, (10, 8))
-    noted: list[str] = []
-    rule = Replan(
-        Always(Drawn(8)),
-        clock=lambda: prediction_s * next(ticks),
-        note=noted.append,
-    )
-    done = replay(rule, seconds)
-    assert (done.reviews[1:] > 0).any() == reviews
-    assert len(noted) == (not reviews)
-
-
 @dataclass(frozen=True, eq=False)
 class Soon:
     """All times are known but for a factor of all; and who has not come is about to."""
@@ -105,20 +90,3 @@ class Soon:
     def given(self, arrived, elapsed_s):
         later = np.maximum(self.seconds, 1.01 * elapsed_s)
         return Soon(np.where(np.isnan(arrived), later, arrived))
-
-
-class Drawn:
-    """Log-normal times, drawn; those who have not come are drawn from the tail by rejection."""
-
-    def __init__(self, workers, arrived=None, elapsed_s=0.0):
-        self.arrived = np.full(workers, np.nan) if arrived is None else arrived
-        self.elapsed_s = elapsed_s
-        self.random = np.random.default_rng(0)
-
-    def given(self, arrived, elapsed_s):
-        return Drawn(len(arrived), arrived, elapsed_s)
-
-    def sample(self, count):
-        times = self.random.lognormal(0, 0.5, (count, len(self.arrived)))
-        later = np.where(times > self.elapsed_s, times, self.elapsed_s + times)
-        return np.where(np.isnan(self.arrived), later, self.arrived)

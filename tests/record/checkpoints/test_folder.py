@@ -130,20 +130,6 @@ def test_the_newest_stay(keep, left, tmp_path):
     assert checkpoints.numbers() == left
 
 
-def test_what_is_left_of_an_abandoned_checkpoint_is_removed_with_the_next_one(
-    tmp_path, monkeypatch
-):
-    checkpoints = Checkpoints(tmp_path)
-    left = checkpoints.begin(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(folder.shutil, "rmtree", lambda path, ignore_errors: None)  # a file is busy
-        checkpoints.abandon(1)
-    assert left.exists()
-    save(checkpoints, 2, states(2))
-    assert not left.exists()
-    assert checkpoints.numbers() == [2]
-
-
 def test_a_run_that_goes_on_from_a_checkpoint_removes_those_after_it(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for number in (1, 2, 3):
@@ -151,12 +137,6 @@ def test_a_run_that_goes_on_from_a_checkpoint_removes_those_after_it(tmp_path):
     checkpoints.begin(4)
     checkpoints.clean(after=1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000001"]
-
-
-def test_a_run_without_checkpoints_has_no_newest(tmp_path):
-    assert Checkpoints(tmp_path).newest() is None
-    Checkpoints(tmp_path).begin(1)
-    assert Checkpoints(tmp_path).newest() is None
 
 
 def test_the_lock_refuses_a_second_holder_and_names_the_first(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import product
 
@@ -84,14 +83,6 @@ def test_a_slow_link_is_told_from_a_slow_worker(tmp_path):
     assert cause.name == "link of worker 3 to server 1"
     gained = slow["virtual_time_s"] - usual["virtual_time_s"]
     assert cause.lost_s == pytest.approx(gained, rel=0.1)
-
-
-def test_plain_data_are_json_with_the_names_of_the_causes(tmp_path):
-    run(tmp_path / "run", sync={"kind": "bsp"})
-    plain = json.loads(json.dumps(explained(tmp_path / "run").to_plain()))
-    assert plain["version"] == 1
-    assert [cause["name"] for cause in plain["causes"]] == ["worker 2"]
-    assert plain["lost_s"] == plain["causes"][0]["lost_s"]
 
 
 def test_what_is_not_a_recorded_run_is_said_in_one_line(tmp_path):
@@ -228,19 +219,3 @@ def test_links_of_a_run_of_some_seconds_are_not_judged(tmp_path, wall_time_s, na
     found = explained(tmp_path / "run")
     assert [cause.name for cause in found.causes] == names
     assert any("too short to judge" in note for note in found.notes) is (not names)
-
-
-def test_a_cause_of_less_than_one_per_cent_is_printed(tmp_path):
-    """A request and its answer take 8 ms longer in iterations of 0.1 s, which differ as much."""
-    recorded(
-        tmp_path / "run",
-        3,
-        lambda _, worker, __: (0.018 if worker == 2 else 0.01, 1e-4),
-        late_s=0.008,
-    )
-    summary = files.read_summary(tmp_path / "run")
-    files.correct_summary(tmp_path / "run", {**summary, "wall_time_s": 30.0})
-    (cause,) = explained(tmp_path / "run").causes
-    assert 0.1 < cause.lost_s < 40 * 0.008
-    said = f"({100 * cause.lost_s / 30:.1f} %)"
-    assert said in sentences(explained(tmp_path / "run"))[0].replace("\N{NO-BREAK SPACE}", " ")

@@ -7,9 +7,8 @@ import pytest
 from tests.support.reports.run_folders import make_run
 
 from outpace.record import folder as files
-from outpace.report.figures.figure import colour, dash, log_axis
+from outpace.report.figures.figure import colour, log_axis
 from outpace.report.figures.progress import progress
-from outpace.report.figures.split import split_of_runs
 from outpace.report.figures.staleness import staleness
 from outpace.report.read.runs import read_runs
 from outpace.report.target import ReportTarget
@@ -44,12 +43,6 @@ def test_a_run_that_missed_the_target_ends_in_an_arrow(tmp_path):
     assert arrow["marker"]["color"] == colour(1)
     assert "Arrow: ended without the target." in views["Accuracy", "vs time"].note
     assert len(views["Training loss", "vs time"].traces) == 2
-
-
-def test_without_evaluations_the_page_says_how_to_follow_them(simulated):
-    figure = progress(read_runs([simulated["timing"]]), None)
-    assert not figure.views
-    assert "set evaluate.every_s" in figure.instead
 
 
 def test_long_lines_are_thinned_but_keep_their_ends(tmp_path):
@@ -92,30 +85,11 @@ def test_staleness_0_alone_is_said_in_words(tmp_path):
     assert "No gradient was applied to parameters that workers share." in none.instead
 
 
-def test_the_bars_of_runs_are_the_means_of_the_summary(tmp_path):
-    folders = [
-        make_run(tmp_path / "a", seconds={"compute": 1.0, "communicate": 2.0, "wait": 3.0}),
-        make_run(tmp_path / "b", seconds={"compute": 4.0, "communicate": 5.0, "wait": 6.0}),
-    ]
-    (view,) = split_of_runs(read_runs(folders)).views.values()
-    assert {trace["name"]: trace["x"] for trace in view.traces} == {
-        "compute": [1.0, 4.0],
-        "communicate": [2.0, 5.0],
-        "wait": [3.0, 6.0],
-    }
-    assert view.layout["yaxis"]["ticktext"] == ["a", "b"]
-
-
 @pytest.mark.parametrize(("low", "high"), [(0.05, 20.0), (0.3, 1.6), (1e3, 3e8)])
 def test_all_tick_labels_of_a_logarithmic_axis_differ(low, high):
     drawn = log_axis("bytes", [low, high])
     assert len(set(drawn["ticktext"])) == len(drawn["ticktext"])
     assert sum(low <= tick <= high for tick in drawn["tickvals"]) >= 2
-
-
-def test_runs_keep_their_colour_and_many_differ_by_dash():
-    looks = [(colour(run), dash(run)) for run in range(28)]
-    assert len(set(looks)) == 28
 
 
 def test_long_names_lose_their_middle_in_figures_and_all_are_escaped():

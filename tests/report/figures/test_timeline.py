@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from tests.support.reports.run_folders import make_run, write_waiting_trace
 from tests.support.reports.timelines import by_name, drawn, totals
 
-from outpace.record import folder as files
 from outpace.report.figures.split import MOST, shown_workers, split_of_workers
-from outpace.report.figures.timeline import span_around, span_length, timeline
+from outpace.report.figures.timeline import timeline
 
 
 @pytest.mark.parametrize("name", ["SSP", "timing"])
@@ -23,20 +20,6 @@ def test_the_sums_of_the_trace_are_those_of_the_summary(simulated, name):
         "wait": sums.wait_s.mean(),
     }
     assert means == pytest.approx(run.summary["seconds"])
-
-
-def test_the_longest_wait_is_found(simulated):
-    _, sums = totals(simulated["SSP"])
-    rows = pq.read_table(simulated["SSP"] / files.TRACE).to_pylist()
-    longest = max((r for r in rows if r["event"] == "iteration"), key=lambda r: r["held_ns"])
-    wait = sums.longest
-    assert wait is not None
-    assert wait.held_ns == longest["held_ns"] > 0
-    assert (wait.worker, wait.iteration) == (longest["worker"], longest["iteration"])
-    start = wait.end_ns - wait.held_ns
-    low, high = span_around(start, wait.end_ns, span_length([sums]))
-    assert low <= start < wait.end_ns <= high
-    assert totals(simulated["ASP"])[1].longest is None
 
 
 def test_a_wait_says_for_whom_and_an_arrow_shows_it(tmp_path):
@@ -58,20 +41,6 @@ def test_a_wait_says_for_whom_and_an_arrow_shows_it(tmp_path):
     assert arrow["y"][0] == 0  # worker 0's lane
     assert 0 < arrow["y"][1] < 1  # the near edge of worker 1's
     assert arrow["marker"]["symbol"][:2] == ["circle", "arrow"]
-
-
-def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
-    first, asp = drawn(simulated["BSP"], simulated["ASP"])
-    lines = by_name(first)["released by"]
-    waits = by_name(first)["wait"]
-    assert len(lines["x"]) // 3 >= 5
-    ends = np.array([b + x for b, x in zip(waits["base"], waits["x"], strict=True)])
-    for time_s in (x for x in lines["x"] if x is not None):
-        assert np.abs(ends - time_s).min() < 2e-6
-    assert "released by" not in by_name(asp)
-    assert by_name(asp)["wait"]["x"] == []
-    assert asp.note.startswith("No worker waited in this run.")
-    assert "was for worker 0" in first.note  # the straggler
 
 
 def test_of_many_workers_those_waited_for_are_shown(tmp_path, monkeypatch):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,12 +9,7 @@ from hypothesis import strategies as st
 from tests.support.strategies import networks, timings
 
 from outpace.cluster.network import NetworkLaw
-from outpace.kernel import Kernel
-from outpace.simulation.collective.exchanges import SimulatedExchanges
-from outpace.simulation.collective.routes import Formula
-from outpace.simulation.network.serialised import SerialisedNetwork
 from outpace.sync import Gossip
-from outpace.sync.peers.gossip import Pairing, partner_of
 from outpace.testing.peer_runs import BASE, PeerRun
 
 
@@ -50,30 +42,3 @@ def test_who_has_left_is_averaged_with_no_more(lasts, averages):
     steps = {worker: len(run.rows("iteration", worker=worker)) for worker in range(3)}
     assert steps == {worker: lasts.get(worker, 5) for worker in range(3)}
     assert run.totals.all_reduces == averages
-
-
-@given(asked=st.dictionaries(st.integers(0, 4), st.integers(0, 99)))
-def test_nobody_takes_part_in_two_at_a_time_and_all_come_about(asked):
-    kernel, law = Kernel(), NetworkLaw(latency_s=0.002)
-    done, busy = [], defaultdict(list)
-    exchanges = SimulatedExchanges(
-        kernel,
-        Formula(kernel, SerialisedNetwork(kernel, law)),
-        8,
-        Pairing(5, seed=0),
-        lambda one, other: done.append((one, other)),
-        lambda pair: [busy[worker].append((pair.began, pair.ended)) for worker in pair.members],
-    )
-
-    async def begin():
-        for wait in [exchanges.begin(*each) for each in asked.items()]:
-            await wait.over()
-
-    kernel.spawn(begin())
-    kernel.run()
-    others = {worker: [n for n in range(5) if n != worker] for worker in asked}
-    pairs = [(worker, partner_of(worker, n, others[worker], 0)) for worker, n in asked.items()]
-    assert sorted(done) == sorted(pairs)
-    for spans in busy.values():
-        for (_, ended), (began, _) in pairwise(sorted(spans)):
-            assert ended <= began

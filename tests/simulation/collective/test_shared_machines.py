@@ -1,18 +1,12 @@
 """Averages among workers that share machines: closed forms, exact to a nanosecond."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from outpace.cluster.collective_rounds import rounds_of
 from outpace.cluster.collectives import Costs
 from outpace.cluster.machines import Machines
-from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.network import NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.experiment.running import simulate
-from outpace.kernel import Kernel
-from outpace.simulation.collective.routes import Formula, Messages
-from outpace.simulation.network import network_of
 from outpace.support.units import SECOND
 
 MB = 1_000_000
@@ -80,46 +74,3 @@ def test_the_first_rounds_of_a_tree_stay_within_machines():
     assert costs(NEIGHBOURS).of("tree", range(4), 4 * MB).duration == 2 * 4.5 * MS
     assert costs(CROSSWISE).of("tree", range(4), 4 * MB).duration == 2 * 8.5 * MS
     assert costs({}).of("tree", range(4), 4 * MB).duration == 2 * 2 * 4.5 * MS
-
-
-def run_to_the_end(kernel):
-    async def wait():
-        await kernel.sleep(1e6)
-
-    kernel.spawn(wait())
-    kernel.run()
-    kernel.close()
-
-
-# -- the formula against messages ------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4),
-    kilobytes=st.integers(1, 50),
-    loopback=st.sampled_from([LinkLaw(), LinkLaw(latency_s=1e-5, bandwidth_bytes_per_s=1e11)]),
-)
-def test_the_formula_of_a_ring_of_neighbours_is_the_time_of_its_messages(
-    sizes, kilobytes, loopback
-):
-    # A round is as long as a message between machines, which takes longer than those within one.
-    workers = sum(sizes)
-    shared = {
-        f"m{place}": tuple(f"worker-{sum(sizes[:place]) + n}" for n in range(size))
-        for place, size in enumerate(sizes)
-    }
-    machines = Machines(workers, 0, shared=shared)
-    took = []
-    for route_of in (Formula, Messages):
-        kernel = Kernel()
-        network = network_of(law(loopback=loopback), kernel, machines=machines)
-        ends = []
-        route = route_of(kernel, network)
-        size = workers * kilobytes * 1000
-        route.begin("ring", range(workers), size, lambda _, at=kernel, to=ends: to.append(at.now))
-        run_to_the_end(kernel)
-        took.append(max(ends))
-        rounds = rounds_of("ring", range(workers))[0]
-        assert network.messages == sum(map(len, rounds))
-    assert abs(took[0] - took[1]) <= 2 * workers  # each round is rounded to a nanosecond

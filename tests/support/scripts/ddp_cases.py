@@ -249,6 +249,41 @@ def differentiable():
     end(model)
 
 
+@case
+def averages():
+    """A running average of the model; parameters that DDP ignores; an earlier model again."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+    net = Net()
+    DDP._set_params_and_buffers_to_ignore_for_model(net, ["last.bias", "norm.running_mean"])
+    model = DDP(net)
+    optimizer = sgd(model.parameters())
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    for step in range(STEPS):
+        train(model, optimizer, steps=1)
+        average.update_parameters(model)
+        if step == 1:
+            best = copy.deepcopy(model.state_dict())
+        if step == 3:
+            model.load_state_dict(best)
+            torch.save(model.module, io.BytesIO())
+    end(average.eval())
+    end(model)
+
+
+@case
+def compressed():
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+        PowerSGDState,
+        powerSGD_hook,
+    )
+
+    model = DDP(Net())
+    model.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
+    train(model, sgd(model.parameters()))
+    end(model)
+
+
 # -- what is refused, and mistakes ---------------------------------------------------------
 
 

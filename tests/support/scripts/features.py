@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.checkpoint import checkpoint
 
 import outpace
 
@@ -85,7 +87,42 @@ def adam_clipped(attach) -> State:
     return {**model.state_dict(), "scale": torch.tensor(scaler.get_scale())}
 
 
-CASES = {f.__name__: f for f in (sgd, adam_clipped)}
+class Unusual(nn.Module):
+    """Weights that are computed, a layer that is computed twice, and parameters without rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+        self.scale, self.empty = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.empty(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.normed(checkpoint(self.spectral, x, use_reentrant=False)) * self.scale
+
+
+def unusual(attach) -> State:
+    """A rate in a tensor, settings that change, hooks, an average, gradients that pile up."""
+    torch.manual_seed(1)
+    model = Unusual()
+    model, optimizer = attach(model, torch.optim.AdamW(model.parameters(), 0.05))
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_value_(model.parameters(), 0.1))
+    optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
+    norms = []
+    for step in range(STEPS):
+        if step % 3 == 0:
+            optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+        scheduler.step()
+        norms.append(model.normed.bias.grad.norm())
+        if step == 6:
+            optimizer.param_groups[0].update(weight_decay=0.3, maximize=True)
+    return {**model.state_dict(prefix="model."), **average.state_dict(), "n": torch.stack(norms)}
+
+
+CASES = {f.__name__: f for f in (sgd, adam_clipped, unusual)}
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
