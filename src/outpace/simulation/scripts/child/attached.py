@@ -8,10 +8,8 @@ beside the scripts of other workers. Nothing that it does depends on how long th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -54,43 +52,6 @@ from outpace.support.place import HERE
 from outpace.tasks.abort_points import Computation
 
 
-@dataclass(slots=True)
-class StepOutcome:
-    """Whether a step was cut off, as the script sees it.
-
-    The script computes ahead of virtual time, so this is known only when the virtual time of the
-    step has passed. A script that asks waits until then; one that does not ask computes on.
-
-    Attributes:
-        is_abortable: True if the step may be cut off.
-        stopped: True if it was cut off; None: not known yet.
-    """
-
-    is_abortable: bool = False
-    stopped: bool | None = None
-
-
-class AwaitedComputation(Computation):
-    """The computation in `outpace.abortable`, which always runs to its end.
-
-    Args:
-        find: returns whether the step was cut off; called when `stopped` is read behind the block.
-    """
-
-    def __init__(self, find: Callable[[], bool]) -> None:
-        self._find, self.is_over = find, False
-        super().__init__()
-
-    @property
-    def stopped(self) -> bool:
-        """True if the step was cut off. False in the block, and for a step that cannot be."""
-        return self.is_over and self._find()
-
-    @stopped.setter
-    def stopped(self, _: bool) -> None:
-        """Do nothing: the simulation decides."""
-
-
 class VirtualAttached(PipedDriver):
     """The driver of the worker in the script's process. Implements `StepDriver`.
 
@@ -127,7 +88,8 @@ class VirtualAttached(PipedDriver):
         self._may_stop = experiment.cut_off is not None  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._abortable = 0  # contexts that the script is in
-        self._outcome = StepOutcome()  # of the present step
+        self._is_abortable = False  # the present step may be cut off
+        self._stopped: bool | None = None  # it was cut off; None: not known yet
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         watches = experiment.overlap != "none"
         self.gradients = WatchedGradients(script, self.presence.is_elsewhere) if watches else None
@@ -225,7 +187,7 @@ class VirtualAttached(PipedDriver):
             message = self._pipe.receive()
         assert isinstance(message, Go)
         script = self.script
-        self._outcome.stopped, self._outcome = message.discard, StepOutcome()
+        self._is_abortable, self._stopped = False, None
         if self._may_stop:
             if message.discard:
                 script.load_buffers(self._before)
@@ -261,8 +223,8 @@ class VirtualAttached(PipedDriver):
             self._clock.evaluates()
             return
         self._unhook()
-        self._outcome.is_abortable = self._abortable > 0
-        self._tell_computes(is_abortable=self._outcome.is_abortable)
+        self._is_abortable = self._abortable > 0
+        self._tell_computes(is_abortable=self._is_abortable)
 
     def _unhook(self) -> None:
         if self._hook is not None:
@@ -306,24 +268,28 @@ class VirtualAttached(PipedDriver):
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
-        """See `outpace.abortable`. The block always runs to its end, whatever the strategy does."""
+        """See `outpace.abortable`. The block runs to its end, whatever the strategy does.
+
+        The script computes ahead of virtual time. At the end of the block it waits until the
+        virtual time of the step has passed, and it is known whether the step was cut off.
+        """
         self._abortable += 1
-        computation = AwaitedComputation(partial(self._was_cut_off, self._outcome))
+        computation = Computation()
         try:
             yield computation
         finally:
             self._abortable -= 1
-            computation.is_over = True
+        computation.stopped = self._was_cut_off()
 
-    def _was_cut_off(self, step: StepOutcome) -> bool:
-        """Return whether a step was cut off; if that is not known yet, wait until it is."""
-        is_present = step is self._outcome and not self.presence.is_out
-        can_be = step.is_abortable and self._may_stop
-        if step.stopped is None and is_present and can_be:
+    def _was_cut_off(self) -> bool:
+        """Return whether the present step was cut off, once that is known."""
+        if self.presence.is_out or not (self._is_abortable and self._may_stop):
+            return False
+        if self._stopped is None:
             self._pipe.send(WantOutcome())
             message = self._pipe.receive()
             assert isinstance(message, Outcome)
-            step.stopped = message.stopped
-            if step.stopped:
+            self._stopped = message.stopped
+            if self._stopped:
                 self.script.load_buffers(self._before)
-        return bool(step.stopped)
+        return self._stopped
