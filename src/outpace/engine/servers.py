@@ -13,7 +13,7 @@ from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext
 from outpace.sync.programs.cutoff import CutOffWorker
-from outpace.sync.programs.narrowing import NarrowingWorker, Restored
+from outpace.sync.programs.narrowing import NarrowingWorker
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import (
     ServerContext,
@@ -41,7 +41,7 @@ def worker_program(experiment: Experiment) -> AbortableProgram:
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
     contexts: list[Callable[[AbortableContext], AbortableContext]] = []  # innermost first
     if is_narrow(experiment):
-        contexts.append(partial(NarrowingWorker, restored=Restored()))
+        contexts.append(NarrowingWorker)
     if strategy.cut_off is not None:
         contexts.append(CutOffWorker)
     if skip is not None and skip.push is not None:

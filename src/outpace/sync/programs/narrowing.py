@@ -10,43 +10,20 @@ There is no error feedback, as there is none where workers average among themsel
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 
-import torch
-
-from outpace.blocks.block import Block, Phantom, Pieces, Value, value_of
+from outpace.blocks.block import Block, value_of
 from outpace.blocks.narrowing import Full, narrowed
 from outpace.sync.messages import Message, Push, Reply
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.forwarding import ForwardingContext
 
 
-class Restored:
-    """The last block of each server in the precision of the parameters.
-
-    Workers that get the same block share it, in virtual time.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[weakref.ref[torch.Tensor | Pieces], Value]] = {}
-
-    def of(self, server: int, value: Value, full: Full) -> Value:
-        """Return the numbers of a server's block in this form."""
-        if isinstance(value, Phantom):
-            return full.restored(value)
-        known = self._last.get(server)
-        if known is None or known[0]() is not value:
-            known = self._last[server] = weakref.ref(value), full.restored(value)
-        return known[1]
-
-
 class NarrowingWorker(ForwardingContext):
     """The context of a worker's program whose messages carry bfloat16."""
 
-    def __init__(self, me: AbortableContext, restored: Restored) -> None:
+    def __init__(self, me: AbortableContext) -> None:
         super().__init__(me)
-        self._restored = restored
         self._full = [Full.of(block) for block in me.initial_parameters()]
 
     def send(self, to: str, *messages: Message) -> None:
@@ -72,5 +49,4 @@ class NarrowingWorker(ForwardingContext):
         if isinstance(message, Reply) and message.parameters is not None:
             server = message.shard
             if server < len(self._full):  # else of the scheduler, which has none
-                value = value_of(message.parameters)
-                message.parameters = self._restored.of(server, value, self._full[server])
+                message.parameters = self._full[server].restored(value_of(message.parameters))
