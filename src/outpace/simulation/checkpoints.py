@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -61,15 +62,21 @@ class Saving(ABC):
         """Take one now, where that is possible between two events; else as `soon`."""
         self.soon()
 
-    def _write_files(
+    def _take(
         self,
         number: int,
         shards: Mapping[str, ShardState],
-        own: Mapping[str, ShardState] | None = None,
+        own: Mapping[str, ShardState] = MappingProxyType({}),
     ) -> None:
-        """Write a checkpoint into the folder of the run, if it has one; see `write_checkpoint`."""
+        """Take a checkpoint: in memory if processes fail in this run, and in its folder.
+
+        Arguments as for `write_checkpoint`.
+        """
+        kept = self._life.kept(number, list(shards.values()), list(own.values()))
+        if kept is not None:
+            self._life.keep(kept)
         if self._keeper is not None:
-            write_checkpoint(self._run, self._workload, self._keeper, number, shards, own or {})
+            write_checkpoint(self._run, self._workload, self._keeper, number, shards, own)
 
 
 def write_checkpoint(

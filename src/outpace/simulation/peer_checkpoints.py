@@ -149,8 +149,5 @@ class PeerSaving(Saving):
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         """Write the models of a checkpoint."""
         self._number += 1
-        kept = self._life.kept(self._number, [state], own)
-        if kept is not None:
-            self._life.keep(kept)
         named = {worker_name(each.shard): each for each in own}
-        self._write_files(self._number, {"common": state}, named)
+        self._take(self._number, {"common": state}, named)

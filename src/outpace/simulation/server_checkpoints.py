@@ -111,9 +111,9 @@ class ServerSaving(Saving):
                 case Take(part, number, clock):
                     self._cuts[self._names.index(part)].ask(number, clock)
                 case Whole(number):
-                    states = [self._states[each] for each in range(len(self._shards))]
+                    states = {name: self._states[n] for n, name in enumerate(self._names)}
                     self._states.clear()
-                    self._write(number, states)
+                    self._take(number, states)
 
     def _place(self, server: int) -> Place:
         return place_of(self._shards[server])
@@ -127,9 +127,3 @@ class ServerSaving(Saving):
         self._follow(self._planner.missed(number, self._names[server], clock))
         if self._planner.is_due:
             self._begin_at(None)
-
-    def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        kept = self._life.kept(number, states)
-        if kept is not None:
-            self._life.keep(kept)
-        self._write_files(number, {server_name(state.shard): state for state in states})

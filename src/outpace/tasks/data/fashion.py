@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,6 @@ from torch import nn
 
 from outpace.support.paths import FILE
 from outpace.tasks.data.files import DataSet
-from outpace.tasks.data.pixels import Pixels
 from outpace.tasks.supervised import supervised
 from outpace.tasks.task import Pair, Task, Workload
 
@@ -49,6 +49,27 @@ class FashionMnistCnn:
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Return the task for a run. Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
+
+
+class Pixels(nn.Module):
+    """Maps bytes (n, channels, height, width) to floats of mean 0 and variance 1 per channel.
+
+    Args:
+        mean: mean pixel of each channel in the training data, from 0 to 255.
+        deviation: standard deviation of the pixels of each channel.
+    """
+
+    _mean: torch.Tensor
+    _deviation: torch.Tensor
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        # Not in the state dict, because the values are properties of the data and not learned.
+        for name, values in (("_mean", mean), ("_deviation", deviation)):
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        return (pictures.float() - self._mean) / self._deviation
 
 
 def fashion_mnist_cnn(folder: str | None = None) -> Task:
