@@ -53,7 +53,6 @@ soak: $(READY)
 	done
 	$(BIN)/python -m tests.fuzz --messages $(MESSAGES) --seed $$($(PYTHON) -c 'import secrets; print(secrets.randbits(32))')
 	OUTPACE_MEMORY_ROUNDS=100000 $(BIN)/python -m pytest tests/real/net/test_memory_stress.py
-	OUTPACE_MEMORY_JOINS=10000 $(BIN)/python -m pytest tests/real/net/test_memory.py -k came_and_went
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 	$(BIN)/python -m tests.kills --failures 100 --copies 100 --families bsp,ssp,asp,cutoff,ssgd,hpsgd
 

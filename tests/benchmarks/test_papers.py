@@ -7,22 +7,18 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.papers import __main__ as command
 from benchmarks.papers import results
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.claims import UNDECIDED, Claim
-from benchmarks.papers.curves import Curve, read_curve
+from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.psp.settings import LateReplies
 
-from outpace.errors import RunError
 from outpace.experiment.comparison import variants_from
-from outpace.experiment.running import simulate
 from outpace.support.yaml_files import read_yaml
 
 TIMES_ONLY = "task={kind: timing, parameters: 1000}"
-THREE = ["fluentps-fig6", "fluentps-fig7", "fluentps-fig8"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +41,10 @@ def test_the_experiments_of_a_paper_are_valid_and_have_a_judge(name):
     ("name", "overrides"),
     [
         ("bdsgd-rules", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
-        ("fluentps-fig6", ["seeds=1", "stop.iterations=4"]),
         ("fluentps-models", [TIMES_ONLY, "seeds=1", "stop={virtual_time_s: 42.0}"]),
         ("psp-discussion", ["seeds=1", "stop.iterations=3", "batch_size=1"]),
         ("hybrid_simulator", ["seeds=1", "task={kind: digits-mlp}", "compute.mean_s=4.0"]),
         ("hpsgd-scaling", ["workers=[4]", "steps=32", "repeats=1"]),
-        ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -59,40 +53,6 @@ def test_an_experiment_runs_and_every_claim_is_judged(name, overrides):
     rows = json.loads(Path("claims.json").read_text("utf-8"))
     assert {row["paper"] for row in rows} == {name}
     assert {row["verdict"] for row in rows} <= {"agrees", "differs", "undecided", None}
-
-
-def test_all_stands_for_every_experiment_and_quick_reduces_them(monkeypatch):
-    ran = {}
-    for name in EXPERIMENTS:
-
-        def run(data, out, name=name):
-            ran[name] = data
-            return []
-
-        monkeypatch.setattr(judge_of(name), "run", run, raising=False)
-    assert main(["all", "--quick", "seed=7"]) == 0
-    assert set(ran) == set(EXPERIMENTS)
-    assert all(data["seed"] == 7 for data in ran.values())
-    assert ran["fluentps-fig9"]["stop"] == {"iterations": 60}
-
-
-def test_a_failed_experiment_is_reported_at_the_end_and_the_others_are_recorded(
-    monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
-    monkeypatch.setattr(results, "write_table", lambda: None)
-    monkeypatch.setattr(command, "origin", lambda: {"date": "2026-01-02", "commit": "abc1234"})
-    for name in THREE:
-
-        def run(data, out, name=name):
-            if name == THREE[1]:
-                raise RunError("no server answered")
-            return [Claim("table", "1", "1", True)]
-
-        monkeypatch.setattr(judge_of(name), "run", run, raising=False)
-    assert main([*THREE, "--record"]) == 1
-    assert {path.stem for path in (tmp_path / "results").iterdir()} == {THREE[0], THREE[2]}
-    assert capsys.readouterr().err.endswith(f"error: {THREE[1]}: no server answered\n")
 
 
 def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_path, monkeypatch):
@@ -117,23 +77,6 @@ def test_a_curve_says_how_long_it_was_above_a_loss():
     assert curve.gradients_above(1.5) == pytest.approx(5.0)
     assert curve.seconds_above(0.1) == math.inf
     assert curve.final == pytest.approx(0.7)
-
-
-def test_a_curve_is_read_from_the_folder_of_a_run(tmp_path):
-    result = simulate(
-        {
-            "task": {"kind": "digits-mlp"},
-            "workers": 2,
-            "sync": {"kind": "bsp"},
-            "compute": {"kind": "constant", "mean_s": 1.0},
-            "evaluate": {"every_updates": 2},
-            "stop": {"iterations": 4},
-        },
-        tmp_path / "run",
-    )
-    curve = read_curve(tmp_path / "run")
-    assert (curve.workers, curve.seconds, curve.gradients) == (2, [0, 2, 4], [0, 2, 4])
-    assert curve.loss == result.metrics["test_loss"].to_pylist()
 
 
 def test_two_spreads_are_compared_by_the_pairs_of_equal_seeds():

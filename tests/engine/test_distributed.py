@@ -31,9 +31,10 @@ OPTIONS: Any = dist.distributed_c10d
 
 
 class Noted(Alone):
-    """Carries collectives out alone, and notes them."""
+    """Carries collectives out alone, and notes them; as one of so many processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
         self.calls: list[Call] = []
         self.finished: list[int] = []  # buckets of each backward pass
 
@@ -45,36 +46,12 @@ class Noted(Alone):
         self.finished.append(len(buckets))
 
 
-class Several(Noted):
-    """Pretends to be process 1 of 3."""
-
-    rank, size = 1, 3
-
-
 def group_of(collectives: Noted, backward: BackwardPass | None = None) -> OutpaceGroup:
     return OutpaceGroup(collectives, 30.0, backward or BackwardPass(), itertools.count())
 
 
-def test_a_collective_becomes_a_call_with_the_line_of_the_script():
-    noted = Several()
-    group = group_of(noted)
-    table = torch.zeros(3, 2)
-    group.all_gather_single(table, torch.ones(2), OPTIONS.AllgatherOptions()).wait()
-    group.allreduce([torch.ones(4)], OPTIONS.AllreduceOptions()).wait()
-    group.barrier(OPTIONS.BarrierOptions()).wait()
-    gathered, reduced, barrier = noted.calls
-    assert [call.number for call in noted.calls] == [0, 1, 2]
-    assert [call.kind for call in noted.calls] == ["all_gather", "all_reduce", "barrier"]
-    assert [tensor.shape for tensor in gathered.inputs] == [(2,)]
-    assert gathered.outputs == (table,)
-    assert reduced.inputs == reduced.outputs
-    assert (reduced.operation, reduced.bucket, reduced.timeout_s) == ("sum", None, 30.0)
-    assert barrier.where.startswith("test_distributed.py:")
-    assert str(barrier) == f"barrier at {barrier.where}"
-
-
 def test_groups_of_some_processes_and_sparse_tensors_are_refused():
-    group = group_of(Several())
+    group = group_of(Noted(3))
     assert group.new_group([0, 1, 2]).size() == 3
     with pytest.raises(ConfigError, match=r"new_group at test_distributed.py:\d+ has the ranks \["):
         group.new_group([0, 2])

@@ -141,22 +141,6 @@ def test_a_loop_that_would_repeat_epochs_after_a_resume_is_warned_of_with_the_tw
         assert any("does not begin with sampler.epoch" in text for text in told)
 
 
-def test_a_loop_over_the_steps_of_its_scheduler_is_resumed_where_it_was(places, monkeypatch):
-    told = []
-    monkeypatch.setattr(HERE, "tell", told.append)
-    script = Script()
-    monkeypatch.setattr(HERE, "kept", {"scheduler": script.scheduler})
-    batches = iter(())
-    for _ in range(script.scheduler.last_epoch, 5):
-        if (batch := next(batches, None)) is None:
-            batches = iter(script.loader)
-            batch = next(batches)
-        assert batch
-        script.kept.state()
-    assert script.sampler.passes == 2
-    assert told == []
-
-
 def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
     script = Script()
     script.sampler.set_epoch(3)
@@ -191,17 +175,6 @@ def test_the_states_of_gpus_are_kept_and_given_back_to_those_that_there_are(plac
     with pytest.warns(OutpaceWarning, match=told):
         Script().kept.restore(state)
     assert given == {0: [7]}
-
-
-def test_a_sampler_that_is_made_after_attach_gets_its_place_too(places):
-    script = Script()
-    batches = iter(script.loader)
-    expected = [next(batches), next(batches), next(batches)]
-    state = script.kept.state()
-    places().restore(state["data"], lambda: None)
-    assert [*DataLoader(range(10), 4, sampler=outpace.sampler(range(10)), collate_fn=list)] == [
-        expected[2]
-    ]
 
 
 def test_objects_that_cannot_be_saved_are_named(places):

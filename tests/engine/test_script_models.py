@@ -158,9 +158,3 @@ def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkey
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, before)
     assert called == [signal.SIGTERM]
-
-
-def test_parameters_without_values_are_refused_by_name():
-    model = torch.nn.LazyLinear(2)
-    with pytest.raises(ConfigError, match=r"the parameter weight has no values yet .*: call the"):
-        ScriptModel(model, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -258,14 +258,6 @@ def test_an_optimizer_around_that_of_the_run_is_no_other(workers, told):
     assert not told
 
 
-def test_an_optimizer_within_that_of_the_run_is_no_other(workers, told):
-    model = net()
-    worker = workers(Ssgd(), Around(SGD(model.parameters(), 0.1)), model=model)
-    worker.train()
-    assert worker.iteration == 1
-    assert not told
-
-
 def test_an_optimizer_of_other_parameters_trains_on_each_worker_alone(workers, told, monkeypatch):
     worker = workers()
     critic = nn.Linear(2, 1)

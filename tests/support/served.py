@@ -9,31 +9,6 @@ from pathlib import Path
 
 from tests.support.warm import Process, Warm
 
-SCRIPT = """
-import itertools, os, pathlib, torch, outpace
-from outpace.tasks.data.digits import digits_mlp
-from outpace.tasks.samples import (Sampler)
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-task = digits_mlp()
-task.model.register_buffer("large", torch.randn(40_000))  # sent when Python shuts down
-optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
-model, optimizer = outpace.attach(task.model, optimizer)
-inputs, targets = task.train
-batches = Sampler(len(inputs), outpace.world_size(), 8, 0)
-endless = os.environ.get("ENDLESS")
-for iteration in itertools.cycle(range(6)) if endless else range(6):
-    if endless and iteration == 5:
-        pathlib.Path(endless).touch()
-    if FAIL == (outpace.rank(), iteration):
-        raise ValueError("no more")
-    batch = batches.indices(outpace.rank(), iteration)
-    torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch]).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
 
 class Served:
     """A running `outpace serve` and the file for its workers."""
@@ -63,18 +38,6 @@ class Served:
 
     def _content(self) -> str:
         return self.connect.read_text() if self.connect.exists() else ""
-
-    def start(
-        self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None
-    ) -> Process:
-        """endless: continue for ever, and make this file once training runs."""
-        script = self.folder / "train.py"
-        script.write_text(SCRIPT.replace("FAIL", repr(fail)))
-        environment = self._environment(rank)
-        if endless is not None:
-            environment["ENDLESS"] = str(endless)
-        self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
-        return self.started[-1]
 
     def start_script(self, script: Path, rank: int) -> Process:
         """Start a script that calls outpace.attach."""

@@ -169,14 +169,6 @@ def test_what_is_in_common_is_asked_of_the_first_who_is_there():
     assert run.asked[5:] == [(two, TakeSnapshot(2, 10)), (two, TakeSnapshot(3, 15))]
 
 
-def test_of_what_was_in_common_the_newest_is_the_runs():
-    run = Asked(own=False)
-    run.leave(1, 9, 1.0)
-    run.leave(2, 12, 2.0)
-    run.leave(0, 12, 3.0)
-    assert run.final() == (12, 3.0, 120)
-
-
 def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
     run = Asked(own=True, every_s=1.0)
     run_for(run.kernel, 2)  # the second time, the first evaluation is under way

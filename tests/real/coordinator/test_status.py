@@ -68,8 +68,6 @@ def waits(*lost: str) -> list[str]:
 @pytest.mark.parametrize(
     ("stop", "share"),
     [
-        ({"iterations": 100}, 0.25),
-        ({"virtual_time_s": 20.0}, 0.25),
         ({"iterations": 100, "virtual_time_s": 10.0}, 0.5),
         ({"iterations": 10}, 1.0),
         ({"target_accuracy": 0.9}, None),

@@ -90,15 +90,6 @@ def test_a_change_that_is_accepted_is_said_with_its_reason(tmp_path):
     assert (event["event"], event["message"], event["fields"]["workers"]) == ("elastic", MORE, 3)
 
 
-def test_a_change_that_is_refused_is_not_said_to_be_made(tmp_path):
-    why = "workers: the run is about to end"
-    run = Watched(tmp_path, refused=why)
-    run.wait(6.5)
-    assert run.lines == [f"elastic: {MORE}; not done: {why}"]
-    assert run.log.elastic == f"{MORE}; not done: {why}"
-    assert [event["message"] for event in run.events] == [f"{MORE}; not done: {why}"]
-
-
 def test_a_run_whose_lost_worker_has_no_place_begins_again_without_it(tmp_path):
     cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
     run = Watched(tmp_path, cluster=cluster)

@@ -36,8 +36,6 @@ from outpace.sync.messages import Push
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has such memory")
 ELEMENTS = 5000
 SIZE = 4 * ELEMENTS
-# Workers that come and go; `make soak` has 10,000. Each has slots of 80 kB.
-JOINS = int(os.environ.get("OUTPACE_MEMORY_JOINS", "5"))
 
 
 def over_memory(name: str, session: Session, clock: RealClock, log: Log) -> ZeroMQTransport:
@@ -133,34 +131,6 @@ def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):
     cluster.until(lambda: cluster.server.lost)
     cluster.until(lambda: cluster.server.got and cluster.server.got[-1][2] is not None)
     assert torch.equal(whole(cluster.server.got[-1][2]), torch.full((ELEMENTS,), 8.0))
-
-
-def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(cluster):
-    def come_and_go(generation: int) -> None:
-        worker = cluster.process("worker-0", generation)
-        worker.joins_blocks = False
-        caller = cluster.call(worker)
-        cluster.listener.replace("worker-0", generation)
-        caller.share_memory(SIZE)
-        cluster.until(lambda: is_ready(cluster, caller))
-        kept = exchange(cluster, caller.send, cluster.server, 1.0)
-        assert is_mapped(kept)
-        worker.transport.close()
-        cluster.until(lambda: cluster.server.lost)
-        cluster.server.lost.clear()
-        cluster._processes.remove(worker)
-        assert torch.equal(whole(kept), torch.ones(ELEMENTS))
-
-    cluster.server.joins_blocks = False
-    cluster.listener.share_memory(SIZE)
-    for generation in range(1, 3 + JOINS // 10):
-        come_and_go(generation)
-    known, names = open_files(), sorted(os.listdir("/dev/shm"))
-    for generation in range(3 + JOINS // 10, 3 + JOINS // 10 + JOINS):
-        come_and_go(generation)
-    cluster.until(lambda: open_files() <= known)  # ZeroMQ closes its connections in a thread
-    assert sorted(os.listdir("/dev/shm")) == names
-    assert len(cluster.listener._peers) <= 1  # the last worker, whose name is not given away yet
 
 
 def open_files() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from safetensors.torch import load_file
 from tests.support.command import refused
 from tests.support.paths import SCRIPTS
 from tests.support.served import Served
-from tests.support.warm import Process
 
 import outpace
 from outpace.config.reading import experiment_from
@@ -38,52 +36,6 @@ def _await_checkpoint(served: Served, number: int) -> None:
         assert served.process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def _two_that_train(served: Served) -> tuple[Path, Process, Process]:
-    """Return a file that workers write while they train without an end, and the two workers."""
-    started, deadline = served.folder / "started", time.monotonic() + 60
-    first, second = (served.start(rank, endless=started) for rank in range(2))
-    while not started.exists():
-        assert first.poll() is second.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return started, first, second
-
-
-@pytest.fixture
-def served(serve):
-    return serve("--servers", "2")
-
-
-@pytest.mark.slow
-def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
-    assert served.connect.stat().st_mode & 0o077 == 0  # it holds keys
-    workers = [served.start(rank) for rank in range(2)]
-    for worker in workers:
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 0, text
-    code, text, summary = served.end()
-    assert code == 0, text
-    assert not served.connect.exists()
-    expected = simulate(
-        {
-            "task": {"kind": "digits-mlp"},
-            "workers": 2,
-            "servers": 2,
-            "sync": {"kind": "bsp"},
-            "compute": {"kind": "constant", "mean_s": 1},
-            "optimizer": {"lr": 0.1},
-            "batch_size": 8,
-            "stop": {"iterations": 6},
-        }
-    )
-    assert summary["parameters_digest"] == expected.summary["parameters_digest"]
-    assert summary["iterations"] == [6, 6]
-    here = socket.gethostname()
-    assert summary["nodes"] == {
-        "server-0": here, "server-1": here, "worker-0": here, "worker-1": here
-    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -136,18 +88,40 @@ def test_a_script_with_ddp_started_elsewhere_trains_unchanged(serve):
             assert torch.equal(value, second["parameters"][name])
 
 
+ENDLESS = """
+import pathlib, torch, outpace
+
+model = torch.nn.Linear(4, 1)
+model, optimizer = outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.01))
+while True:
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    pathlib.Path(f"trains-{outpace.rank()}").touch()
+"""
+
+
 @pytest.mark.slow
-def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
-    started, first, second = _two_that_train(served)
+def test_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
+    served = serve("--servers", "2")
+    script = served.folder / "endless.py"
+    script.write_text(ENDLESS)
+    first, second = (served.start_script(script, rank) for rank in range(2))
+
+    def train(*ranks: int) -> None:
+        deadline, marks = time.monotonic() + 60, [served.folder / f"trains-{n}" for n in ranks]
+        while not all(mark.exists() for mark in marks):
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    train(0, 1)
     second.kill()
     for line in served.process.stderr:
         if line.startswith("worker-1"):
             break
     assert line.endswith("; the others continue without it\n")
-    started.unlink()
-    while not started.exists():  # it continues
-        assert first.poll() is None
-        time.sleep(0.02)
+    (served.folder / "trains-0").unlink()
+    train(0)  # it continues
     first.kill()
     code, text, summary = served.end()
     assert code == 1

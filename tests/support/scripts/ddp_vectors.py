@@ -92,19 +92,6 @@ elif case == "before":
     if rank == 0:
         dist.barrier()
     step(rank + 1.0)
-elif case == "same data":
-    step(1.0)
-elif case == "cleans up":
-    try:
-        for _ in range(3):
-            step(rank + 1.0)
-    finally:
-        note("cleans up")
-        dist.barrier()
-elif case == "asynchronous":
-    for _ in range(2):
-        step(rank + 1.0)
-        dist.barrier()
 elif case == "rounds":
     for _ in range(2):
         for _ in range(int(sys.argv[3])):

@@ -54,11 +54,6 @@ match case:
         thread.join()
         outpace.finish()
         outpace.log(accuracy=0.75)
-    case "nested":
-        for _ in range(7):
-            with outpace.untimed(), outpace.untimed():
-                time.sleep(0.05)
-            step()
     case "untimed step":
         with outpace.untimed():
             step()

@@ -40,8 +40,6 @@ def main(case: str) -> None:
             raise ValueError("no luck")
         if bad and case == "clears":
             optimizer.state = collections.defaultdict(dict)
-        if bad and case == "begins-anew":
-            optimizer.load_state_dict({**optimizer.state_dict(), "state": {}})
         if bad and case == "lr":
             optimizer.param_groups[0]["lr"] = float("nan")
         is_nan = case == "all-nan" or (bad and case == "nan")
