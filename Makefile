@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# One more than the cores for which `make test` is meant: some tests wait for processes or a cluster.
+JOBS ?= 3
 # Processes keep what they compile: else each of the hundreds that the tests start compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
 # Remade when what it was made from changes.
