@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 
 import pytest
-import torch
 from benchmarks.explain.__main__ import BENCHMARK as EXPLAIN
 from benchmarks.fidelity.__main__ import main as fidelity
-from benchmarks.gpu import measuring
-from benchmarks.gpu.__main__ import BENCHMARK as GPU
 from benchmarks.micro.__main__ import main as micro
 from benchmarks.parts import Benchmark
 from benchmarks.rows import markdown, row
@@ -67,23 +62,3 @@ def test_rows_are_written_as_json_with_what_they_depend_on(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["nothing"])
     assert "parts are all" in capsys.readouterr().err
-
-
-def test_the_script_for_gpus_writes_gradients_and_seconds_which_are_compared(
-    tmp_path, monkeypatch, capsys
-):
-    """On the CPU, in this process, without a run: two workers that compute the same."""
-
-    def trained(out, settings, *_):
-        monkeypatch.setattr(sys, "argv", [str(measuring.SCRIPT), str(tmp_path), *settings])
-        runpy.run_path(str(measuring.SCRIPT), run_name="__main__")
-        return torch.load(tmp_path / "0.pt")
-
-    monkeypatch.setattr(measuring, "_alone", trained)
-    monkeypatch.setattr(measuring, "_run", lambda *given: [trained(*given)] * 2)
-    alone, shared = measuring.differences(tmp_path, "cpu", lambda _: None)
-    assert (alone.median, shared.median, alone.goal) == (0.0, 0.0, 1e-6)
-    assert len(measuring.steps(tmp_path, "cpu", lambda _: None, 5, 16)) > 2
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert GPU.main(["--quick"]) == 2
-    assert capsys.readouterr().err == "benchmarks.gpu: there is no GPU that torch can use\n"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
-from benchmarks.papers import results
 from benchmarks.papers.__main__ import main
-from benchmarks.papers.claims import UNDECIDED, Claim
-from benchmarks.papers.curves import Curve
+from benchmarks.papers.claims import UNDECIDED
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.over_seeds import Spread, all_of
 from benchmarks.papers.psp.settings import LateReplies
@@ -53,30 +50,6 @@ def test_an_experiment_runs_and_every_claim_is_judged(name, overrides):
     rows = json.loads(Path("claims.json").read_text("utf-8"))
     assert {row["paper"] for row in rows} == {name}
     assert {row["verdict"] for row in rows} <= {"agrees", "differs", "undecided", None}
-
-
-def test_a_recorded_result_says_when_and_with_which_code_it_was_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    claims = [
-        Claim("figure 8", "1.21 times", "1.20", True, margin="within 0.02"),
-        Claim("figure 8", "a|b", "1.5", False),
-        Claim("figure 8", "faster", "1.1 ± 0.2", UNDECIDED),
-        Claim("figure 8", "shown", "3 s", None),
-    ]
-    results.record("fluentps-fig8", claims, 3, {"date": "2026-01-02", "commit": "abc1234+"})
-    before, table = results.page(results.kept()).split("## FluentPS")
-    assert "Of 3 claims that are judged, 1 agree, 1 differ (bold), 1 are not decided" in before
-    assert "`fluentps-fig8`, 2026-01-02, commit abc1234+, 3 seeds:" in table
-    assert "| figure 8 | **a\\|b** | 1.5 |  | **differs** |" in table
-
-
-def test_a_curve_says_how_long_it_was_above_a_loss():
-    curve = Curve("a", 2, [0.0, 1.0, 2.0, 3.0], [0.0, 10.0, 20.0, 30.0], [2.0, 1.0, 0.5, 0.7], None)
-    assert curve.seconds_above(0.75) == pytest.approx(1.5)
-    assert curve.seconds_above(0.6) == pytest.approx(1.8 + 0.5)  # it comes up again
-    assert curve.gradients_above(1.5) == pytest.approx(5.0)
-    assert curve.seconds_above(0.1) == math.inf
-    assert curve.final == pytest.approx(0.7)
 
 
 def test_two_spreads_are_compared_by_the_pairs_of_equal_seeds():

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-from multiprocessing import Pipe
-
 import pytest
 import torch
 
 from outpace.blocks.naming import state_dict_of
-from outpace.engine.scripts import ending, running
+from outpace.engine.scripts import running
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import require_known
-from outpace.simulation.scripts.child import pipe
-from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.messages import Over, send
 
 
 def of_two_layers():
@@ -137,24 +131,3 @@ def test_a_script_that_takes_steps_without_attach_is_told_early_and_once(tmp_pat
             watch.remove()
     (told,) = capsys.readouterr().err.splitlines()
     assert f"{path} has taken 100 optimizer steps and has not called outpace.attach" in told
-
-
-@pytest.mark.parametrize("has_come", [False, True])
-def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkeypatch, has_come):
-    own = ending.OwnHandler()
-    monkeypatch.setattr(pipe, "own_handler", own)
-    called: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
-    try:
-        own.watch()
-        if has_come:  # a cluster sends it to all processes of a job
-            signal.raise_signal(signal.SIGTERM)
-        ours, theirs = Pipe()
-        with ours, theirs:
-            send(ours, Over(""))
-            with pytest.raises(ending.RunOver):
-                ScriptPipe(theirs).receive()
-    finally:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, before)
-    assert called == [signal.SIGTERM]

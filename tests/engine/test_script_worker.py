@@ -112,10 +112,3 @@ def test_a_script_that_ends_leaves_and_its_driver_hears_how(leaving, ends):
     with pytest.raises(RunError) if isinstance(leaving, RunError) else nullcontext():
         worker.end(None)
     assert driver.calls == [ends]
-
-
-def test_a_script_that_is_interrupted_while_it_leaves_closes_its_connections():
-    driver = Driver(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        FollowedScript(driver).end(None)
-    assert driver.calls == ["close"]

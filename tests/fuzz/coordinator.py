@@ -6,7 +6,6 @@ network. Its processes say anything, at any time, and are lost at any time.
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from unittest import mock
 
 import msgspec
 import torch
-from tests.fuzz.messages import decoded, random_message, random_part
+from tests.fuzz.messages import decoded, random_message
 from tests.support.blocks_on_the_wire import announced, with_block
 from tests.support.fluentps import behind_barrier
 
@@ -58,7 +57,7 @@ from outpace.real.net.peer_messages import (
 from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.process.launcher import answered
-from outpace.record.checkpoints import Part, ShardRecord
+from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.event_log import EventLog
 from outpace.record.totals import Totals
@@ -337,9 +336,6 @@ class FuzzedCoordinator:
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
         part = CheckpointPart(number, 5, Totals())
-        if self._draw.random() < 0.3:
-            self._fill(name, part)
-            return part
         experiment, checkpoints = self._experiment, cast("Any", self._coordinator.checkpoints)
         if experiment.peers is None and name.startswith("worker"):  # of a script
             part.parts = [Part(f"{name}.safetensors", _FILE_BYTES, 0)]
@@ -358,8 +354,6 @@ class FuzzedCoordinator:
             return
         if isinstance(message, JoinRun) and draw.random() < 0.9:
             message.outpace = __version__
-        if isinstance(message, CheckpointPart) and not aimed and draw.random() < 0.8:
-            self._fill(name, message)
         if isinstance(message, WorkerReplaced | _OF_CHECKPOINTS) and not aimed:
             self._aim(message)
         listener = self._listener
@@ -386,22 +380,6 @@ class FuzzedCoordinator:
             self.counts["refused by the coordinator"] += 1
         else:
             self.counts["taken by the coordinator"] += 1
-
-    def _fill(self, name: str, part: CheckpointPart) -> None:
-        """Let a process say what it has saved, most of it possible."""
-        draw, number = self._draw, int(name[-1])
-        part.clock = draw.randint(0, 6)
-        marks = [draw.randint(-1, 5) for _ in range(draw.choice((WORKERS, WORKERS, 0, 1)))]
-        file = f"{name}.safetensors"
-        if draw.random() < 0.9:
-            part.parts = [Part(file, _FILE_BYTES, 0)]
-        for field in ("shard", "own"):
-            clock, is_there = part.clock, draw.random() < 0.6
-            given = {"shard": number, "file": file, "watermarks": marks, "clock": clock}
-            data = random_part(ShardRecord, draw, optimizer=[], pending=[], **given)
-            with contextlib.suppress(msgspec.DecodeError):
-                record = msgspec.msgpack.decode(data, type=ShardRecord)
-                setattr(part, field, record if is_there else None)
 
     def _aim(self, message: Any) -> None:
         """Let a message be about what is under way, now and then."""

@@ -1,4 +1,4 @@
-"""All that takes messages from the wire: it takes one, or raises ProtocolError and is as before."""
+"""The decoder and a shard: each takes a message, or raises ProtocolError and is as before."""
 
 from __future__ import annotations
 
@@ -15,24 +15,10 @@ from tests.support.blocks_on_the_wire import with_block
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.real.net.block_frames import head_in
-from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
 from outpace.real.net.inbox import from_worker
-from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
-from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership.decide import Membership
-from outpace.sync.membership.events import (
-    AllBegin,
-    Confirmed,
-    Loss,
-    ProcessesLost,
-    Replace,
-    Rules,
-    TrainingBegan,
-    WorkerBegan,
-)
-from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, worker_name
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -52,7 +38,7 @@ _OWN = Push, Pull, Leave, Pause, Rejoin
 
 
 class Fuzzed:
-    """The decoder of a connection, a shard, the membership and the planner of checkpoints.
+    """The decoder of a connection, and a shard.
 
     Attributes:
         counts: of messages, by what became of them.
@@ -76,15 +62,11 @@ class Fuzzed:
             self.counts["not a message"] += 1
             return
         self.counts["a message"] += 1
-        if isinstance(message, WorkerReplaced):
-            self._confirm(message)
         if head_in(message) is not None:
             message = with_block(message, torch.zeros(2))
         own = [message] if isinstance(message, Close) else from_worker(message)
         for each in own:
             self._try("shard", self._shard_state, lambda each=each: self._receive(each))
-        if isinstance(message, NotSaved | VersionReached):
-            self._plan(message)
 
     def _renew(self) -> None:
         policy = POLICIES[self._draw.randrange(len(POLICIES))]
@@ -93,10 +75,6 @@ class Fuzzed:
         self._now = 0
         self._incoming = Incoming(7, 0, lambda _: ("float32", 2))
         self._serial = 0
-        self._members = Membership(Rules(hopeless_s=1e9))
-        self._members.take(AllBegin(WORKERS, 2), 0)
-        self._members.take(TrainingBegan(), 0)
-        self._planner = CutPlanner(["server-0", "server-1"], exact=self._draw.random() < 0.5)
 
     # -- the machines --------------------------------------------------------------
 
@@ -120,36 +98,6 @@ class Fuzzed:
     def _wire_state(self) -> Any:
         unfinished = self._incoming._unfinished
         return self._incoming._fence.serial, unfinished and unfinished[1].filled
-
-    def _confirm(self, message: WorkerReplaced) -> None:
-        draw, members = self._draw, self._members
-        self._now += 1
-        if draw.random() < 0.5:
-            worker = draw.randrange(WORKERS)
-            lost = ProcessesLost([Loss(worker_name(worker), "is lost")])
-            orders = members.take(lost, self._now)
-            asked = [order for order in orders if isinstance(order, Replace)]
-            if asked and draw.random() < 0.7:
-                message.worker, message.generation = worker, asked[0].generation
-        name = draw.choice(("server-0", "server-1", "server-7"))
-        values = message.worker, message.generation, message.watermark, message.clock
-        for worker in range(WORKERS):
-            if members.table.workers[worker].is_starting:
-                members.take(WorkerBegan(worker), self._now)
-        self._try(
-            "membership",
-            lambda: repr(members.table),
-            lambda: members.take(Confirmed(name, *values), self._now),
-        )
-
-    def _plan(self, message: NotSaved | VersionReached) -> None:
-        """A shard has missed a checkpoint, or saved itself for one."""
-        draw, planner = self._draw, self._planner
-        planner.begin()
-        number = draw.choice((planner.number, planner.number, message.clock or 0))
-        shard, clock = f"server-{draw.randrange(3)}", min(message.clock or 0, 100)
-        tell = planner.saved if isinstance(message, VersionReached) else planner.missed
-        self._try("planner", lambda: repr(vars(planner)), lambda: tell(number, shard, clock))
 
     def _receive(self, message: Any) -> None:
         self._now += 1

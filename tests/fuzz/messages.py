@@ -10,13 +10,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from outpace.real.net.checkpoint_messages import NotSaved, VersionReached
-from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.wire import ANY_MESSAGE
 from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())
-# Those that change a shard, the membership or the planner of checkpoints.
+# Those that change a shard.
 _OFTEN: Final = (
     Push,
     Push,
@@ -26,9 +24,6 @@ _OFTEN: Final = (
     Pause,
     Rejoin,
     Close,
-    WorkerReplaced,
-    NotSaved,
-    VersionReached,
 )
 _EDGES: Final = (0, 1, 255, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -75,31 +70,6 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
             case _:
                 data = data[:at] + draw.randbytes(to - at) + data[to:]
     return data if draw.random() > 0.01 else draw.randbytes(draw.randint(0, 64))
-
-
-def random_part(kind: type, draw: random.Random, **fields: Any) -> bytes:
-    """Return the bytes of a structure that a message carries; with these values."""
-    return _ENCODER.encode(_given(_info(kind), draw, fields))
-
-
-@cache
-def _info(kind: type) -> inspect.Type:
-    return inspect.type_info(kind)
-
-
-def _given(info: inspect.Type, draw: random.Random, fields: dict[str, Any]) -> Any:
-    """Return a random value whose structures have these values where they have such fields."""
-    if isinstance(info, inspect.UnionType) and draw.random() < 0.8:
-        inner = [each for each in info.types if isinstance(each, inspect.StructType)]
-        return _given(inner[0], draw, fields) if inner else _value(info, draw)
-    if not isinstance(info, inspect.StructType):
-        return _value(info, draw)
-    return {
-        field.encode_name: fields[field.name]
-        if field.name in fields and draw.random() < 0.9
-        else _given(field.type, draw, fields)
-        for field in info.fields
-    }
 
 
 @cache

@@ -14,7 +14,6 @@ import torch
 from tests.gpu.training import (
     STEPS,
     WITHOUT_SERVERS,
-    averaged_training,
     ddp,
     launch,
     mean_gradient_training,
@@ -86,11 +85,6 @@ def test_workers_that_share_a_gpu_average(tmp_path, device, sync):
     require_averaged(tmp_path, device, sync)
 
 
-def test_hpsgd_keeps_the_state_of_adamw_on_the_device_of_the_common_model(tmp_path, device):
-    one, other = launch(tmp_path, "adamw", device, workers=2, sync={"kind": "hpsgd"})
-    require_close(one["parameters"], other["parameters"], 0)
-
-
 @pytest.mark.parametrize("sync", WITHOUT_SERVERS, ids=lambda sync: sync["kind"])
 def test_workers_with_a_gpu_each_average_over_nccl(tmp_path, gpu, sync):
     if torch.cuda.device_count() < 2:
@@ -107,12 +101,6 @@ def test_a_script_for_nccl_trains_also_where_two_ranks_share_a_gpu(tmp_path, dev
     expected = mean_gradient_training(device, workers, lr=0.1, momentum=0.0)
     require_close(found[0]["parameters"], expected, 1e-5)
     require_collectives(found)
-
-
-def test_a_script_for_nccl_trains_with_another_strategy(tmp_path, device):
-    found = ddp(tmp_path, device, 2, {"kind": "local-sgd", "every": 1})
-    expected = averaged_training(device, 2, every=1, steps=STEPS)
-    require_close(found[0]["parameters"], expected, 1e-5)
 
 
 def test_a_rank_without_a_gpu_of_its_own_is_told_what_to_do(tmp_path, gpu):

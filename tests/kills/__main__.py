@@ -19,9 +19,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from tests.kills.checking import Broken
 from tests.kills.family import FAMILIES
 from tests.kills.killing import ROLES, SIGNALS, Tally, attack
@@ -46,59 +43,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     families, roles, signals = (
         getattr(options, each).split(",") for each in ("families", "roles", "signals")
     )
-    console, tally = Console(stderr=True), Tally()
-    console.print(f"seed {options.seed}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as bars:
-        bar = bars.add_task("failures", total=options.failures)
-        number = 0
-        while tally.failures.total() < options.failures:
-            draw = random.Random(f"{options.seed} {number}")
-            wanted = [
-                (draw.choice(roles), draw.choice(signals))
-                for _ in range(options.failures - tally.failures.total())
-            ]
-            folder = Path(tempfile.mkdtemp(prefix="kills-"))
-            name = families[number % len(families)]
-            number += 1
-
-            def said(text: str) -> None:
-                bars.update(bar, completed=tally.failures.total(), description=text)
-
-            try:
-                attack(
-                    name,
-                    folder,
-                    wanted,
-                    seed=draw.getrandbits(32),
-                    tally=tally,
-                    iterations=options.iterations,
-                    copies=options.copies,
-                    said=said,
-                )
-            except (Broken, OutpaceError) as error:
-                console.print(f"[red]{name}, run {number}:[/] {error}", highlight=False)
-                console.print(f"its folder: {folder}", highlight=False)
-                return 1
-            bars.update(bar, completed=tally.failures.total())
-            if not console.is_terminal:
-                console.print(f"{name}, run {number}: {tally.failures.total()} failures so far")
-    print_tally(tally, Console())
+    tally, number = Tally(), 0
+    note(f"seed {options.seed}")
+    while (left := options.failures - tally.failures.total()) > 0:
+        draw = random.Random(f"{options.seed} {number}")
+        wanted = [(draw.choice(roles), draw.choice(signals)) for _ in range(left)]
+        folder = Path(tempfile.mkdtemp(prefix="kills-"))
+        name = families[number % len(families)]
+        number += 1
+        how = {"iterations": options.iterations, "copies": options.copies}
+        try:
+            attack(name, folder, wanted, seed=draw.getrandbits(32), tally=tally, **how)
+        except (Broken, OutpaceError) as error:
+            note(f"{name}, run {number}: {error}\nits folder: {folder}")
+            return 1
+        note(f"{name}, run {number}: {tally.failures.total()} failures so far")
+    for (family, role, signal), count in sorted(tally.failures.items()):
+        note(f"{family:14} {role:12} SIG{signal:5} {count:5} failures")
+    for (role, signal), seconds in sorted(tally.recovery_s.items()):
+        median = statistics.median(seconds)
+        times = f"{median:.1f} s (median), at most {max(seconds):.1f}"
+        note(f"{role:12} SIG{signal:5} all train again after {times}")
+    note(f"{tally.failures.total()} failures in {tally.runs} runs: every promise held")
     return 0
 
 
-def print_tally(tally: Tally, console: Console) -> None:
-    """Print how many failures there were, and how long the runs took to continue."""
-    table = Table("family", "role", "signal", "failures")
-    for (family, role, number), count in sorted(tally.failures.items()):
-        table.add_row(family, role, f"SIG{number}", str(count))
-    console.print(table)
-    times = Table("role", "signal", "median until all train again (s)", "longest (s)")
-    for (role, number), seconds in sorted(tally.recovery_s.items()):
-        median = statistics.median(seconds)
-        times.add_row(role, f"SIG{number}", f"{median:.1f}", f"{max(seconds):.1f}")
-    console.print(times)
-    console.print(f"{tally.failures.total()} failures in {tally.runs} runs: every promise held")
+def note(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +20,6 @@ from outpace.record.status import Status, read_status
 from outpace.support.yaml_files import write_yaml
 
 _STEP_S: Final = 0.05
-_SHARED: Final = re.compile(r"/dev/shm/\S+")
 LIMIT_S: Final = 90.0  # for anything that a test waits for
 
 
@@ -36,7 +33,6 @@ class Command:
         (folder / "config.yaml").write_text(write_yaml(config))
         self._process: subprocess.Popen[bytes] | None = None
         self.known: set[int] = set()  # all processes that were seen
-        self.shared: set[str] = set()  # shared memory with a name that they used
 
     def start(self) -> None:
         """Begin the run, or resume it in the same folder."""
@@ -68,9 +64,6 @@ class Command:
         """Return the process behind each name, such as worker-0, that has one."""
         children = descendants(self.pid)
         self.known |= children.keys()
-        for pid in children:
-            with contextlib.suppress(OSError):
-                self.shared |= set(_SHARED.findall(Path(f"/proc/{pid}/maps").read_text()))
         return {name: pid for pid, name in children.items() if name[:6] in ("worker", "server")}
 
     def status(self) -> Status | None:

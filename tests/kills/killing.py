@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -44,7 +44,6 @@ def attack(
     tally: Tally,
     iterations: int,
     copies: int = 1,
-    said: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make one run, with these failures (role and signal) one after the other.
 
@@ -68,7 +67,6 @@ def attack(
         for role, number in failures:
             if not is_ready(command, family) or (role == "server" and not family.servers):
                 continue
-            said(f"{name}: {number} of a {role}")
             made[role] += 1
             recovery_s = _fail(command, family, role, number, draw)
             if recovery_s is None:  # the run ended meanwhile
@@ -177,8 +175,6 @@ def check_nothing_left(command: Command) -> None:
     )
     if left := descendants(command.pid):
         raise Broken(f"processes are left: {left}")
-    if left_in_memory := [path for path in command.shared if Path(path).exists()]:
-        raise Broken(f"shared memory is left: {left_in_memory}")
     # A command that is killed leaves that of multiprocessing's fork server.
     found = [path for path in command.temporary.rglob("*") if path.is_socket()]
     sockets = [path.name for path in found if not path.parent.name.startswith("pymp-")]

@@ -98,11 +98,7 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
 def test_scripts_are_averaged_with_between_their_steps():
     steps = (9, 4, 7)
     scale_of = runpy.run_path(str(SCRIPT))["scale_of"]
-    task = {
-        "kind": "script",
-        "path": str(SCRIPT),
-        "arguments": ["True", *map(str, steps)],
-    }
+    task = {"kind": "script", "path": str(SCRIPT), "arguments": [*map(str, steps)]}
     result = run({"task": task, "workers": len(steps), "sync": {"kind": "gossip"}})
     assert result.summary["iterations"] == list(steps)
     assert result.summary["synchronizations"] > 0

@@ -63,11 +63,13 @@ def test_a_task_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are killed by themselves")
 def test_a_script_that_computes_iterations_again_after_a_death_pushes_none_of_them_twice(tmp_path):
-    # The parameters say how often each sample was used: in two epochs twice.
-    made = script_run("ledger_script.py", tmp_path / "died", mean_s=0.0, sync={"kind": "asp"})
+    # The parameters say how often each sample was used; each worker's gradient counts half.
+    asp = {"kind": "asp"}
+    made = script_run("ledger_of_pushes.py", 160, tmp_path / "died", mean_s=0.0, sync=asp)
     made.pop("compute")
     result = run({**made, **OVERLAP, "checkpoint": {"every_s": 1000}}, tmp_path / "run")
     assert (tmp_path / "died").exists()
     assert result.summary["restarts"] == 1
-    assert result.summary["iterations"] == [40, 40]
-    assert result.parameters["entries"].tolist() == [-2.0] * 160
+    assert result.summary["iterations"] == [80, 80]
+    for entries in result.parameters.values():
+        assert entries.tolist() == [-0.5] * 160

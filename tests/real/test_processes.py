@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.kills.command import is_alive
+from tests.support.cluster import until
 from tests.support.warm import Warm
 
 from outpace.experiment.running import run
@@ -58,15 +59,6 @@ def make_task():
 """
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = 60.0) -> Any:
-    """Return the value of the condition as soon as it is true."""
-    deadline = time.monotonic() + limit_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what}"
-        time.sleep(0.01)
-    return found
-
-
 class Command:
     """A running `outpace run`, leader of a process group of its own.
 
@@ -92,10 +84,7 @@ class Command:
         return path.stat().st_size if path.exists() else 0
 
     def going(self, iterations: int = 5) -> None:
-        until(
-            lambda: self.process.poll() is not None or self.calls >= iterations,
-            "worker-0 computes",
-        )
+        until(lambda: self.process.poll() is not None or self.calls >= iterations)
         assert self.process.poll() is None, self.stderr
 
     def pid(self, name: str) -> int:
@@ -109,13 +98,13 @@ class Command:
 
     def ends(self) -> int:
         """Return the exit code; no process that it started outlives it."""
-        until(lambda: self.process.poll() is not None, "the command ends", 20.0)
+        until(lambda: self.process.poll() is not None, 20.0)
         self.leaves_nothing()
         assert "Traceback" not in self.stderr
         return int(self.process.returncode)
 
     def leaves_nothing(self) -> None:
-        until(lambda: not self.alive(), "all processes are gone", 3.0)
+        until(lambda: not self.alive(), 3.0)
 
     @property
     def stderr(self) -> str:
@@ -274,7 +263,7 @@ def test_parameters_lost_with_a_server_are_those_evaluated_last(start):
 def test_ctrl_c_while_it_starts_leaves_no_process(start):
     command = start(cold=True)
     summary = command.out / files.SUMMARY
-    until(lambda: summary.exists() or len(command.alive()) > 1, "it starts")
+    until(lambda: summary.exists() or len(command.alive()) > 1)
     time.sleep(0.5)
     os.killpg(command.process.pid, signal.SIGINT)
     assert command.ends() == 130

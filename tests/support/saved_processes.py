@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.checkpoints import METRICS, Keeper
+from tests.support.kernels import run_for
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
@@ -117,8 +118,4 @@ class SavedProcesses(SimpleNamespace):
             done(job())
 
     def wait(self, seconds: float) -> None:
-        async def sleeper() -> None:
-            await self.kernel.sleep(seconds)
-
-        self.kernel.spawn(sleeper(), "the test")
-        self.kernel.run()
+        run_for(self.kernel, seconds)

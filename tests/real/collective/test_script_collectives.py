@@ -54,49 +54,24 @@ class Observer:
         self.joined = joined
 
 
-def reduced(value: torch.Tensor):
-    """Return what starts an all-reduce."""
-    return methodcaller("allreduce", [value], c10d.AllreduceOptions())
-
-
-def call(kind: str, size: int, rank: int, dtype=torch.float32, **more) -> Call:
-    value = torch.ones(size, dtype=dtype)
-    given = (value,) if kind != "broadcast" or rank == more.get("root") else ()
-    taken = (value,) if kind != "barrier" else ()
-    options = c10d.BroadcastOptions()
-    options.rootRank = more.get("root", 0)
+def call(kind: str, value: torch.Tensor, rank: int, **more) -> Call:
+    """Return a collective of this value, whose call is in line `rank` of a.py."""
     start = {
-        "all_reduce": reduced(value),
-        "broadcast": methodcaller("broadcast", [value], options),
+        "all_reduce": methodcaller("allreduce", [value], c10d.AllreduceOptions()),
         "barrier": methodcaller("barrier", c10d.BarrierOptions()),
     }[kind]
+    given = (value,) if kind == "all_reduce" else ()
     return Call(
         number=0,
         kind=kind,
         where=f"a.py:{rank}",
-        dtype=dtype,
+        dtype=value.dtype,
         parts=tuple(tensor.numel() for tensor in given),
-        elements=sum(tensor.numel() for tensor in taken),
+        elements=sum(tensor.numel() for tensor in given),
         start=start,
         inputs=given,
-        outputs=taken,
+        outputs=given,
         **more,
-    )
-
-
-def call_of(value: torch.Tensor, number: int = 0, bucket: Bucket | None = None) -> Call:
-    """Return a call that all-reduces this value."""
-    return Call(
-        number=number,
-        kind="all_reduce",
-        where=f"a.py:{number + 1}",
-        bucket=bucket,
-        dtype=value.dtype,
-        parts=(value.numel(),),
-        elements=value.numel(),
-        start=reduced(value),
-        inputs=(value,),
-        outputs=(value,),
     )
 
 
@@ -128,8 +103,9 @@ def test_calls_that_differ_are_named_with_both_lines(calls, second, waits):
     def join(rank: int) -> str:
         collectives = BackendCollectives(store, "127.0.0.1", rank, 2, limit_s)
         kind, size, *dtype = calls[rank]
+        value = torch.ones(size, dtype=dtype[0] if dtype else None)
         with pytest.raises(RunError) as caught:
-            collectives.begin(call(kind, size, rank, *dtype, waits=waits, timeout_s=limit_s)).wait()
+            collectives.begin(call(kind, value, rank, waits=waits, timeout_s=limit_s)).wait()
         return str(caught.value)
 
     with ThreadPoolExecutor(2) as pool:
@@ -196,8 +172,7 @@ def test_workers_agree_on_the_run_time_of_the_latest_bucket():
         collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
         collectives.observer = observers[rank]
         value = torch.tensor([rank + 1.0])
-        bucket = Bucket(0, 1, 1, 1)
-        mine = call_of(value, bucket=bucket)
+        mine = call("all_reduce", value, rank, bucket=Bucket(0, 1, 1, 1))
         collectives.finish([collectives.begin(mine)])
         collectives.end()
         return value.tolist()

@@ -9,7 +9,7 @@ import pytest
 
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Close, Done, Lost, Pause, Rejoin
+from outpace.sync.messages import Close, Done, Lost, Rejoin
 from outpace.sync.programs.cutoff import cut_off
 
 
@@ -151,35 +151,6 @@ def test_the_delay_of_the_scheduler_is_no_part_of_the_cut_off():
     assert rule.observed == [([1.0, 1.5], [False, True], 1.75)]
 
 
-def test_an_iteration_does_not_wait_for_workers_in_a_collective_of_their_script():
-    def came(worker, iteration, at_s):
-        return at_s, Done(worker, iteration, 1.0, 1.0, finished=True)
-
-    messages = [
-        *(came(0, 0, 1.0), came(1, 0, 1.2), (1.5, Pause(2))),  # ends iteration 0
-        *(came(1, 1, 2.0), came(0, 1, 2.5)),  # ends iteration 1
-        *((2.6, Pause(0)), came(1, 2, 3.5)),  # ends iteration 2: nobody else computes
-        *(
-            (3.6, Pause(2, over=True)),
-            came(1, 3, 4.0),
-            (4.1, Pause(0, over=True)),
-            came(0, 3, 5.0),
-            came(2, 3, 5.5),
-        ),
-        came(0, 4, 6.0),  # now the rule ends the iteration again
-    ]
-    place, rule = Place([], messages), Watching()
-    rule.begin = lambda: Wait(count=1 if len(place.closed_s) == 4 else 3)
-    with pytest.raises(OutOfMessages):
-        cut_off(place, rule, 3, 1).send(None)
-    ends = [(1.5, [0, 1]), (2.5, [0, 1]), (3.5, [1]), (5.5, [0, 1, 2]), (6.0, [0])]
-    assert place.closed_s == ends
-    # Each is told once that the iteration in which it paused is over.
-    assert place.stopped[:2] == [("worker-2", 0), ("worker-0", 2)]
-    # Iterations at whose end a worker was paused say nothing about its speed.
-    assert [ended_s for *_, ended_s in rule.observed] == [2.0]
-
-
 def test_a_worker_that_is_lost_is_waited_for_only_while_it_may_still_come():
     def came(worker, iteration, at_s):
         return at_s, Done(worker, iteration, 1.0, 1.0, finished=True)
@@ -195,15 +166,3 @@ def test_a_worker_that_is_lost_is_waited_for_only_while_it_may_still_come():
     with pytest.raises(OutOfMessages):
         cut_off(place, rule, 2, 1).send(None)
     assert place.closed_s == [(1.5, [0]), (2.0, [1]), (3.5, [0, 1])]
-
-
-def test_a_scheduler_that_goes_on_opens_the_iteration_of_the_checkpoint():
-    done = [(at_s, Done(worker, 7, at_s, 1.0, finished=True)) for worker, at_s in ((0, 1), (1, 2))]
-    begin = [(0.0, Rejoin(worker, 7)) for worker in range(2)]
-    place, rule = Place([], begin + done), Watching()
-    rule.begin = lambda: Wait()
-    closed = []
-    place.send = lambda to, message: closed.append((to, message.iteration, message.workers))
-    with pytest.raises(OutOfMessages):
-        cut_off(place, rule, 2, 1, first=7).send(None)
-    assert closed == [("server-0", 7, [0, 1])]

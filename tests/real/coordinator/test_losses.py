@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.kernels import run_for
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
@@ -79,11 +80,7 @@ class Lost:
         self.kernel.call_at(nanoseconds(time_s), lambda _: call(*arguments))
 
     def run(self) -> None:
-        async def last() -> None:
-            await self.kernel.sleep(60.0)
-
-        self.kernel.spawn(last())
-        self.kernel.run()
+        run_for(self.kernel, 60.0)
 
 
 def test_the_launchers_report_wins_though_it_comes_long_after_the_end_of_the_connection():

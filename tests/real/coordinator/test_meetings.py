@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.kernels import run_for
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
@@ -38,14 +39,6 @@ class Host:
         self.told.clear()
         self.meetings.lose(NAMES[worker])
         return self.went_on()
-
-
-def run_for(kernel: Kernel, seconds: float) -> None:
-    async def sleeper() -> None:
-        await kernel.sleep(seconds)
-
-    kernel.spawn(sleeper(), "the test")
-    kernel.run()
 
 
 def test_a_meeting_is_over_when_all_have_come():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.support.kernels import run_for
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
@@ -41,14 +42,6 @@ class Team:
 
     def wait(self, seconds: float) -> None:
         run_for(self.kernel, seconds)
-
-
-def run_for(kernel: Kernel, seconds: float) -> None:
-    async def sleeper() -> None:
-        await kernel.sleep(seconds)
-
-    kernel.spawn(sleeper(), "the test")
-    kernel.run()
 
 
 def regroup(generation: int, members: list[int], *told: int) -> list:
@@ -142,18 +135,6 @@ class Asked:
 
 def part(worker: int, version: int, value: float, request: int):
     return Snapshot(worker, version, request, 0, 10 * version, torch.tensor([value]))
-
-
-def test_the_result_is_no_earlier_than_what_was_evaluated_before():
-    # Worker 0 leaves at 8. Worker 1 is asked for the same parameters, and leaves at 9.
-    asked = Asked(own=False)
-    for worker, now in ((0, 8), (1, 9)):
-        snapshot = part(worker, 4, 1.0, 0)
-        snapshot.now = now
-        asked.snapshots.add(snapshot)
-    asked.snapshots.ask_for_last()
-    _, at = asked.snapshots.final
-    assert (at.shard, at.now) == (0, 9)
 
 
 def test_what_is_in_common_is_asked_of_the_first_who_is_there():

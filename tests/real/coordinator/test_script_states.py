@@ -186,22 +186,6 @@ def test_what_no_worker_was_asked_for_and_another_scripts_file_are_refused(run):
     assert run.checkpoints.expected("server-0", announced(state)) is None
 
 
-def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
-    kept = run.states
-    assert kept.all() == kept.of(1) == {}
-    run.begin()
-    states = kept.of(1)
-    assert list(states) == [1]
-    assert from_bytes(states[1])["seen"].tolist() == [1, 1]
-    plan = kept.announced(run.plan, states)
-    assert plan.kept == [0, states[1].numel()]
-    run.orders()
-    kept.send(states)
-    ((name, message),) = run.orders()
-    assert name == "worker-1"
-    assert message.block is states[1]
-
-
 def sent_between(run, worker, size, iteration):
     """A worker sends a state of so many bytes between checkpoints; return its block."""
     data = torch.zeros(size, dtype=torch.uint8)

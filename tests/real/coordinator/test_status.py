@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.kernels import run_for
 
 from outpace.config.reading import experiment_from
 from outpace.engine.status import StatusFile
@@ -57,11 +58,7 @@ def waits(*lost: str) -> list[str]:
     status = StatusOfRun(file)
     status.attach(coordinator)
 
-    async def for_a_while() -> None:
-        await kernel.sleep(3.5)
-
-    kernel.spawn(for_a_while(), "the test")
-    kernel.run()
+    run_for(kernel, 3.5)
     return written
 
 

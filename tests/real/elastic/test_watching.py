@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.kernels import run_for
+
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.real.elastic.deciding import ClusterView, Node, Rules, RunView
@@ -56,11 +58,7 @@ class Watched:
         return found
 
     def wait(self, duration_s: float) -> None:
-        self.kernel.spawn(self._sleep(duration_s), "the test")
-        self.kernel.run()
-
-    async def _sleep(self, duration_s: float) -> None:
-        await self.kernel.sleep(duration_s)
+        run_for(self.kernel, duration_s)
 
     @property
     def events(self) -> list[dict[str, Any]]:

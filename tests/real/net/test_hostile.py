@@ -38,7 +38,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
-from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Outgoing, WireError
+from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Outgoing
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
@@ -303,24 +303,6 @@ def test_no_number_of_connections_stops_the_socket(post):
         with tcp(post.listener.endpoint) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
     post.require_heard()
-
-
-def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post):
-    with socket.create_server(("127.0.0.1", 0)) as slow:
-        honest = post.call("worker-1", endpoint=f"tcp://127.0.0.1:{slow.getsockname()[1]}")
-        slow.settimeout(0.02)
-        accepted = 0
-
-        def hang_up() -> None:
-            nonlocal accepted
-            with contextlib.suppress(TimeoutError):
-                slow.accept()[0].close()
-                accepted += 1
-            assert not honest.lost
-
-        with pytest.raises(WireError, match="did not answer 5 attempts"):
-            post.until(hang_up)
-        assert accepted == 5
 
 
 # -- what strangers say -----------------------------------------------------------------

@@ -7,8 +7,8 @@ import runpy
 
 import pytest
 import torch
+from tests.support.checkpoints import same
 from tests.support.paths import SCRIPTS
-from tests.support.same import same
 
 from outpace.blocks.slicing import even_slices
 from outpace.engine.scripts.model import ScriptModel

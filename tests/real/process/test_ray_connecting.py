@@ -51,15 +51,6 @@ def test_a_cluster_on_the_loopback_interface_alone_is_reached_there(
     assert reach(monkeypatch, found, running) == [(running, True)]
 
 
-@pytest.mark.parametrize("address", ["auto", "HOST:PORT"])
-def test_a_cluster_at_the_address_that_ray_prefers_is_reached_there(
-    monkeypatch, listening, address
-):
-    running = f"127.0.0.1:{listening}"
-    found = running if address == "HOST:PORT" else address
-    assert reach(monkeypatch, found, running, other="127.0.0.1") == [(running, False)]
-
-
 def test_without_a_cluster_auto_is_an_error(monkeypatch):
     def none(*_):
         raise ConnectionError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.checkpoints import same
 from tests.support.paths import SCRIPTS
-from tests.support.same import same
 
 from outpace.errors import ConfigError
 from outpace.experiment.results import Result

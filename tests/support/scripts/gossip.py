@@ -1,9 +1,8 @@
 """A script whose gradients are known, and which nobody may disturb while it computes one.
 
-Arguments: is the computation in `outpace.abortable`, and how many iterations each worker has.
+Arguments: how many iterations each worker has. The computation is in `outpace.abortable`.
 """
 
-import contextlib
 import sys
 import time
 
@@ -33,12 +32,12 @@ def scale_of(rank, step):
 if __name__ == "__main__":
     layers = torch.nn.ModuleList(Layer() for _ in range(3))
     layers, optimizer = outpace.attach(layers, torch.optim.SGD(layers.parameters(), lr=1.0))
-    rank, (is_abortable, *steps) = outpace.rank(), sys.argv[1:]
+    rank, steps = outpace.rank(), sys.argv[1:]
     for layer in layers:
         layer.takes_s = 0.004 * rank
     for step in range(int(steps[rank])):
         scale = torch.tensor(scale_of(rank, step), dtype=torch.float64)
-        with outpace.abortable() if is_abortable == "True" else contextlib.nullcontext():
+        with outpace.abortable():
             sum(layer(scale) for layer in layers).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -2,9 +2,13 @@
 
 Each sample has two parameters of its own, one on each of two servers, and the gradient of a sample
 is 1 there and 0 elsewhere. A worker sees each of its samples once, and logs the sample of each
-step. Argument: the number of samples.
+step. Arguments: the number of samples, and a file: unless it is there, worker 1 makes it in its
+30th step and is killed.
 """
 
+import os
+import pathlib
+import signal
 import sys
 
 import torch
@@ -14,6 +18,7 @@ from torch.utils.data import DataLoader
 import outpace
 
 samples = range(int(sys.argv[1]))
+died = [pathlib.Path(path) for path in sys.argv[2:]]
 
 
 class Ledger(torch.nn.Module):
@@ -37,6 +42,9 @@ for epoch in range(sampler.epoch, 1):
     sampler.set_epoch(epoch)
     for numbers in DataLoader(samples, batch_size=1, sampler=sampler):
         optimizer.zero_grad()
+        if outpace.rank() == 1 and steps.done == 29 and died and not died[0].exists():
+            died[0].touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         model(numbers).backward()
         optimizer.step()
         scheduler.step()
