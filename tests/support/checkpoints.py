@@ -40,11 +40,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor | Pieces) and isinstance(other, torch.Tensor | Pieces):
         first, second = (x.whole() if isinstance(x, Pieces) else x for x in (one, other))
         return first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     numbers = type(one) in (int, float) and type(other) in (int, float)
     if type(one) is not type(other) and not numbers:
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if hasattr(one, "__dataclass_fields__"):

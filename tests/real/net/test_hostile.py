@@ -603,7 +603,7 @@ def test_a_run_under_fire_ends_as_if_there_was_none(monkeypatch):
         "batch_size": 8,
         "optimizer": {"lr": 0.05, "momentum": 0.9},
         "deterministic": True,
-        "stop": {"iterations": 50},
+        "stop": {"iterations": 25},
     }
     log: list[str] = []
     attacks: list[Attack] = []
