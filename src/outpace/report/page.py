@@ -7,7 +7,6 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from outpace.record.comparison import VariantResult
-from outpace.report.columns import COLUMNS, NOTHING, target_columns
 from outpace.report.explaining.words import section as explanation
 from outpace.report.faults import what_failures_cost
 from outpace.report.figures.cut_offs import cut_offs
@@ -20,7 +19,13 @@ from outpace.report.frame import write_page
 from outpace.report.parts import Cell, Code, Details, Part, Row, Section, Table, Words, warning
 from outpace.report.read.runs import Run, read_runs, read_variants
 from outpace.report.read.traces import totals_of
-from outpace.report.table import summary_of_run, summary_of_runs
+from outpace.report.table import (
+    COLUMNS,
+    NOTHING,
+    summary_of_run,
+    summary_of_runs,
+    target_columns,
+)
 from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import listed
 from outpace.support.yaml_files import write_yaml

@@ -18,7 +18,7 @@ class Cell:
 
     Attributes:
         note: a second line below, in small letters.
-        look: classes of the style sheet, such as `best` (marked with a star), `words`, `code`.
+        look: classes of the style sheet, such as `words` and `code`.
         status: shows the text as a label: `complete`, `failed` or `partial`.
         colour: of a square before the text, which is the colour of a run in all figures.
         hint: shown when the pointer is on it; of titles only.

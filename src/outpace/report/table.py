@@ -1,33 +1,169 @@
-"""The numbers of every run side by side, the best of each column marked."""
+"""The numbers of every run side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from outpace.report.columns import COLUMNS, NOTHING, Column, Value, target_columns
 from outpace.report.figures.figure import colour
 from outpace.report.parts import Cell, Details, Part, Table, Tiles, Words
 from outpace.report.read.runs import Run, clock
 from outpace.report.target import ReportTarget
-from outpace.report.words import listed, plural
-from outpace.support.estimates import difference_of
-
-_BEST: Final = (
-    "★ best of its column among the complete runs. Not marked are columns in which all runs are "
-    "alike, columns without a better end, and totals if the runs applied different numbers of "
-    "gradients. "
+from outpace.report.words import (
+    SPACE,
+    factor,
+    interval,
+    listed,
+    number,
+    percent,
+    plural,
+    seconds,
+    size,
 )
+
+NOTHING: Final = "–"
+NOT_DISTINGUISHABLE: Final = "not distinguishable"
+
 _SEEDS: Final = (
     " All numbers are means over seeds; small ones are 95 % intervals of the mean (Student's t). "
     "Variants are compared seed by seed: not distinguishable means that the interval includes "
     "equality. A run that missed the target counts with the time at which it ended, so that the "
-    "mean is a lower bound. Best is only a variant whose interval of the difference to every "
-    "other one excludes equality."
+    "mean is a lower bound."
 )
 _MOST_COLUMNS: Final = 9  # for which a page of 1280 pixels has room
 
 _Filled = tuple[Cell, list[Cell]]  # the title of a column and its cells
+
+Value = Callable[[Run], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A quantity that a report shows for every run.
+
+    Attributes:
+        missing: returns the text for a run without a value.
+        note: returns a second line, such as the interval over several seeds.
+    """
+
+    title: str
+    hint: str
+    value: Value
+    show: Callable[[float], str]
+    missing: Callable[[Run], str] = lambda _: NOTHING
+    note: Callable[[Run], str] = lambda _: ""
+
+    def text(self, run: Run) -> str:
+        """Return the value of a run in words; `missing` if it has none."""
+        value = self.value(run)
+        return self.missing(run) if value is None else self.show(value)
+
+
+def target_columns(target: ReportTarget | None, first: Run) -> list[Column]:
+    """Return the time to the target and, over several seeds, its ratio to the variant `first`."""
+    if target is None:
+        return []
+    ratio = [_ratio_to(first)] if target.given and first.seeds else []
+    return [_time_to(target), *ratio]
+
+
+def _time_to(target: ReportTarget) -> Column:
+    origin = "of the configuration" if target.given else "derived from what every run reached"
+
+    def missing(run: Run) -> str:
+        bound = run.compared.time_to_target_s.mean
+        if target.given and bound is not None:
+            return f"at least {seconds(bound)}"
+        return "not reached" if target.applies_to(run) else NOTHING
+
+    def note(run: Run) -> str:
+        if late := sum(target.reached_s(each) is None for each in run.seeds):
+            return f"{late} of {len(run.seeds)} missed it"
+        return interval(run.compared.time_to_target_s, seconds) if target.given else ""
+
+    return Column(
+        f"Time to{SPACE}{target.title}",
+        f"time until an evaluation first showed {target.words}, the target {origin}",
+        target.reached_s,
+        seconds,
+        missing,
+        note,
+    )
+
+
+def _ratio_to(first: Run) -> Column:
+    def value(run: Run) -> float | None:
+        bound = run is not first and (run.compared.missed or first.compared.missed)
+        return None if bound else run.compared.ratio_to_first.mean
+
+    def missing(run: Run) -> str:
+        ratio = run.compared.ratio_to_first.mean
+        if ratio is None:
+            return NOTHING
+        return f"at {'least' if run.compared.missed else 'most'} {factor(ratio)}"
+
+    def note(run: Run) -> str:
+        if run is first:
+            return ""
+        alike = [NOT_DISTINGUISHABLE] if run.compared.distinguishable is False else []
+        return "\n".join([interval(run.compared.ratio_to_first, factor), *alike]).strip()
+
+    return Column(
+        f"Time / {first.name}",
+        f"time to the target over that of {first.name}, seed by seed (geometric mean)",
+        value,
+        factor,
+        missing=missing,
+        note=note,
+    )
+
+
+def _accuracy_note(run: Run) -> str:
+    said = interval(run.compared.accuracy, percent)
+    by_accuracy = run.compared.time_to_target_s.mean is None
+    alike = by_accuracy and run.compared.distinguishable is False
+    return f"{said}\n{NOT_DISTINGUISHABLE}" if alike else said
+
+
+def _of(*keys: str) -> Value:
+    return lambda run: run.number(*keys)
+
+
+def gradients_per_s(run: Run) -> float | None:
+    """Return the applied gradients per second of the whole run."""
+    gradients, time_s = run.number("gradients_applied"), run.time_s
+    return None if gradients is None or not time_s else gradients / time_s
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+_STALENESS: Final = "updates of the parameters between a gradient's read and its application"
+_GOODPUT: Final = "gradients per second, over those of the same run without failures"
+_OVERLAP: Final = "share of the time of all-reduces in which the worker computed"
+
+COLUMNS: Final = (
+    Column(
+        "Accuracy",
+        "at the end, on the test set",
+        _of("accuracy"),
+        percent,
+        note=_accuracy_note,
+    ),
+    Column("Train loss", "at the end", _of("train_loss"), number),
+    Column("Virtual time", "of the run", _of("virtual_time_s"), seconds),
+    Column("Wall time", "of the run", _of("wall_time_s"), seconds),
+    Column("Gradients/s", "applied per second", gradients_per_s, number),
+    Column("Goodput", _GOODPUT, _of("faults", "goodput"), percent),
+    Column("Waiting", "share of the workers' time", lambda run: run.waiting_share, percent),
+    Column("Staleness, mean", _STALENESS, _of("staleness", "mean"), number),
+    Column("Sent", "by workers and servers", _of("bytes_sent"), size),
+    Column("Gradients", "applied to the parameters", _of("gradients_applied"), _count),
+    Column("Synchronizations", "all-reduces among the workers", _of("synchronizations"), _count),
+    Column("Overlap", _OVERLAP, _of("overlap_fraction"), percent),
+)
 
 
 def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Part]:
@@ -43,8 +179,7 @@ def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Pa
         first.append((Cell("Strategy", look="words"), words))
     rest = list(_filled(COLUMNS, runs))
     room = _MOST_COLUMNS - len(first)
-    marked = any(cell.look == "best" for _, cells in [*first, *rest] for cell in cells)
-    legend = f"{_BEST if marked else ''}{_times(runs)}.{_SEEDS if runs[0].seeds else ''}"
+    legend = f"{_times(runs)}.{_SEEDS if runs[0].seeds else ''}"
     if target is not None and not target.given:
         legend += f" The target, {target.title}, is derived from the results: every run reached it."
     parts: list[Part] = [_table("summary-table", runs, first + rest[:room])]
@@ -70,10 +205,8 @@ def _filled(columns: Sequence[Column], runs: Sequence[Run]) -> Iterator[_Filled]
     for column in columns:
         texts = [column.text(run) for run in runs]
         if any(text != NOTHING for text in texts):
-            best = best_of(column, runs)
-            looks = ["best" if place in best else "" for place in range(len(runs))]
-            each = zip(texts, runs, looks, strict=True)
-            cells = [Cell(text, note=column.note(run), look=look) for text, run, look in each]
+            pairs = zip(texts, runs, strict=True)
+            cells = [Cell(text, note=column.note(run)) for text, run in pairs]
             yield Cell(column.title, hint=column.hint), cells
 
 
@@ -98,49 +231,5 @@ def _times(runs: Sequence[Run]) -> str:
     names = listed([run.name for run in runs if run.real])
     return (
         f"Times of {names} are wall time, on real processes; the others are virtual time. "
-        "Wall time and virtual time are not comparable, so no best time is marked"
+        "Wall time and virtual time are not comparable"
     )
-
-
-def best_of(column: Column, runs: Sequence[Run]) -> set[int]:
-    """Return the indices of the complete runs that are best in a column.
-
-    The set is empty if the column has no better end, if fewer than two runs can be compared, or
-    if all runs that can be compared have the same value. Over several seeds, it is empty too if
-    the best variant cannot be told apart from every worse one.
-    """
-    complete = {place: column.value(run) for place, run in enumerate(runs) if run.complete}
-    values = {place: value for place, value in complete.items() if value is not None}
-    if column.better is None or len(set(values.values())) < 2:
-        return set()
-    compared = [runs[place] for place in values]
-    if column.among == "same work" and not _same_work(compared):
-        return set()
-    if column.among == "same clock" and clock(compared) == "time":
-        return set()
-    best = min(values.values()) if column.better == "low" else max(values.values())
-    places = {place for place, value in values.items() if value == best}
-    others = values.keys() - places
-    clear = (_apart(column.value, runs[one], runs[other]) for one in places for other in others)
-    return places if all(clear) else set()
-
-
-def _apart(value: Value, one: Run, other: Run) -> bool:
-    """True if the 95 % interval of the difference over common seeds excludes equality.
-
-    Also true for runs with one seed: they have no interval.
-    """
-    if not one.seeds:
-        return True
-    found, others = (
-        {each.setting("seed"): known for each in run.seeds if (known := value(each)) is not None}
-        for run in (one, other)
-    )
-    common = [seed for seed in found if seed in others]
-    return difference_of([found[s] for s in common], [others[s] for s in common]).excludes(0.0)
-
-
-def _same_work(runs: Sequence[Run]) -> bool:
-    """True if the numbers of applied gradients differ by at most 1 %."""
-    counts = [run.number("gradients_applied") or 0.0 for run in runs]
-    return max(counts) - min(counts) <= 0.01 * max(counts)
