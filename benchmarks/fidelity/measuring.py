@@ -141,5 +141,5 @@ def _without_law(experiment: Plain) -> Plain:
 def _calibrated(results: Sequence[Result], file: Path) -> Path:
     folders = [result.folder for result in results if result.folder is not None]
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_calibration(calibrate(folders), file, file.with_suffix(".html"))
+    write_calibration(calibrate(folders), file)
     return file

@@ -185,7 +185,7 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
     def failing(folders):
         raise outpace.ConfigError("too few iterations")
 
-    def write(found, path, page):
+    def write(found, path):
         path.write_text("compute: {kind: constant, mean_s: 0.1}\n")
         path.with_name("cluster.run-times.parquet").touch()
 

@@ -29,7 +29,7 @@ def test_the_real_speedup_over_bsp_lies_in_the_promised_interval(tmp_path):
     """
     outpace.run(CONFIG, tmp_path / "first", stop={"iterations": 30})
     cluster = tmp_path / "cluster.yaml"
-    write_calibration(calibrate([tmp_path / "first"]), cluster, tmp_path / "cluster.html")
+    write_calibration(calibrate([tmp_path / "first"]), cluster)
     advice = outpace.advise(
         CONFIG,
         stop={"virtual_time_s": 10.0},

@@ -7,13 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from outpace.predict.recorded import RunTimes
 from outpace.report.frame import write_library
 from outpace.report.page import write_report
-from outpace.report.run_times import facts_of, write_run_times
 
 CHROMIUM = next(
     (p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))),
@@ -127,12 +124,3 @@ def test_a_page_says_if_the_plotly_js_that_it_shares_is_not_there(simulated, tmp
     look(folder / "report.html", folder, 500, ["figure-progress"])
     text = (folder / "dom.html").read_text()
     assert "This figure needs the file ../plotly.js, which is not there." in text
-
-
-def test_a_page_of_run_times_draws_all_figures_without_complaint(tmp_path):
-    seconds = np.random.default_rng(0).lognormal(size=(30, 12))
-    seconds[3:9, 2] = np.nan
-    times = RunTimes(seconds, np.zeros(seconds.shape, np.bool_), np.arange(12) // 4)
-    path = tmp_path / "page.html"
-    write_run_times(facts_of(times), "times", "as recorded", path)
-    require_drawn(path, tmp_path, 500, ["figure-throughput"])

@@ -220,15 +220,12 @@ def is_page(path: Path) -> bool:
         return False
 
 
-def require_page(path: Path, option: str = "--out") -> None:
-    """Raise ConfigError if the file exists and was not written by Outpace.
-
-    option: the option that names the page.
-    """
+def require_page(path: Path) -> None:
+    """Raise ConfigError if the file exists and was not written by Outpace."""
     if os.path.lexists(path) and not is_page(path):
         raise ConfigError(
             f"{path} exists and is not a page of Outpace, so it is not overwritten; "
-            f"name another file with {option}"
+            "name another file with --out"
         )
 
 

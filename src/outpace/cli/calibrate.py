@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from outpace.cli.base import app, echo, print_rows, require_page, say
+from outpace.cli.base import app, echo, print_rows, say
 from outpace.errors import ConfigError
 
 _TRACES: Final = (".json", ".json.gz")
@@ -26,7 +26,7 @@ def calibrate(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="The cluster file to write: .yaml; and a page, .html."),
+        typer.Option("--out", "-o", help="The cluster file to write: .yaml."),
     ],
 ) -> None:
     """Estimate run times, network and servers of a cluster from a recorded run.
@@ -46,22 +46,19 @@ def calibrate(
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     require_own(out)
-    page = out.with_suffix(".html")
-    require_page(page, "-o")
     traced = _are_traces(sources)
     found = calibrate_traces(sources) if traced else calibrate_runs(sources)
-    write_calibration(found, out, page)
+    write_calibration(found, out)
     read_cluster(out)
-    width = max(len(name) for name, _ in found.shown.laws)
-    for name, words in found.shown.laws:
+    width = max(map(len, found.words))
+    for name, words in found.words.items():
         echo(f"{name.ljust(width)}  {words}")
-    for rows in (found.shown.compute_rows(), found.shown.all_reduce_rows()):
+    for rows in (found.compute_rows(), found.all_reduce_rows()):
         if rows:
             echo("")
             print_rows(rows)
     say("note", found.notes)
     echo(f"cluster: {out}")
-    echo(f"page: {page}")
     if traced:
         echo(f"model: task: {{kind: timing, parameters: {found.parameters}}}")
 

@@ -33,14 +33,10 @@ def report(
     from outpace.record.checkpoints.gathering import gather
     from outpace.record.folder import REPORT
     from outpace.report.page import write_report
-    from outpace.report.read.folders import distinct, runs_in
+    from outpace.report.read.folders import runs_in
 
-    folders, repeated = distinct(folders)
-    say("note", repeated)
     runs, left_out = runs_in(folders)
     say("warning", left_out)
-    runs, repeated = distinct(runs)
-    say("note", repeated)
     say("note", gather(*runs))
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import pyarrow as pa
 
 from outpace.cluster.calibration import Floats, Ints, Rows
 
@@ -34,6 +35,19 @@ class Requests(Rows):
     answered_end: Floats
     arrived_after: Floats
     arrived: Floats
+
+    @staticmethod
+    def of(timing: pa.Table) -> Requests:
+        """Return all rows of a run's timing; rows of other kinds have NaN times."""
+        columns = []
+        for entry in fields(Requests):
+            if entry.name in timing.column_names:
+                column = timing[entry.name].fill_null(-1).to_numpy().astype(np.int64)
+            else:
+                name = f"{entry.name}_ns"
+                column = timing[name].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
+            columns.append(column)
+        return Requests(*columns)
 
     def __len__(self) -> int:
         return len(self.worker)

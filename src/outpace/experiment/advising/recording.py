@@ -20,7 +20,7 @@ from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
 
 STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if they differ
-RECORDED: Final = "recorded"  # the folder of the run, of the cluster file and its page
+RECORDED: Final = "recorded"  # the folder of the run and of the cluster file
 _CLUSTER: Final = "cluster.yaml"
 _FILE: Final = "configuration.json"  # what was recorded; it is written last
 
@@ -55,9 +55,9 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
     say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_library(folder)  # for the pages of the run and the cluster, and that of the advice
+        write_library(folder)  # for the page of the run, and that of the advice
         run(experiment, out / "run")
-        write_calibration(calibrate([out / "run"]), path, path.with_suffix(".html"))
+        write_calibration(calibrate([out / "run"]), path)
         write_text(out / _FILE, asked)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)

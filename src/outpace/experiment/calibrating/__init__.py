@@ -1,4 +1,4 @@
-"""Calibration: from recorded runs or profiler traces to a cluster file and a page about it."""
+"""Calibration: from recorded runs or profiler traces to a cluster file."""
 
 from outpace.experiment.calibrating.calibration import calibrate, calibrate_traces
 from outpace.experiment.calibrating.cluster_file import Calibration, write_calibration

@@ -29,7 +29,6 @@ from outpace.experiment.calibrating.trace_ranks import read_traces
 from outpace.predict.recorded import too_short
 from outpace.real.net.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
-from outpace.report.calibration import Shown
 from outpace.report.words import plural
 
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
@@ -117,15 +116,10 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
         "iterations_left_out": fit.warm_up,
         **_said(network, contention, all_reduces),
     }
-    shown = Shown(
-        " and ".join(run.name for run in runs),
-        list(words.items()),
-        notes + caveats,
-        fit,
-        all_reduces,
-        [run.name for run in runs if run.all_reduces is not None],
+    without_servers = [run.name for run in runs if run.all_reduces is not None]
+    return Calibration(
+        words, notes + caveats, fit, all_reduces, without_servers, law, laws, said, caveats
     )
-    return Calibration(shown, law, laws, said, caveats)
 
 
 # -- the network -----------------------------------------------------------------------

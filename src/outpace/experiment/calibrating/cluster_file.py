@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from outpace.cluster.calibration.all_reduces import AllReduceFit
 from outpace.cluster.calibration.run_times import RunTimeFit
 from outpace.cluster.network import NetworkLaw
 from outpace.config.cluster_files import CALIBRATED
 from outpace.errors import ConfigError
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import write_text
-from outpace.report.calibration import Shown, write_calibration_page
 from outpace.support.regular_files import named, read_text
 from outpace.support.version import __version__
 from outpace.support.yaml_files import write_yaml
@@ -36,7 +36,11 @@ class Calibration:
     """A cluster as recorded runs, or the profiler traces of one, show it.
 
     Args:
-        shown: The law of the run times, and what terminal and page show.
+        words: The laws in words, by their keys in the cluster file.
+        notes: Sentences about what was assumed or left out.
+        compute: The law of the run times.
+        all_reduces: None if they were not measured.
+        without_servers: Names of the runs that `all_reduces` come from.
         network_law: The law of the network.
         laws: The other keys of the cluster file beside `compute`.
         said: What the file says of them under `calibrated`.
@@ -44,21 +48,20 @@ class Calibration:
             the run.
     """
 
-    shown: Shown
+    words: Mapping[str, str]
+    notes: Sequence[str]
+    compute: RunTimeFit
+    all_reduces: AllReduceFit | None
+    without_servers: Sequence[str]
     network_law: NetworkLaw
     laws: Mapping[str, Any]
     said: Mapping[str, Any]
     caveats: Sequence[str] = ()
 
     @property
-    def notes(self) -> Sequence[str]:
-        """Sentences about what was assumed or left out."""
-        return self.shown.notes
-
-    @property
     def parameters(self) -> int:
         """Parameters of four bytes each that have the size of the gradients of traces."""
-        fit = self.shown.all_reduces
+        fit = self.all_reduces
         return 1 if fit is None else max(1, round(fit.training[-1, 0] / 4))
 
     def data(self, run_times: str) -> dict[str, Any]:
@@ -67,7 +70,7 @@ class Calibration:
         Args:
             run_times: Path of the file of recorded run times, for a `trace` law.
         """
-        fit = self.shown.compute
+        fit = self.compute
         replayed = {"kind": "trace", "path": run_times, "wrap": True}
         said = {"date": datetime.date.today().isoformat(), **self.said, "compute": _fit_data(fit)}
         return plain(  # type: ignore[no-any-return]
@@ -79,8 +82,38 @@ class Calibration:
             }
         )
 
+    def compute_rows(self) -> list[list[str]]:
+        """Return the table of the goodness of fit: titles, then a row per worker and place.
 
-def write_calibration(found: Calibration, path: Path, page: Path) -> None:
+        If the recorded times are replayed, it is the table of the best law, which was rejected.
+        """
+        goodness, recorded = self.compute.goodness, self.compute.recorded
+        fitted = "rejected law s" if self.compute.law is None else "fitted s"
+        means = recorded.mean(axis=0), goodness.drawn.mean(axis=0), goodness.of_worker
+        rows = [["run times", "recorded s", fitted, "error %", "Kolmogorov"]]
+        for worker, (one, other, distance) in enumerate(zip(*means, strict=True)):
+            rows.append([f"worker {worker}", *_compared(one, other), f"{distance:.3f}"])
+        whole = _compared(recorded.mean(), goodness.drawn.mean())
+        rows.append(["all", *whole, f"{goodness.distance:.3f}"])
+        orders = zip(goodness.recorded_order, goodness.fitted_order, strict=True)
+        for place, (one, other) in enumerate(orders):
+            rows.append([f"place {place + 1} of {recorded.shape[1]}", *_compared(one, other), ""])
+        return rows
+
+    def all_reduce_rows(self) -> list[list[str]]:
+        """Return the table of the all-reduces of the training; empty if none were measured."""
+        fit = self.all_reduces
+        if fit is None:
+            return []
+        rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
+        for name, (size_bytes, *times) in zip(self.without_servers, fit.training, strict=True):
+            cells = _compared(*times)
+            cells[-1] = cells[-1] if fit.training_testable else "not testable"
+            rows.append([name, *cells, f"{size_bytes:.0f}"])
+        return rows
+
+
+def write_calibration(found: Calibration, path: Path) -> None:
     """Write the cluster file, last, so that it is there only if all else is.
 
     Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
@@ -90,11 +123,10 @@ def write_calibration(found: Calibration, path: Path, page: Path) -> None:
     """
     run_times = path.with_name(f"{path.stem}.run-times.parquet")
     data = found.data(run_times.name)
-    if found.shown.compute.law is None:
-        seconds = found.shown.compute.recorded
+    if found.compute.law is None:
+        seconds = found.compute.recorded
         nodes = np.arange(seconds.shape[1])
         write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
-    write_calibration_page(found.shown, page)
     write_file(
         path, _HEAD.format(written=WRITTEN, version=__version__, name=path.name) + write_yaml(data)
     )
@@ -118,6 +150,11 @@ def write_file(path: Path, text: str) -> None:
         write_text(path, text)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _compared(recorded: float, fitted: float) -> list[str]:
+    """Return cells with a recorded value, a fitted one, and the error in percent."""
+    return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]
 
 
 def _fit_data(fit: RunTimeFit) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration import Flags, Floats
@@ -87,16 +86,3 @@ def _recorded_until(rows: Requests) -> int:
         gaps = np.flatnonzero(iterations != np.arange(len(iterations)))
         firsts.append(int(gaps[0]) if len(gaps) else len(iterations))
     return min(firsts)
-
-
-def requests_in(timing: pa.Table) -> Requests:
-    """Return all rows of a table as `Requests`; rows of other kinds have NaN times."""
-    columns = []
-    for entry in fields(Requests):
-        if entry.name in timing.column_names:
-            column = timing[entry.name].fill_null(-1).to_numpy().astype(np.int64)
-        else:
-            name = f"{entry.name}_ns"
-            column = timing[name].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
-        columns.append(column)
-    return Requests(*columns)

@@ -19,7 +19,7 @@ from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.measured import Measured, measured_in, requests_in
+from outpace.experiment.calibrating.measured import Measured, measured_in
 from outpace.experiment.calibrating.without_servers import all_reduces_in
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import IterationTimes, read_iterations, reading
@@ -34,7 +34,7 @@ class Run:
 
     Args:
         where: Folder of the run or of the traces, for errors.
-        name: For the page.
+        name: Of the folder of the run, or of the traces.
         measured: None if the run has no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
@@ -145,7 +145,7 @@ def _read(folder: Path) -> Run:
     timing = read_timing(folder)
     with reading(folder / TIMING):
         what = np.array(timing["what"].to_pylist())
-        every = requests_in(timing)
+        every = Requests.of(timing)
         spans = _untimed(every.where(what == "untimed"), (count + 1, table.computed.shape[1]))
         if (every.server >= 0).any():
             measured = measured_in(folder, every, what)

@@ -13,7 +13,7 @@ from outpace.predict.slow import SlowPeriod, fast_units, pattern_of, slow_units
 from outpace.report.explaining.charging import Floats, at_the_end, held_because_of, shared
 from outpace.report.explaining.explanation import Cause, Explanation, Faster, Kind, Period
 from outpace.report.explaining.tables import (
-    Requests,
+    RequestTimes,
     Tables,
     pulls_held,
     read_tables,
@@ -104,7 +104,7 @@ def examined(folder: Path, most: int | None = None) -> Examined:
     return Examined(explanation, tables, [each.delay for each in found])
 
 
-def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
+def _requests(tables: Tables) -> tuple[RequestTimes | None, list[str]]:
     """Return the times of requests that are compared, and what is not compared, in sentences."""
     notes, requests = [], None
     if tables.workers == 1:
@@ -128,7 +128,7 @@ def _requests(tables: Tables) -> tuple[Requests | None, list[str]]:
     return requests, notes
 
 
-def _slow_servers(requests: Requests | None, iteration_s: float) -> dict[int, str]:
+def _slow_servers(requests: RequestTimes | None, iteration_s: float) -> dict[int, str]:
     """Return the servers that handle requests slowly, each with a sentence about it.
 
     Their requests wait for each other, in the same order again and again, so the links to them
@@ -147,7 +147,7 @@ def _slow_servers(requests: Requests | None, iteration_s: float) -> dict[int, st
     return found
 
 
-def _workers(tables: Tables, requests: Requests | None, busy: set[int]) -> list[Found]:
+def _workers(tables: Tables, requests: RequestTimes | None, busy: set[int]) -> list[Found]:
     """Return the workers that compute slowly, and those with a slow link, with their cost."""
     slow = slow_units(tables.own)
     found = [

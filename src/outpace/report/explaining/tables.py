@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from outpace.cluster.calibration.requests import Requests
 from outpace.errors import ConfigError
 from outpace.predict.recorded import too_short
 from outpace.record.folder import (
@@ -22,7 +22,7 @@ from outpace.record.folder import (
     read_summary,
     trait,
 )
-from outpace.record.reading import Unreadable, read_event, read_iterations
+from outpace.record.reading import read_event, read_iterations
 from outpace.record.tables import NONE
 from outpace.record.timing import read_timing
 from outpace.report.explaining.charging import Floats, Holds, Ints
@@ -196,10 +196,7 @@ def _between_joinings(
     shape = computed.shape
     last, joins = computed.copy(), np.zeros(len(computed), np.bool_)
     for event in ("all-reduce", "collective"):
-        try:
-            rows = read_event(path, event, _JOINING)
-        except Unreadable:  # a trace of an earlier version has no such rows
-            continue
+        rows = read_event(path, event, _JOINING)
         inside = (rows["version"] >= 0) & (rows["end_ns"] != NONE)
         for name, most in zip(("iteration", "worker"), shape, strict=True):
             inside &= (rows[name] >= 0) & (rows[name] < most)
@@ -213,7 +210,7 @@ def _between_joinings(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requests:
+class RequestTimes:
     """Durations of requests to servers, in s.
 
     Args:
@@ -228,7 +225,7 @@ class Requests:
     handling_s: Floats | None = None
 
 
-def requests_of(tables: Tables) -> Requests | None:
+def requests_of(tables: Tables) -> RequestTimes | None:
     """Return what requests needed; None: the run did not record it.
 
     Real runs have it in timing.parquet; of simulated ones the trace says when pushes arrived, and
@@ -236,26 +233,15 @@ def requests_of(tables: Tables) -> Requests | None:
     """
     if not tables.is_real:
         there = tables.by_server("push", "start_ns") - tables.computed
-        return Requests(2 * np.where(there > 0, there, np.nan))
+        return RequestTimes(2 * np.where(there > 0, there, np.nan))
     if not (tables.folder / TIMING).exists():
         return None
     timing = read_timing(tables.folder)
-    timing = timing.filter(pc.field("what").isin(["push", "pull"]))
-    at = [
-        timing[name].fill_null(-1).to_numpy().astype(np.int64)
-        for name in ("server", "iteration", "worker")
-    ]
-
-    def between(begin: str, end: str) -> Floats:
-        times = [
-            timing[f"{name}_ns"].cast(pa.float64()).to_numpy(zero_copy_only=False) * 1e-9
-            for name in (begin, end)
-        ]
-        return np.asarray(times[1] - times[0])
-
-    under_way = between("sent", "arrived") - between("received", "answered")
-    handling = tables.placed(at, between("begun", "done") + between("answer_begun", "answered"))
-    return Requests(tables.placed(at, under_way), np.nanmean(handling, axis=(1, 2)))
+    rows = Requests.of(timing.filter(pc.field("what").isin(["push", "pull"])))
+    at = rows.server, rows.iteration, rows.worker
+    under_way = rows.arrived - rows.sent - (rows.answered - rows.received)
+    handling = tables.placed(at, rows.done - rows.begun + (rows.answered - rows.answer_begun))
+    return RequestTimes(tables.placed(at, under_way), np.nanmean(handling, axis=(1, 2)))
 
 
 def pulls_held(tables: Tables) -> Holds:

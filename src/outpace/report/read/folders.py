@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from outpace.errors import ConfigError
@@ -13,27 +13,16 @@ from outpace.report.read.runs import seed_of
 from outpace.support.regular_files import require_no_link
 
 
-def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Return each folder once, under its first name, and a line for each further name."""
-    first: dict[Path, Path] = {}
-    lines: dict[str, None] = {}
-    for folder in folders:
-        kept = first.setdefault(folder.resolve(), folder)
-        if kept is not folder:
-            same = "" if kept == folder else f", as {kept}"
-            lines[f"{folder} is given more than once{same}: it is used once"] = None
-    return list(first.values()), list(lines)
-
-
 def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return the folders that are runs, and the runs inside the folders that are comparisons.
 
-    A run of a comparison whose summary cannot be read is left out, with a line that says so.
+    Each run is returned once, even if it is named several times. A run of a comparison whose
+    summary cannot be read is left out, with a line that says so.
 
     Raises:
         ConfigError: if a folder holds no run.
     """
-    runs: list[Path] = []
+    runs: dict[Path, Path] = {}
     lines: list[str] = []
     for folder in folders:
         readable, problems = [], []
@@ -46,9 +35,10 @@ def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
                 readable.append(run)
         if not readable:
             raise ConfigError("\n".join(problems))
-        runs += readable
+        for run in readable:
+            runs.setdefault(run.resolve(), run)
         lines += [f"{problem}; this run is left out" for problem in problems]
-    return runs, lines
+    return list(runs.values()), lines
 
 
 def _inside(folder: Path) -> list[Path]:
