@@ -76,7 +76,7 @@ def calibrated(folder):
     found = calibrate([folder])
     path = folder.with_suffix(".yaml")
     write_calibration(found, path)
-    return read_yaml(path)["network"], found.words
+    return read_yaml(path)["network"], found
 
 
 def require_links(found):
@@ -92,7 +92,7 @@ def test_the_rate_of_links_that_were_shared_is_found(tmp_path):
     assert found["machines"] == APART
     assert found["contention"] == "fair"
     require_links(found)
-    assert all(name in said["network"] for name in APART)
+    assert all(name in said.words["network"] for name in APART)
 
 
 def test_the_rates_of_links_and_of_the_loopback_are_found(tmp_path):

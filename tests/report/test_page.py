@@ -149,6 +149,9 @@ def test_values_of_several_workers_are_not_joined_by_a_line(tmp_path):
     logged = ((1.0, 1, 0.5), (1.0, 0, 0.6), (2.0, 1, 0.7), (2.0, 0, 0.8))
     rows = [{"time_s": at, "worker": worker, "accuracy": value} for at, worker, value in logged]
     files.write_table(folder / files.METRICS, pa.Table.from_pylist(rows, schema=METRICS))
+    first, second = report(tmp_path, folder).figures["figure-progress"]["views"]["0,0"]["data"]
+    assert (first["name"], first["y"]) == ("worker 1", [0.5, 0.7])
+    assert (second["name"], second["y"]) == ("worker 0", [0.6, 0.8])
     other = make_run(tmp_path / "other", accuracy=[(0, 0.1), (1, 0.2)])
     page = report(tmp_path, folder, other)
     drawn, _ = page.figures["figure-progress"]["views"]["0,0"]["data"]

@@ -50,14 +50,6 @@ def seconds(value: float) -> str:
     return f"{number(value)}{SPACE}s"
 
 
-def duration(value: float) -> str:
-    """Format seconds in the unit that suits them: `4.32 ms`."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= factor or unit == "µs":
-            break
-    return f"{value / factor:.4g}{SPACE}{unit}"
-
-
 def percent(share: float, digits: int = 1) -> str:
     """Format a share in [0, 1]: 0.876 is `87.6 %`."""
     text = f"{100 * share:.{digits}f}"

@@ -18,7 +18,7 @@ from outpace.experiment.advising.curves import Trial
 from outpace.experiment.advising.problem import Problem, problem_of
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
-from outpace.experiment.advising.runner import Budget, Show, shows_nothing
+from outpace.experiment.advising.runner import Budget, Show
 from outpace.experiment.advising.statistics import MIN_GAIN
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import (
@@ -89,7 +89,7 @@ def advise(
     processes: int | None = None,
     on: On = None,
     say: Callable[[str], None] = lambda _: None,
-    show: Show = shows_nothing,
+    show: Show = lambda *_: None,
     task: TaskLike | None = None,
     **changes: Any,
 ) -> Advice:

@@ -20,10 +20,6 @@ Show: TypeAlias = Callable[[str, int, int], None]
 """Called with the phase in words, the runs that have ended, and those planned for all phases."""
 
 
-def shows_nothing(phase: str, done: int, planned: int) -> None:
-    """Show nothing of how far a study has come."""
-
-
 class Budget:
     """The time of a study, and the runs that it is spent on.
 
@@ -36,7 +32,7 @@ class Budget:
         show: called after each run.
     """
 
-    def __init__(self, whole_s: float = math.inf, show: Show = shows_nothing) -> None:
+    def __init__(self, whole_s: float = math.inf, show: Show = lambda *_: None) -> None:
         self.whole_s, self.done, self.planned, self.is_cut = whole_s, 0, 1, False
         self._show = show
         self._started_s = time.monotonic()

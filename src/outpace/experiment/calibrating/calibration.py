@@ -116,7 +116,7 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
         "iterations_left_out": fit.warm_up,
         **_said(network, contention, all_reduces),
     }
-    without_servers = [run.name for run in runs if run.all_reduces is not None]
+    without_servers = [str(run.where) for run in runs if run.all_reduces is not None]
     return Calibration(
         words, notes + caveats, fit, all_reduces, without_servers, law, laws, said, caveats
     )

@@ -40,7 +40,7 @@ class Calibration:
         notes: Sentences about what was assumed or left out.
         compute: The law of the run times.
         all_reduces: None if they were not measured.
-        without_servers: Names of the runs that `all_reduces` come from.
+        without_servers: Folders of the runs that `all_reduces` come from.
         network_law: The law of the network.
         laws: The other keys of the cluster file beside `compute`.
         said: What the file says of them under `calibrated`.

@@ -33,8 +33,7 @@ class Run:
     """The arrays of a recorded run, or of the profiler traces of one.
 
     Args:
-        where: Folder of the run or of the traces, for errors.
-        name: Of the folder of the run, or of the traces.
+        where: Folder of the run or of the traces.
         measured: None if the run has no servers.
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
@@ -46,7 +45,6 @@ class Run:
     """
 
     where: Path
-    name: str
     recording: Recording
     measured: Measured | None
     evaluations: Floats
@@ -162,7 +160,6 @@ def _read(folder: Path) -> Run:
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
     return Run(
         folder,
-        folder.name,
         recording,
         measured,
         np.where(spans > 0, spans, np.nan),

@@ -59,7 +59,6 @@ def read_traces(paths: Sequence[Path]) -> Run:
     exposed_s = float(run.exposed[later].mean())
     return Run(
         ranks[0].path.parent,
-        f"{ranks[0].path.name} to {ranks[-1].path.name}",
         recording=Recording(run.starts, run.compute),
         measured=None,
         evaluations=np.zeros((0, world_size)),

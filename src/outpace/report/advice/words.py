@@ -7,7 +7,6 @@ from typing import Final
 
 from outpace.report.advice.result import ALL_REDUCE, BSP, AdviceResult, CandidateResult
 from outpace.report.words import (
-    duration,
     factor,
     interval,
     listed,
@@ -80,7 +79,7 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
     if advice.short is not None:
         yield (
             f"Too short to judge: under BSP the target takes {seconds(advice.short[0])} and a step "
-            f"{duration(advice.short[1])}, and no simulation has the start of a real run and other "
+            f"{seconds(advice.short[1])}, and no simulation has the start of a real run and other "
             "work of its machines: choose a harder target, or a larger model or batch."
         )
     if advice.first_log:

@@ -7,7 +7,7 @@ and the colours of grid and text are set by the page, for light and dark (report
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -123,9 +123,7 @@ def axis_from_0(title: str, **more: Any) -> Plot:
     return axis(title, hoverformat=".4~g", rangemode="tozero", **more)
 
 
-def log_axis(
-    title: str, values: Iterable[float], show: Callable[[float], str] = "{:g}".format
-) -> Plot:
+def log_axis(title: str, values: Iterable[float]) -> Plot:
     """Return a logarithmic axis for these positive values, on which all tick labels differ.
 
     plotly's own labels between powers of ten have one digit only, or it leaves the powers out.
@@ -138,7 +136,7 @@ def log_axis(
     digits = (1, 2, 5) if high - low < 3 else (1,)
     powers = range(math.floor(low), math.ceil(high) + 1)
     ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
-    return axis(title, type="log", tickvals=ticks, ticktext=[show(tick) for tick in ticks])
+    return axis(title, type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
 def lanes(labels: Sequence[str], title: str = "", margin: float = 0.5) -> Plot:

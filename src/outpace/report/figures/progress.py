@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from outpace.report.figures.figure import (
     thinned,
     view,
 )
-from outpace.report.read.runs import Floats, Run, clock
+from outpace.report.read.runs import Floats, Run, clock, known_points
 from outpace.report.read.traces import interruptions
 from outpace.report.target import ReportTarget
 from outpace.report.words import escaped, label
@@ -58,9 +58,15 @@ def progress(runs: Sequence[Run], target: ReportTarget | None) -> Figure:
     Over several seeds, each variant has a line for the mean and a band around it.
     """
     views: Views = {}
-    draw = _band if runs[0].seeds else _drawn
-    words = " Lines are means over seeds, bands reach from the lowest to the highest."
-    words *= bool(runs[0].seeds)
+    draw: Callable[[Run, int, str, str], list[go.Scatter]] = _drawn
+    words = ""
+    if runs[0].seeds:
+        draw, words = (
+            _band,
+            " Lines are means over seeds, bands reach from the lowest to the highest.",
+        )
+    elif len(runs) == 1 and runs[0].logs:
+        draw, words = _logs, " Each worker has logged; the target is judged by the first of them."
     for y, (quantity, title) in _Y.items():
         if not any(len(each.points("time_s", y)[0]) > 1 for run in runs for each in run.counted()):
             continue
@@ -102,6 +108,16 @@ def _drawn(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
     begins = np.flatnonzero(np.diff(workers)) + 1
     with_gaps = np.insert(ys, begins, np.nan)
     return [_line(label(run.name), place, np.insert(xs, begins, xs[begins]), with_gaps)]
+
+
+def _logs(run: Run, _: int, x: str, y: str) -> list[go.Scatter]:
+    """Return a line for each worker that has logged; the last one is that of the first worker."""
+    found = [(worker, known_points(log, x, y)) for worker, log in run.logs.items()]
+    return [
+        _line(f"worker {worker}", place, _thin(xs), _thin(ys))
+        for place, (worker, (xs, ys)) in enumerate(found)
+        if len(xs)
+    ][::-1]
 
 
 def _band(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:

@@ -39,6 +39,7 @@ from outpace.support.regular_files import read_text
 Floats = npt.NDArray[np.float64]
 
 _NOT_COMPARED: Final = VariantResult("")
+_MOST_LOGS: Final = 16
 _MOST_WORKERS: Final = 1_000_000
 _ENDED: Final = ("complete", "failed")
 _METRICS: Final = pa.schema(
@@ -60,6 +61,7 @@ class Run:
 
     Attributes:
         metrics: the curve of the run, see `outpace.record.curves`; all columns are floats.
+        logs: what each worker of a script logged, if several did, of at most _MOST_LOGS workers.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
         compared: what the comparison says about the variant; nothing for a run with one seed.
@@ -71,6 +73,7 @@ class Run:
     config_text: str
     metrics: pa.Table
     trace: Path
+    logs: Mapping[int, pa.Table] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seeds: tuple[Run, ...] = ()
     compared: VariantResult = _NOT_COMPARED
@@ -105,8 +108,7 @@ class Run:
 
     def points(self, x: str, y: str) -> tuple[Floats, Floats]:
         """Return the values of two columns of the curve where both are known."""
-        rows = self.metrics.select([x, y]).drop_null()
-        return rows[x].to_numpy(), rows[y].to_numpy()
+        return known_points(self.metrics, x, y)
 
     def counted(self) -> Sequence[Run]:
         """Return the runs whose mean this is: the complete ones, or all if none is complete.
@@ -189,6 +191,12 @@ def clock(runs: Sequence[Run]) -> str:
     return "time" if len(kinds) > 1 else "wall time" if kinds == {True} else "virtual time"
 
 
+def known_points(metrics: pa.Table, x: str, y: str) -> tuple[Floats, Floats]:
+    """Return the values of two columns of metrics where both are known."""
+    rows = metrics.select([x, y]).drop_null()
+    return rows[x].to_numpy(), rows[y].to_numpy()
+
+
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read the runs in these folders. Raises ConfigError if a folder is not that of a run."""
     if not folders:
@@ -218,18 +226,26 @@ def read_run(folder: Path, name: str) -> Run:
         config, text = {}, f"# {error}\n"
         problems.append(one_line(error))
     try:
-        metrics = _metrics(folder / METRICS)
+        metrics, logs = _metrics(folder / METRICS)
     except Unreadable as error:
-        metrics = _METRICS.empty_table()
+        metrics, logs = _METRICS.empty_table(), {}
         problems.append(str(error))
-    return Run(name, summary, config, text, metrics, folder / TRACE, problems)
+    return Run(name, summary, config, text, metrics, folder / TRACE, logs, problems)
 
 
-def _metrics(path: Path) -> pa.Table:
-    """Return the curve of a run."""
+def _metrics(path: Path) -> tuple[pa.Table, dict[int, pa.Table]]:
+    """Return the curve of a run, and the logs of its workers if several have logged."""
     with reading(path), pq.ParquetFile(table_file(path)) as file:
         names = [name for name in _METRICS.names if name in file.schema_arrow.names]
-        return _numbers(curve_of(file.read(names, use_threads=False)))
+        rows = file.read(names, use_threads=False)
+        workers = sorted(
+            pc.unique(rows["worker"].drop_null()).to_pylist() if "worker" in names else []
+        )
+        logs = {
+            worker: _numbers(rows.filter(pc.equal(rows["worker"], worker)))
+            for worker in (workers[:_MOST_LOGS] if len(workers) > 1 else ())
+        }
+        return _numbers(curve_of(rows)), logs
 
 
 def _numbers(table: pa.Table) -> pa.Table:

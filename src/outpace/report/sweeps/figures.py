@@ -56,22 +56,15 @@ def slices(data: SweepResult) -> Figure:
     )
 
 
-def _by_look(data: SweepResult) -> Iterator[tuple[str, list[Candidate]]]:
-    """Yield the candidates of each status with a figure, and last the best one."""
-    best = data.best
-    for look in _LOOKS:
-        found = [e for e in data.candidates if ("best" if e is best else e.status) == look]
-        if found:
-            yield look, found
-
-
 def _marks(
     data: SweepResult, dimension: Dimension, heights: Mapping[int, float]
 ) -> Iterator[go.Scatter]:
     """Yield marks for the candidates of each look, over their values of a key."""
-    for look, found in _by_look(data):
-        symbol, ink = _LOOKS[look]
-        drawn = [each for each in found if each.number in heights]
+    looks = {each.number: "best" if each is data.best else each.status for each in data.candidates}
+    for look, (symbol, ink) in _LOOKS.items():
+        drawn = [e for e in data.candidates if looks[e.number] == look and e.number in heights]
+        if not drawn:
+            continue
         values = [each.values[dimension.key] for each in drawn]
         yield dots(
             look.replace("-", " "),
