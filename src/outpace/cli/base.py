@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from outpace.errors import ConfigError, OutpaceError, in_words
+from outpace.errors import OutpaceError, in_words
 from outpace.support.streams import OutputClosed, write_line
 from outpace.support.words import printable
 
@@ -207,26 +206,6 @@ def print_rows(rows: Sequence[Sequence[str]]) -> None:
 def say(kind: str, lines: Sequence[str]) -> None:
     for line in lines:
         echo(f"{kind}: {line}", err=True)
-
-
-def is_page(path: Path) -> bool:
-    """True if the file is a page of Outpace, which its first characters say."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return b'<meta name="generator" content="outpace">' in file.read(1000)
-    except OSError:
-        return False
-
-
-def require_page(path: Path) -> None:
-    """Raise ConfigError if the file exists and was not written by Outpace."""
-    if os.path.lexists(path) and not is_page(path):
-        raise ConfigError(
-            f"{path} exists and is not a page of Outpace, so it is not overwritten; "
-            "name another file with --out"
-        )
 
 
 def usage_in_words(error: Any, given: Sequence[str]) -> str:

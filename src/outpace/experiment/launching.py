@@ -73,13 +73,11 @@ def launch_of(
         yield {
             "launcher": partial(RayLauncher, cluster),
             "address": cluster.address,
-            "elastic": _elastic(experiment, settings, groups, cluster.look),
+            "elastic": _elastic(settings, groups, cluster.look),
         }
 
 
-def _elastic(
-    experiment: Experiment, settings: Ray, groups: Sequence[Group], look: Look
-) -> Elastic | None:
+def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | None:
     """Return what has processes come and go with the nodes; None: they stay."""
     given = settings.elastic
     if given is None:

@@ -127,9 +127,11 @@ def write_calibration(found: Calibration, path: Path) -> None:
         seconds = found.compute.recorded
         nodes = np.arange(seconds.shape[1])
         write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
-    write_file(
-        path, _HEAD.format(written=WRITTEN, version=__version__, name=path.name) + write_yaml(data)
-    )
+    head = _HEAD.format(written=WRITTEN, version=__version__, name=path.name)
+    try:
+        write_text(path, head + write_yaml(data))
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def require_own(path: Path) -> None:
@@ -142,14 +144,6 @@ def require_own(path: Path) -> None:
             )
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a text file. Raises ConfigError if it cannot be written."""
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _compared(recorded: float, fitted: float) -> list[str]:
