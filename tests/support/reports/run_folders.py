@@ -152,7 +152,7 @@ class Page(HTMLParser):
                 self._into[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ").strip()
 
     def cell(self, run: str, column: str) -> str:
-        """Return the text of a cell of the summary, with its ★ if it is marked."""
+        """Return the text of a cell of the summary."""
         titles = [title.lower() for title in self.rows[0]]
         rows = self.rows if column.lower() in titles else self.more
         (row,) = (row for row in rows[1:] if row[0] == run)
