@@ -8,7 +8,7 @@ import torch
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
-from outpace.real.node.script.attach import attached
+from outpace.real.script.attach import attached
 from outpace.sync import Asp, Ssgd
 
 

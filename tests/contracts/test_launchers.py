@@ -18,7 +18,7 @@ from tests.support.cluster import nodes
 from outpace.config.launchers import Ray
 from outpace.real.process.launcher import Launcher
 from outpace.real.process.local import LocalLauncher
-from outpace.real.process.ray.placing import groups_of
+from outpace.real.ray.placing import groups_of
 from outpace.testing import check_launcher
 from outpace.testing.launcher_check import Launched, launched
 
@@ -33,7 +33,7 @@ LAUNCHERS: list[Any] = [
 def make(request: pytest.FixtureRequest) -> Callable[..., Launcher]:
     if request.param != "ray":
         return request.param
-    from outpace.real.process.ray.launcher import RayLauncher
+    from outpace.real.ray.launcher import RayLauncher
 
     return partial(RayLauncher, request.getfixturevalue("places"))
 
@@ -47,7 +47,7 @@ def run(make: Callable[..., Launcher]) -> Iterator[Launched]:
 @pytest.fixture(scope="module")
 def places() -> Iterator[Any]:
     """The places of the roles of these tests, on a cluster of two nodes."""
-    from outpace.real.process.ray.cluster import RayCluster
+    from outpace.real.ray.cluster import RayCluster
 
     with nodes("one", "two", cpus=2) as cluster:
         settings = Ray(address=cluster.address)

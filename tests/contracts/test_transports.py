@@ -18,10 +18,10 @@ from tests.support.blocks_on_the_wire import announced, any_block, apart, block_
 from outpace.blocks.block import Block
 from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
+from outpace.real.memory import slots
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory import slots
 from outpace.real.net.messages import Fetch, Ready, Refused
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import Log
@@ -36,7 +36,7 @@ from outpace.real.net.transport import (
     new_keys,
 )
 from outpace.real.net.wire import WireError
-from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import Push, WireMessage
 
 

@@ -14,7 +14,7 @@ from outpace.experiment.advising.curves import FRESH, SEARCH, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
-from outpace.real.process.ray import connecting
+from outpace.real.ray import connecting
 from outpace.support.targets import Target
 from outpace.support.yaml_files import read_yaml
 

@@ -14,12 +14,12 @@ from tests.support.kernels import run_for
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
 from outpace.real.background import do_now
+from outpace.real.coordinator.checkpoints import Checkpoints
+from outpace.real.coordinator.peer_models import PeerModels
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
-from outpace.real.coordinator.saving.peer_models import PeerModels
-from outpace.real.coordinator.saving.script_states import ScriptStates
-from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
+from outpace.real.coordinator.script_states import ScriptStates
 from outpace.real.coordinator.setting import Saving
+from outpace.real.coordinator.shards_and_scripts import ShardsAndScripts
 from outpace.real.net.messages import JoinRun, Plan
 from outpace.record.checkpoints import Index
 from outpace.record.totals import Totals

@@ -15,7 +15,7 @@ from outpace.config.reading import plain, to_plain
 from outpace.errors import ConfigError
 from outpace.real.elastic.deciding import SERVER, WORKER, Rules
 from outpace.real.elastic.watching import Elastic, Look
-from outpace.real.process.ray.placing import Group, groups_of
+from outpace.real.ray.placing import Group, groups_of
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 
@@ -50,10 +50,10 @@ def launch_of(
         return
     _require_elastic(experiment, settings)
     try:
-        from outpace.real.process.ray.cluster import RayCluster
+        from outpace.real.ray.cluster import RayCluster
     except ImportError as error:
         raise no_ray("launcher", error) from None
-    from outpace.real.process.ray.launcher import RayLauncher
+    from outpace.real.ray.launcher import RayLauncher
 
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
     workers = [worker_name(worker) for worker in range(experiment.workers)]

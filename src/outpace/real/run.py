@@ -30,11 +30,11 @@ from outpace.real.attempt import Attempt
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.fitting import BackgroundFitting
-from outpace.real.coordinator.recovery.survival import AttemptOver, with_numbers
 from outpace.real.coordinator.run_state import machines_of
 from outpace.real.coordinator.scaling import ScaleRequests
 from outpace.real.coordinator.setting import Saving, Setting
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.coordinator.survival import AttemptOver, with_numbers
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log

@@ -16,7 +16,7 @@ from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective import script_collectives
 from outpace.real.collective.script_collectives import BackendCollectives
-from outpace.real.coordinator.averaging.hosted_store import KeyValues
+from outpace.real.coordinator.hosted_store import KeyValues
 from outpace.real.net.peer_messages import AskStore
 
 c10d: Any = torch.distributed.distributed_c10d  # type: ignore[attr-defined]

@@ -10,14 +10,14 @@ import pytest
 from torch.distributed import PrefixStore
 
 from outpace.real.collective.store import GroupStore, StoreConnection
-from outpace.real.coordinator.averaging import hosted_store
-from outpace.real.coordinator.averaging.hosted_store import HostedStore, KeyValues
+from outpace.real.coordinator import hosted_store
+from outpace.real.coordinator.hosted_store import HostedStore, KeyValues
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Session, new_keys
-from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import CoordinatorLink
+from outpace.real.zeromq.transport import ZeroMQTransport
 
 WORKERS = ["worker-0", "worker-1", "worker-2"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outpace.kernel import Kernel
-from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.survival import Survival
 from outpace.real.process.launcher import Launcher, answered
 from outpace.sync.membership.events import Event, NoPlaces, PlacesFound, Reserve
 

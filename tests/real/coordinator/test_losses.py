@@ -11,7 +11,7 @@ from tests.support.kernels import run_for
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
-from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.losses import Losses
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.membership.decide import Membership

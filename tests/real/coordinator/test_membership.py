@@ -8,7 +8,7 @@ from tests.support.kernels import run_for
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.averaging.membership import Membership
+from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.net.peer_messages import (

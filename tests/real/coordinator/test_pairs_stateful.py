@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.averaging.pairs import Pairs
+from outpace.real.coordinator.pairs import Pairs
 from outpace.real.net.peer_messages import (
     GroupBroken,
     StartAverage,

@@ -15,7 +15,7 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.node.saving.saver import PartFiles
+from outpace.real.node.saver import PartFiles
 from outpace.record.checkpoints.tensors import from_bytes
 from outpace.record.totals import Totals
 

@@ -21,16 +21,16 @@ from tests.real.net.test_memory_stress import is_mapped
 
 from outpace.blocks.block import Pieces, whole
 from outpace.errors import ProtocolError
+from outpace.real.memory import mapping, slots
+from outpace.real.memory.lane import Lane
+from outpace.real.memory.mapping import mapped, new_file, opened
+from outpace.real.memory.slots import OwnSlots, new_slots
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import Later, RealClock
-from outpace.real.net.memory import mapping, slots
-from outpace.real.net.memory.lane import Lane
-from outpace.real.net.memory.mapping import mapped, new_file, opened
-from outpace.real.net.memory.slots import OwnSlots, new_slots
 from outpace.real.net.messages import MemoryAnswer, OfferMemory
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session
-from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import Push
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has such memory")

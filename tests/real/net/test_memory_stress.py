@@ -22,7 +22,7 @@ from outpace.blocks.block import Block, parts
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
-from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import Push, WireMessage
 
 ROUNDS = int(os.environ.get("OUTPACE_MEMORY_ROUNDS", "300"))

@@ -17,7 +17,7 @@ from outpace.blocks.sums import tree_sum
 from outpace.errors import ConfigError, DivergenceError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
-from outpace.real.node.script.attach import attached
+from outpace.real.script.attach import attached
 from outpace.support.processes.standing import is_ending
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError, DivergenceError
-from outpace.real.node.script.overlapped import OverlappedGradient
+from outpace.real.script.overlapped import OverlappedGradient
 
 SLICES = [slice(0, 12), slice(12, 24), slice(24, 31)]  # two layers of 12 parameters, and one of 7
 

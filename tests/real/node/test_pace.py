@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.real.node.script.script_saver import Pace
+from outpace.real.script.script_saver import Pace
 
 
 class Clock:

@@ -16,8 +16,8 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import TakeSnapshot
-from outpace.real.node.saving import saver
-from outpace.real.node.saving.saver import ShardSaver
+from outpace.real.node import saver
+from outpace.real.node.saver import ShardSaver
 from outpace.real.node.versions import AwaitedVersions
 from outpace.record.checkpoints.shards import read_shard
 from outpace.record.totals import Totals

@@ -15,7 +15,7 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.script.script_saver import ScriptSaver
+from outpace.real.script.script_saver import ScriptSaver
 from outpace.record.checkpoints.tensors import to_bytes
 from outpace.record.checkpoints.trees import packed_tree, read_tree
 from outpace.record.totals import Totals

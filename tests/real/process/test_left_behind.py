@@ -17,7 +17,7 @@ pytest.importorskip("ray")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 DIES = """
 import os, subprocess, sys
-from outpace.real.process.ray.left_behind import PassingFolder
+from outpace.real.ray.left_behind import PassingFolder
 folder = PassingFolder("outpace-test-").path
 left = subprocess.Popen(
     [sys.executable, "-c", "import time; time.sleep(600)", folder], stdout=subprocess.DEVNULL)
@@ -38,7 +38,7 @@ def test_the_folder_and_the_processes_of_a_killed_process_are_gone():
 
 
 def test_a_cluster_that_is_started_here_is_in_a_folder_of_this_user_alone(monkeypatch):
-    from outpace.real.process.ray import connecting
+    from outpace.real.ray import connecting
 
     given = {}
     monkeypatch.setattr(connecting, "_init", lambda **options: given.update(options))

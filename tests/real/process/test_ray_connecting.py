@@ -8,7 +8,7 @@ import pytest
 from ray._private import ray_constants
 
 from outpace.errors import ConfigError
-from outpace.real.process.ray import connecting
+from outpace.real.ray import connecting
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ pytest.importorskip("ray")
 
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
-from outpace.real.process.ray.host import STOPPED
-from outpace.real.process.ray.launcher import RayLauncher
+from outpace.real.ray.host import STOPPED
+from outpace.real.ray.launcher import RayLauncher
 
 
 class Process:

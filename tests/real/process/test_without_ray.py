@@ -11,7 +11,7 @@ import pytest
 from tests.support.command import refused
 
 from outpace.config.launchers import Ray
-from outpace.real.process.ray.placing import groups_of, lacking, no_room
+from outpace.real.ray.placing import groups_of, lacking, no_room
 
 CONFIG = {
     "task": {"kind": "timing", "parameters": 10},
@@ -37,7 +37,7 @@ def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys, command, op
     config = CONFIG | (several if command == "compare" else {})
     Path("config.yaml").write_text(json.dumps(config))
     monkeypatch.setitem(sys.modules, "ray", None)
-    for module in ("real.process.ray.cluster", "experiment.trials.on_ray"):
+    for module in ("real.ray.cluster", "experiment.trials.on_ray"):
         monkeypatch.delitem(sys.modules, f"outpace.{module}", raising=False)
     message = refused(capsys, command, "config.yaml", option, "ray", "--out", "out")
     assert "pip install 'outpace[cluster]'" in message
@@ -110,7 +110,7 @@ def test_what_a_cluster_lacks_is_named_with_what_to_do():
 
 
 def test_a_node_that_cannot_take_part_is_named():
-    from outpace.real.process.ray.survey import Survey, problem_of
+    from outpace.real.ray.survey import Survey, problem_of
 
     here = Survey("1.2.0", "3.11.4", "2.9.0")
     for there, words in (

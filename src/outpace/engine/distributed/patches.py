@@ -17,15 +17,17 @@ import contextlib
 import functools
 import inspect
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch._compile import _disable_dynamo
+from torch.distributed import distributed_c10d, rpc
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel, distributed
 from torch.optim.optimizer import (
@@ -42,13 +44,23 @@ from outpace.engine.distributed.environment import (
 )
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
-from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
 from outpace.engine.distributed.where import SUPPORTED, innermost, where
 from outpace.engine.scripts.ending import letting_it_end
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
 _NAME = "outpace"
+# FSDP, tensor and pipeline parallelism need no entry: their models are not in
+# DistributedDataParallel, without which no script trains.
+_MESSAGES: Final = "messages between two processes"
+_REFUSED: Final[dict[Callable[..., Any], str]] = {
+    distributed_c10d.split_group: "groups of some of the processes",
+    distributed_c10d.send: _MESSAGES,
+    distributed_c10d.isend: _MESSAGES,
+    distributed_c10d.recv: _MESSAGES,
+    distributed_c10d.irecv: _MESSAGES,
+    rpc.init_rpc: "remote procedure calls",
+}
 
 
 def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
@@ -66,8 +78,9 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     c10d: Any = dist.distributed_c10d
     c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
     init = c10d.init_process_group
-    replace_everywhere(init, _wrapped(init, script.init_process_group))
-    install_refusals()
+    _replace_everywhere(init, _wrapped(init, script.init_process_group))
+    for function, what in _REFUSED.items():
+        _replace_everywhere(function, _refused(function, what))
     processes: Any = torch.multiprocessing
     processes.spawn = spawn
     model: Any = DistributedDataParallel
@@ -363,3 +376,22 @@ def spawn(
             f"{HERE.workers} workers: run it with --workers {nprocs}"
         )
     fn(HERE.number, *args)
+
+
+def _replace_everywhere(original: Callable[..., Any], by: Callable[..., Any]) -> None:
+    """Replace a function of torch.distributed in all of its modules that have imported it."""
+    for path, module in list(sys.modules.items()):
+        if path.startswith("torch.distributed"):
+            for name in [name for name, value in vars(module).items() if value is original]:
+                setattr(module, name, by)
+
+
+def _refused(original: Callable[..., Any], what: str) -> Callable[..., NoReturn]:
+    @functools.wraps(original)
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise ConfigError(
+            f"{original.__name__} at {where(innermost())}: Outpace does not run scripts with "
+            f"{what}: {SUPPORTED}"
+        )
+
+    return refuse

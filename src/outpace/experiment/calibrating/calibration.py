@@ -27,7 +27,7 @@ from outpace.experiment.calibrating.runs import Run, read_runs, shared_machines
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
 from outpace.experiment.calibrating.trace_ranks import read_traces
 from outpace.predict.recorded import too_short
-from outpace.real.net.memory.slots import LEAST_BYTES
+from outpace.real.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
 from outpace.report.words import plural
 

@@ -28,9 +28,9 @@ from outpace.experiment.launching import files_of
 from outpace.experiment.status import resume_command
 from outpace.experiment.trials.one import Ended, Order, Point, Told, carry_out
 from outpace.experiment.trials.pool import KILLED, RUNS_EACH, needs_all_cores
-from outpace.real.process.ray.left_behind import PassingFolder
-from outpace.real.process.ray.nodes import last_line, name_of_this_node, resources_of_nodes
-from outpace.real.process.ray.survey import Survey, problem_of, survey_here
+from outpace.real.ray.left_behind import PassingFolder
+from outpace.real.ray.nodes import last_line, name_of_this_node, resources_of_nodes
+from outpace.real.ray.survey import Survey, problem_of, survey_here
 from outpace.record import folder as files
 
 _LOOK_S: Final = 0.05

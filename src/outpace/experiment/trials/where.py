@@ -112,7 +112,7 @@ def pool_on(
         carrier: Carrier | None = None
         if settings is not None:
             from outpace.experiment.trials.on_ray import RunsOnRay
-            from outpace.real.process.ray.connecting import connected
+            from outpace.real.ray.connecting import connected
 
             stack.enter_context(connected(settings.address, 0, "on.address"))
             carrier = RunsOnRay(

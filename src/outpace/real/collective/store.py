@@ -20,7 +20,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused
 from outpace.real.net.peer_messages import AskStore, StoreAnswer, StoreOperation
 from outpace.real.net.transport import Caller, Handlers, Transport
-from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
 

@@ -26,27 +26,27 @@ from outpace.engine.scripts.sameness import SameGradients
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.background import BackgroundThread
-from outpace.real.coordinator.averaging.hosted_store import HostedStore
+from outpace.real.coordinator.checkpoints import Checkpoints, Content
+from outpace.real.coordinator.hosted_store import HostedStore
+from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.peer_models import PeerModels
 from outpace.real.coordinator.preparing import Preparation
-from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.recovery.survival import StartWorker, Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.checkpoints import Checkpoints, Content
-from outpace.real.coordinator.saving.peer_models import PeerModels
-from outpace.real.coordinator.saving.script_states import ScriptStates
-from outpace.real.coordinator.saving.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.scaling import Scaling
+from outpace.real.coordinator.script_states import ScriptStates
 from outpace.real.coordinator.setting import Setting
+from outpace.real.coordinator.shards_and_scripts import ShardsAndScripts
 from outpace.real.coordinator.snapshots import Snapshots
+from outpace.real.coordinator.survival import StartWorker, Survival
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers, groups_of
 from outpace.real.elastic.deciding import RunView
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import StopRun, TrainingDone
 from outpace.real.net.transport import FIRST, Handlers, Session, Transport, new_keys
-from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.membership.events import TrainingBegan
 from outpace.sync.messages import WireMessage, server_name, worker_name

@@ -10,7 +10,7 @@ import msgspec
 from outpace.errors import RunError
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.run_state import RunState, with_room
-from outpace.real.coordinator.saving.script_states import ScriptStates
+from outpace.real.coordinator.script_states import ScriptStates
 from outpace.real.net import probes
 from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
 from outpace.support.units import nanoseconds

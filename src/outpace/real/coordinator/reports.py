@@ -14,10 +14,10 @@ from outpace.engine.scripts.requirements import other_parameters
 from outpace.engine.scripts.sameness import SameGradients, differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
-from outpace.real.coordinator.recovery.losses import Losses
-from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.checkpoints import Checkpoints
+from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
+from outpace.real.coordinator.survival import Survival
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements, head_in

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from outpace.engine.losses import SET_CHECKPOINT
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError
-from outpace.real.coordinator.recovery.survival import Survival
+from outpace.real.coordinator.checkpoints import Checkpoints
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
+from outpace.real.coordinator.survival import Survival
 from outpace.record.requests import taken
 from outpace.support.words import plural
 from outpace.sync.membership.decide import in_words

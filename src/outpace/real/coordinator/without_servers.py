@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.coordinator.averaging.membership import Membership, Tell
-from outpace.real.coordinator.averaging.pairs import Pairs
+from outpace.real.coordinator.checkpoints import Checkpoints
+from outpace.real.coordinator.membership import Membership, Tell
+from outpace.real.coordinator.pairs import Pairs
 from outpace.real.coordinator.run_state import RunState
-from outpace.real.coordinator.saving.checkpoints import Checkpoints
 from outpace.real.coordinator.snapshots import PeerSnapshots
 from outpace.real.net.peer_messages import EndMeeting, TakePart
 from outpace.support.units import nanoseconds

@@ -11,9 +11,9 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import RunError
 from outpace.real.collective.group import Group, timed_all_reduces
 from outpace.real.net.block_frames import head_of
+from outpace.real.node.averaging_worker import AveragingWorker
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peers.averaging_worker import AveragingWorker
-from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.real.script.trainer import ScriptTrainer
 from outpace.support.units import Time
 
 _LOST_S: Final = 2.0  # for the coordinator to name a worker that is lost

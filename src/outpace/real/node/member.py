@@ -26,8 +26,8 @@ from outpace.real.net.report_messages import (
 )
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
-from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.timing import TimingRows
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.record.checkpoints.committed import Damaged
 from outpace.record.recorder import Recorder
 from outpace.record.tables import Table

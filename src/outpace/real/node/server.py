@@ -35,9 +35,9 @@ from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import Handlers
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due
-from outpace.real.node.saving.saver import ShardSaver
-from outpace.real.node.serving.part import ServerPart
-from outpace.real.node.serving.times import ServiceTimes, TimedShard
+from outpace.real.node.part import ServerPart
+from outpace.real.node.saver import ShardSaver
+from outpace.real.node.times import ServiceTimes, TimedShard
 from outpace.record.checkpoints import Checkpoint
 from outpace.support.units import nanoseconds
 from outpace.sync import Policy

@@ -15,11 +15,11 @@ from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
 from outpace.real.collective.buffers import Digests
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.peers.peer import PeerWorker
-from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.worker_saver import WorkerSaver
+from outpace.real.node.peer import PeerWorker
+from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, Trainer, WorkerProcess
+from outpace.real.node.worker_saver import WorkerSaver
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import restore_own
 from outpace.sync.parameter_block import ParameterBlock

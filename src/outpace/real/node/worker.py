@@ -37,7 +37,7 @@ from outpace.sync.messages import (
 from outpace.sync.programs.context import SendPart, Stopped
 
 if TYPE_CHECKING:
-    from outpace.real.node.script.script_saver import ScriptSaver
+    from outpace.real.script.script_saver import ScriptSaver
 
 
 class ServedWorker(WorkerProcess):

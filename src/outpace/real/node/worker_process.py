@@ -26,8 +26,8 @@ from outpace.real.net.messages import Initialize, ModelBuffers, Plan, Snapshot
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.saving.worker_saver import WorkerSaver
 from outpace.real.node.timing import Recorded
+from outpace.real.node.worker_saver import WorkerSaver
 from outpace.record.tables import NONE
 from outpace.record.timing import COMPUTE, PROBE, STOPPED, UNTIMED, Sampling
 from outpace.support.units import Time, seconds

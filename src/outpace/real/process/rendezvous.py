@@ -28,7 +28,7 @@ from outpace.engine.scripts.attached import AttachedScript
 from outpace.errors import ConfigError
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import attached
+from outpace.real.script.attach import attached
 from outpace.support.place import CONNECT, HERE
 from outpace.support.words import plural
 from outpace.sync.messages import worker_name

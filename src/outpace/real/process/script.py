@@ -16,9 +16,9 @@ from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import attached
-from outpace.real.node.script.driver import OwnCollectives, WorkerDriver
-from outpace.real.node.script.follow import followed
+from outpace.real.script.attach import attached
+from outpace.real.script.driver import OwnCollectives, WorkerDriver
+from outpace.real.script.follow import followed
 from outpace.support.place import HERE
 
 

@@ -1,0 +1,165 @@
+"""Saves a process of a run for checkpoints, beside its work.
+
+The coordinator asks for a part of a checkpoint. The state is taken in the thread of the process, at
+the moment that `sync.checkpoint.cuts` says, and another thread writes it. Its tensors do not change
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import torch
+
+from outpace.errors import OutpaceError
+from outpace.real.background import BackgroundThread, RunInBackground, do_now
+from outpace.real.net.checkpoint_messages import (
+    CheckpointPart,
+    NotSaved,
+    TakeCheckpoint,
+)
+from outpace.record.checkpoints import Part, ShardRecord, write_tensors
+from outpace.record.checkpoints.shards import shard_file
+from outpace.sync.checkpoint.cuts import Cuts, place_of
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.messages import WireMessage, server_name
+
+if TYPE_CHECKING:
+    from outpace.real.node.member import Member
+    from outpace.real.node.part import ServerPart
+
+# Errors that prevent a checkpoint, and do not end the run. torch raises RuntimeError if there is no
+# memory for a copy, or if models of workers do not fit together.
+NOT_SAVED: Final = (OSError, OutpaceError, RuntimeError, MemoryError)
+
+
+class PartFiles:
+    """The files of one process.
+
+    Args:
+        folder: of the checkpoint.
+
+    Attributes:
+        parts: those that were added.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self.parts: list[Part] = []
+
+    def add(self, file: str, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Write a file. Raises OSError."""
+        self.parts.append(write_tensors(self._folder / file, tensors))
+
+    def add_shard(self, state: ShardState, name: str) -> ShardRecord:
+        """Add the file of a model; return its record. Raises OSError and ConfigError.
+
+        name: of the file, without its suffix.
+        """
+        record, tensors = shard_file(state, name=name)
+        self.add(record.file, tensors)
+        return record
+
+
+# Adds the files of a part of a checkpoint, and what is to be in the index. Raises `NOT_SAVED`.
+Write: TypeAlias = Callable[[CheckpointPart, PartFiles], None]
+
+
+class Saver(ABC):
+    """The requests of the coordinator to save one process.
+
+    Args:
+        cuts: tell when the state is to be taken, by `_take`.
+    """
+
+    def __init__(self, process: Member, cuts: Cuts) -> None:
+        self._process, self._cuts = process, cuts
+        self._order: TakeCheckpoint | None = None  # to save the state, which is not taken yet
+        self._thread = BackgroundThread(process.clock)
+
+    @abstractmethod
+    def _take(self, number: int) -> None:
+        """Take the state of the process, and have it written (`_write`)."""
+
+    # -- orders of the coordinator ---------------------------------------------------
+
+    def take(self, message: WireMessage) -> bool:
+        """Follow an order of the coordinator; False if it is another message."""
+        if isinstance(message, TakeCheckpoint):
+            self._order = message
+            self._cuts.ask(message.number, message.clock)
+        elif isinstance(message, NotSaved):
+            self._order = None
+            self._cuts.give_up(message.number)
+        else:
+            return False
+        return True
+
+    def _miss(self, number: int, clock: int) -> None:
+        self._order = None
+        self._send(NotSaved(number, clock))
+
+    def _taken(self) -> TakeCheckpoint:
+        """Return the order whose state is being taken."""
+        order, self._order = self._order, None
+        assert order is not None
+        return order
+
+    def _send(self, message: WireMessage) -> None:
+        self._process.coordinator.send(message)
+
+    # -- files -------------------------------------------------------------------------
+
+    def _write(
+        self, part: CheckpointPart, folder: str, write: Write, *, at_once: bool = False
+    ) -> None:
+        """Have a state that was taken written.
+
+        Args:
+            part: what is known of it now.
+            folder: of the order.
+            at_once: write the files in this thread, since they are small.
+        """
+        beside: RunInBackground = do_now if at_once else self._thread.do
+        beside(partial(_written, part, folder, write), self._send)
+
+
+def _written(part: CheckpointPart, folder: str, write: Write) -> CheckpointPart | NotSaved:
+    """Write files; return what to tell the coordinator."""
+    files = PartFiles(folder)
+    try:
+        write(part, files)
+    except NOT_SAVED as error:
+        return NotSaved.because(part.number, error)
+    part.parts = files.parts
+    return part
+
+
+class ShardSaver(Saver):
+    """The requests to save the shard of a server.
+
+    Args:
+        part: has the shard, once there is one.
+
+    Attributes:
+        look: to be called after each message of the shard, before its answers are sent.
+    """
+
+    def __init__(self, process: Member, part: ServerPart) -> None:
+        cuts = Cuts(lambda: place_of(part.shard), self._take, self._miss)
+        super().__init__(process, cuts)
+        self._part, self.look = part, cuts.look
+
+    def _take(self, number: int) -> None:
+        order, process, state = self._taken(), self._process, self._part.shard.state()
+        totals = process.recorder.totals.copy()
+        part = CheckpointPart(number, process.clock.now, totals, clock=state.clock)
+        self._write(part, order.folder, partial(_add_shard, state))
+
+
+def _add_shard(state: ShardState, part: CheckpointPart, files: PartFiles) -> None:
+    part.shard = files.add_shard(state, server_name(state.shard))
