@@ -39,11 +39,11 @@ from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
 from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Outgoing
-from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
+from outpace.real.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import Pull, Push, Reply, WireMessage
 
 RUN, GENERATION = 4567, FIRST
