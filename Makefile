@@ -35,9 +35,9 @@ demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 # Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
-# Before that, FAULTS runs with random failures in virtual time (tests/simulation/faults). Then actors of a
-# run on Ray are killed for a minute. At last, KILLS processes of real runs are killed, one after the
-# other (tests/kills): about two hours for 2,000.
+# Before that, FAULTS runs with random failures in virtual time (tests/simulation/faults). Then MESSAGES
+# random messages (tests/fuzz). At last, KILLS processes of real runs are killed, one after the other
+# (tests/kills): about two hours for 2,000.
 ROUNDS ?= 5
 FAULTS ?= 5000
 KILLS ?= 2000

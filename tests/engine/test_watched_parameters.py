@@ -159,23 +159,22 @@ def test_a_change_of_a_workers_own_parameters_is_kept(workers, strategy, told):
     assert not told
 
 
-def test_what_an_outer_optimizer_does_to_a_change_is_said_once(workers, told):
-    worker = workers(DiLoCo(every=2), carries=False)
+@pytest.mark.parametrize(
+    ("strategy", "checkpoint", "words"),
+    [
+        (DiLoCo(every=2), None, "a limit such as clamping does not hold for the common parameters"),
+        (Ssgd(), SimpleNamespace(), "a run that is resumed from it lacks the last change"),
+    ],
+    ids=["an outer optimizer", "a checkpoint"],
+)
+def test_what_becomes_of_a_change_is_said_once(workers, told, strategy, checkpoint, words):
+    worker = workers(strategy, carries=False, checkpoint=checkpoint)
     for _ in range(3):
         worker.train()
         in_place(worker.model)
     assert worker.found == [False, True, True]
     assert len(told) == 1
-    assert "a limit such as clamping does not hold for the common parameters" in told[0]
-
-
-def test_that_a_checkpoint_lacks_the_last_change_is_said_once(workers, told):
-    worker = workers(Ssgd(), carries=False, checkpoint=SimpleNamespace())
-    for _ in range(3):
-        worker.train()
-        in_place(worker.model)
-    assert len(told) == 1
-    assert "a run that is resumed from it lacks the last change" in told[0]
+    assert words in told[0]
 
 
 @pytest.mark.parametrize(

@@ -66,27 +66,10 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     assert summary["gradients_applied"] == 3 * 60
     assert summary["iterations"] == [60, 60, 60]
     logged = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
-    events = [(each["event"], each["role"], each["generation"]) for each in logged]
-    processes = ["server-0", "server-1", "worker-0", "worker-1", "worker-2"]
-    assert events[:2] == [("start", "launcher", 0), ("launched", "launcher", 0)]
-    assert sorted(events[2:7]) == [("joined", name, 0) for name in processes]
-    assert events[7:13] == [
-        ("training", "coordinator", 0),
-        ("lost", "worker-1", 0),
-        ("notice", "worker-1", 0),
-        ("restarted", "worker-1", 1),
-        ("joined", "worker-1", 1),
-        ("began", "worker-1", 1),
-    ]
-    assert sorted(events[13:-1]) == [("finished", name, name == "worker-1") for name in processes]
-    assert events[-1] == ("end", "launcher", 0)
-    assert [each["number"] for each in (logged[0], logged[7], logged[8])] == [None, None, 1]
-    assert logged[1]["message"] == "5 processes are started"
-    assert logged[8]["message"] == f"worker-1 {KILLED}"
-    assert logged[10]["message"] == "worker-1 is started again at iteration 19, generation 1"
-    assert logged[10]["fields"] == {"first": 19, "generation": 1, "updates_lost": 0}
-    pids = [each["fields"]["process"] for each in logged if each["event"] == "joined"]
-    assert len(set(pids)) == 6
+    (restarted,) = (line for line in logged if line["event"] == "restarted")
+    assert (restarted["role"], restarted["generation"]) == ("worker-1", 1)
+    assert restarted["message"] == "worker-1 is started again at iteration 19, generation 1"
+    assert restarted["fields"] == {"first": 19, "generation": 1, "updates_lost": 0}
     (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
     assert (lost["worker"], lost["iteration"], lost["version"]) == (1, 19, None)
     assert lost["start_ns"] < lost["end_ns"]

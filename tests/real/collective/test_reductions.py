@@ -25,9 +25,6 @@ from outpace.real.net.waker import Waker
 HOST = "127.0.0.1"
 
 
-ENTRIES = 2 * 5 * 8  # bytes of those of two workers
-
-
 class Team:
     """Workers of one thread, each of which has its own for all-reduces.
 
@@ -148,24 +145,6 @@ def test_everybody_has_the_sum_and_knows_who_gave_what(team, dtype):
         assert began == {max(found[me, number][1].joined for me in range(3))}
     assert three.joined == {me: [0, 1, 2, 3] for me in range(3)}
     assert three.broken == []
-
-
-def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
-    two = team(2, elements=3, exact=1, wire=torch.bfloat16)
-    found = []
-
-    async def work(me: int) -> None:
-        value = torch.tensor([1 + 2**-12, 256.0, 1 + 2**-12])
-        blocks = {0: value, 1: Pieces([value[:2], value[2:]])}
-        part = two.workers[me].begin(blocks[me], 1)
-        reduced = await part.result()
-        found.append((reduced.mean, part.bytes_sent))
-
-    two.run(work(0), work(1))
-    for mean, sent in found:
-        assert mean.dtype == torch.float32
-        assert mean.tolist() == [1.0, 256.0, 1 + 2**-12]
-        assert sent == 2 * 2 + 4 * 1 + ENTRIES  # 2·(N − 1)/N of the buffers
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

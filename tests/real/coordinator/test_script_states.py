@@ -89,27 +89,6 @@ def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
         assert from_bytes(torch.from_numpy(data))["seen"].tolist() == [worker, 2]
 
 
-def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_taken_their_states(
-    tmp_path,
-):
-    run = ScriptRun(tmp_path, "asp")
-    run.begin()
-    run.wait(5)
-    assert run.orders() == [(f"worker-{n}", run.take(2, None)) for n in (0, 1)]
-    run.kept(0, 2, done=3)
-    assert run.orders() == []
-    run.kept(1, 2, done=4)
-    orders = run.orders()
-    assert [name for name, _ in orders] == ["server-0", "server-1"]
-    assert all((order.number, order.clock) == (2, None) for _, order in orders)
-    run.totals_of["worker-0"].bytes_sent = 70  # until the servers were saved
-    for server in (0, 1):
-        run.saved(server, 2, 6, now=5 * 10**9)
-    run.wait(0.5)
-    assert run.taken[-1].totals.bytes_sent == 70
-    assert run.times.keys() == {0, 1}
-
-
 @pytest.mark.parametrize("sync", ["bsp", "asp", "cutoff"])
 def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(tmp_path, sync):
     """A script that is asked later is saved in a later iteration, ahead of the servers' parts.

@@ -106,13 +106,6 @@ def test_what_is_written_is_not_changed_by_later_steps(server, monkeypatch, tmp_
     assert message.totals.applied == 1
 
 
-def test_a_clock_that_is_over_is_missed(server, tmp_path):
-    server.push()
-    server.push()
-    server.saver.take(TakeCheckpoint(4, 1, str(tmp_path)))
-    assert server.told == [NotSaved(4, 2)]
-
-
 def test_what_cannot_be_written_is_told(server, tmp_path):
     server.saver.take(TakeCheckpoint(3, None, str(tmp_path / "missing")))
     (message,) = server.hear(1)

@@ -107,23 +107,6 @@ def test_a_script_is_saved_at_the_first_forward_pass_of_the_iteration(tmp_path, 
     assert worker.iterate(iteration + 1) == []
 
 
-def test_a_script_that_is_past_the_iteration_says_so(tmp_path):
-    worker = Worker()
-    worker.iterate(3)
-    worker.keeping.take(TakeCheckpoint(1, 3, str(tmp_path)))
-    assert worker.told == [NotSaved(1, 3)]
-
-
-def test_what_was_given_up_is_not_copied(tmp_path):
-    worker = Worker()
-    worker.keeping.take(TakeCheckpoint(1, 1, str(tmp_path)))
-    worker.iterate(0)
-    worker.keeping.begins(1)
-    worker.keeping.take(NotSaved(1))
-    MODEL(INPUTS)
-    assert (worker.told, list(tmp_path.iterdir())) == ([], [])
-
-
 def test_what_a_checkpoint_cannot_keep_is_said(tmp_path):
     worker = Worker()
     worker.state = lambda: {"seen": object()}
