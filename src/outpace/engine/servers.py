@@ -11,7 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.sync import Policy
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
-from outpace.sync.programs.context import AbortableContext
+from outpace.sync.programs.context import WorkerContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
 from outpace.sync.programs.narrowing import NarrowingWorker
 from outpace.sync.programs.overlapping import overlapping_worker
@@ -24,22 +24,21 @@ from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippingWorker
 from outpace.sync.shard import Shard
 
-AbortableProgram: TypeAlias = Callable[[AbortableContext], Coroutine[Any, Any, None]]
 ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 
-def worker_program(experiment: Experiment) -> AbortableProgram:
+def worker_program(experiment: Experiment) -> WorkerProgram:
     """Return the program of the workers."""
     strategy, skip = experiment.policies.strategy, experiment.skip
     pull = experiment.pull or PartialPull(quorum_percent=100)
     optimizer = None if experiment.has_script else experiment.optimizer
-    program: AbortableProgram | None = strategy.worker_program(experiment.workers, optimizer)
+    program: WorkerProgram | None = strategy.worker_program(experiment.workers, optimizer)
     if experiment.overlap != "none":
         program = partial(overlapping_worker, pull=pull)
     elif program is None:
         skipped = None if skip is None else skip.pull
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
-    contexts: list[Callable[[AbortableContext], AbortableContext]] = []  # innermost first
+    contexts: list[Callable[[WorkerContext], WorkerContext]] = []  # innermost first
     if is_narrow(experiment):
         contexts.append(NarrowingWorker)
     if strategy.cut_off is not None:
@@ -47,7 +46,7 @@ def worker_program(experiment: Experiment) -> AbortableProgram:
     if skip is not None and skip.push is not None:
         contexts.append(partial(SkippingWorker, skip=skip.push, seed=experiment.seed))
 
-    def in_contexts(me: AbortableContext) -> Coroutine[Any, Any, None]:
+    def in_contexts(me: WorkerContext) -> Coroutine[Any, Any, None]:
         for context in contexts:
             me = context(me)
         return program(me)

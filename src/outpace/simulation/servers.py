@@ -12,7 +12,6 @@ from outpace.blocks.block import Block
 from outpace.config.keys import SERVICE_TIMES
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
-    AbortableProgram,
     has_scheduler,
     leaves_behind,
     scheduler_shard,
@@ -32,6 +31,7 @@ from outpace.simulation.virtual import Exchange, VirtualRun
 from outpace.sync.checkpoint.state import scheduler_state
 from outpace.sync.messages import SCHEDULER, Leave, Lost, Pause, server_name
 from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.programs.context import WorkerProgram
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 from outpace.sync.shard import Shard
@@ -149,7 +149,7 @@ class Servers(Exchange[ServerSaving]):
         program = self._train(train, node) if self._run.body.may_leave else train(node)
         self._run.life.spawn(node.name, program)
 
-    async def _train(self, train: AbortableProgram, node: WorkerNode) -> None:
+    async def _train(self, train: WorkerProgram, node: WorkerNode) -> None:
         """Run the program of a worker that may leave before its last iteration."""
         try:
             await train(node)

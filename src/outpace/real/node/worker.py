@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ServedWorker(WorkerProcess):
-    """The process of a worker with servers. Implements `AbortableContext`.
+    """The process of a worker with servers. Implements `WorkerContext`.
 
     Methods of other objects are bound once, because the program calls them for each message.
     """
@@ -148,7 +148,7 @@ class ServedWorker(WorkerProcess):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        """See `AbortableContext`.
+        """See `WorkerContext`.
 
         If the configuration has a law of run times, the computation takes the drawn time.
         """
@@ -189,7 +189,7 @@ class ServedWorker(WorkerProcess):
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
-        """See `AbortableContext`.
+        """See `WorkerContext`.
 
         If the configuration has a law of run times, the parts leave when they are complete in
         virtual time, but not before the whole gradient is there.

@@ -57,6 +57,10 @@ class Stopped:
     share: float
 
 
+# Called with the number of a server and its part of a gradient; None: abstain.
+SendPart: TypeAlias = Callable[[int, Block | None], None]
+
+
 class WorkerContext(Context, Protocol):
     """The context of a worker's program."""
 
@@ -92,32 +96,6 @@ class WorkerContext(Context, Protocol):
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         """Return the gradient, one block for each server; None: abstain."""
 
-    def iteration_finished(
-        self,
-        iteration: int,
-        started: Time,
-        computed: Time,
-        finished: Time,
-        held: Time,
-        last_server: int,
-    ) -> None:
-        """Record an iteration in the trace.
-
-        held: time for which the last server held the pull. last_server: NO_SERVER if the
-        worker skipped its pull.
-        """
-
-
-# Called with the number of a server and its part of a gradient; None: abstain.
-SendPart: TypeAlias = Callable[[int, Block | None], None]
-
-
-class AbortableContext(WorkerContext, Protocol):
-    """The context of a worker as every runtime has it.
-
-    A computation can be stopped, and its gradient can come in parts.
-    """
-
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
@@ -132,6 +110,21 @@ class AbortableContext(WorkerContext, Protocol):
         """Compute as `execute` does; call `send` once for each server, when its part is complete.
 
         Parts may be complete before the computation has ended, in any order.
+        """
+
+    def iteration_finished(
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_server: int,
+    ) -> None:
+        """Record an iteration in the trace.
+
+        held: time for which the last server held the pull. last_server: NO_SERVER if the
+        worker skipped its pull.
         """
 
 

@@ -46,7 +46,7 @@ from outpace.sync.messages import (
     server_name,
     worker_name,
 )
-from outpace.sync.programs.context import AbortableContext, SchedulerContext, Stopped
+from outpace.sync.programs.context import SchedulerContext, Stopped, WorkerContext
 from outpace.sync.programs.forwarding import ForwardingContext
 
 
@@ -56,7 +56,7 @@ class CutOffWorker(ForwardingContext):
     A gradient whose computation was stopped is None for every server: the worker abstains.
     """
 
-    def __init__(self, me: AbortableContext) -> None:
+    def __init__(self, me: WorkerContext) -> None:
         super().__init__(me)
         self._closed = -1  # last iteration closed without this worker
         self._has_left = self._has_rejoined = False

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from outpace.blocks.block import Block
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message
-from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
+from outpace.sync.programs.context import SendPart, Stopped, WorkerContext
 
 
 class ForwardingContext:
-    """Passes everything on; subclasses override what they change. Implements `AbortableContext`.
+    """Passes everything on; subclasses override what they change. Implements `WorkerContext`.
 
     me: the context behind it.
     """
 
-    def __init__(self, me: AbortableContext) -> None:
+    def __init__(self, me: WorkerContext) -> None:
         self._me = me
         self._read: deque[Message] = deque()  # for the program
         self.worker, self.servers = me.worker, me.servers

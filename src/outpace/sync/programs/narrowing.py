@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from outpace.blocks.block import Block, value_of
 from outpace.blocks.narrowing import Full, narrowed
 from outpace.sync.messages import Message, Push, Reply
-from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.sync.programs.context import Stopped, WorkerContext
 from outpace.sync.programs.forwarding import ForwardingContext
 
 
 class NarrowingWorker(ForwardingContext):
     """The context of a worker's program whose messages carry bfloat16."""
 
-    def __init__(self, me: AbortableContext) -> None:
+    def __init__(self, me: WorkerContext) -> None:
         super().__init__(me)
         self._full = [Full.of(block) for block in me.initial_parameters()]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from outpace.blocks.block import Block
 from outpace.sync.messages import Leave, Pull, Push
-from outpace.sync.programs.context import AbortableContext
+from outpace.sync.programs.context import WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
 
 
-async def overlapping_worker(me: AbortableContext, pull: PartialPull) -> None:
+async def overlapping_worker(me: WorkerContext, pull: PartialPull) -> None:
     """Compute, push each part when it is complete, continue when enough servers have answered."""
     worker, servers = me.worker, me.servers
     puller = Puller(me, pull)

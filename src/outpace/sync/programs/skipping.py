@@ -33,7 +33,7 @@ from outpace.support.user_code import load_target, require_target
 from outpace.sync.conditions import Condition
 from outpace.sync.messages import Message, Push
 from outpace.sync.parameter_block import plus
-from outpace.sync.programs.context import AbortableContext
+from outpace.sync.programs.context import WorkerContext
 from outpace.sync.programs.forwarding import ForwardingContext
 
 
@@ -194,7 +194,7 @@ class SkippingWorker(ForwardingContext):
     not asked, and accumulated gradients wait for the next push.
     """
 
-    def __init__(self, me: AbortableContext, skip: SkippedPush, seed: int) -> None:
+    def __init__(self, me: WorkerContext, skip: SkippedPush, seed: int) -> None:
         super().__init__(me)
         self._accumulates = skip.gradient == "accumulate"
         self._choice = Choice(skip, "push", seed, me.worker)
