@@ -76,7 +76,7 @@ class SavedProcesses(SimpleNamespace):
         content = ShardsAndScripts(self) if is_served else PeerModels(self, self)
         self.checkpoints = Checkpoints(self, content, self.beside, self.states)
 
-    def complete(self, taken: Index, folder: Path, times: dict[int, Time]) -> None:
+    def complete(self, taken: Index, times: dict[int, Time]) -> None:
         self.keeper.commit(taken, METRICS)
         self.taken.append(taken)
         self.times = times

@@ -164,7 +164,7 @@ class RealRun:
         self._rule_workers = 0
         self._attempt = self._new_attempt()
 
-    def _complete(self, taken: Index, folder: Path, saved: Mapping[int, Time]) -> None:
+    def _complete(self, taken: Index, saved: Mapping[int, Time]) -> None:
         """Complete a checkpoint with what the processes that saved its parts do not know."""
         assert self._keeper is not None
         self._trace.flush()

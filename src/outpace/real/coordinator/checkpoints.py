@@ -350,7 +350,7 @@ class Checkpoints:
         times = {n: part.kept_at for n, part in scripts.items() if part.kept_at is not None}
         self._version = max(self._version, taken.updates)
         try:
-            self._complete(taken, present.folder, times)
+            self._complete(taken, times)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
         if not self._is_over:

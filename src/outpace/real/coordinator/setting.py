@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
@@ -31,13 +30,13 @@ JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 class Saving:
     """Where the checkpoints of a run go.
 
-    complete: called with a checkpoint whose parts are on the disk, their folder, and for each
-        worker whose script is saved, the time of the run at which it was; it adds what the
-        processes do not know. Raises OSError.
+    complete: called with a checkpoint whose parts are on the disk, and for each worker whose script
+        is saved, the time of the run at which it was; it adds what the processes do not know.
+        Raises OSError.
     """
 
     keeper: CheckpointKeeper
-    complete: Callable[[Index, Path, Mapping[int, Time]], None]
+    complete: Callable[[Index, Mapping[int, Time]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
