@@ -136,3 +136,8 @@ class Keeper:
     def abandon(self, number: int, why: str = "") -> None:
         self.abandoned.append((number, why))
         self.files.abandon(number)
+
+
+def shard_states(checkpoint, slices, workers):
+    """Return the state of each server of a run that is resumed with these slices."""
+    return [checkpoint.shard_state(shard, slices, workers) for shard in range(len(slices))]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.checkpoints import METRICS, same, save, shard_state
+from tests.support.checkpoints import METRICS, same, save, shard_state, shard_states
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoints, Damaged
+from outpace.record.checkpoints import Checkpoint, Checkpoints, Damaged
 
 NUMBERS = (1, 2, 3)
 FILES = ("index.json", "metrics.parquet", "server-0.safetensors", "server-1.safetensors")
@@ -82,7 +82,7 @@ def spoil(run: Path, other: Path, number: int, damage) -> None:
 def is_whole(run: Path, number: int) -> bool:
     """True if this checkpoint can be opened and its files are as its index says."""
     try:
-        Checkpoints(run).open(number).check()
+        Checkpoint(Checkpoints(run).path(number)).check()
     except Damaged:
         return False
     return True
@@ -107,7 +107,7 @@ def test_what_is_damaged_is_never_used_and_the_one_before_is_with_a_notice(runs,
         assert found is not None
         number = int(found.path.name)
         assert number >= max(untouched, default=1)
-        read = found.shard_states(found.index.slices, 2)
+        read = shard_states(found, found.index.slices, 2)
         assert all(map(same, read, states(number)))
         assert found.metrics() == METRICS
         passed_over = [other for other in NUMBERS if other > number]

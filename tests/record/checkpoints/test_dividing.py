@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.support.checkpoints import same, save, shard_state
+from tests.support.checkpoints import same, save, shard_state, shard_states
 
 from outpace.blocks.block import Phantom
 from outpace.blocks.slicing import even_slices
@@ -51,7 +51,7 @@ def test_parameters_and_optimizer_are_cut_anew_bit_by_bit(optimizer, tmp_path):
     checkpoint = saved(tmp_path, 1, 3, optimizer)
     for number, servers in enumerate((2, 5, 3), 2):
         slices = even_slices(TOTAL, servers)
-        states = checkpoint.shard_states(slices, 2)
+        states = shard_states(checkpoint, slices, 2)
         for state, part in zip(states, slices, strict=True):
             assert same(state.parameters, flat(1)[part])
             assert same(state.optimizer, optimizer(part))
@@ -84,7 +84,7 @@ def test_other_servers_begin_with_the_furthest_progress(tmp_path):
         shard_state(shard=1, clock=6, version=7, watermarks=(6, 6), gone=(0, 1), pushes=14),
     ]
     save(Checkpoints(tmp_path), 1, states)
-    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 6)], 2)
+    (found,) = shard_states(Checkpoints(tmp_path).newest(), [slice(0, 6)], 2)
     assert (found.clock, found.version, found.watermarks) == (6, 8, (6, 7))
     assert (found.gone, found.pushes, found.pending) == ((0,), 14, ())
 
@@ -92,7 +92,7 @@ def test_other_servers_begin_with_the_furthest_progress(tmp_path):
 def test_other_workers_all_begin_at_the_clock(tmp_path):
     states = [shard_state(shard=0, clock=6, watermarks=(4, 7), gone=(0,), pushes=12)]
     save(Checkpoints(tmp_path), 1, states)
-    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 3)], 3)
+    (found,) = shard_states(Checkpoints(tmp_path).newest(), [slice(0, 3)], 3)
     assert (found.clock, found.watermarks, found.gone) == (6, (5, 5, 5), ())
     assert found.pushes == 18  # of 3 workers, where 12 of 2 were as many iterations
 
@@ -102,7 +102,7 @@ def test_other_workers_of_one_model_have_all_of_it(tmp_path):
     optimizer = {0: {"exp_avg": torch.ones(2)}, 1: {"exp_avg": torch.ones(1)}}
     kept = {"parameters": torch.arange(4.0), "optimizer": optimizer}
     save(Checkpoints(tmp_path), 1, [shard_state(shard=0, **kept)], elements=3, layers=(2, 1))
-    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 3)], 3)
+    (found,) = shard_states(Checkpoints(tmp_path).newest(), [slice(0, 3)], 3)
     assert same(found.parameters, torch.arange(4.0))
     assert same(found.optimizer, optimizer)
 
@@ -172,11 +172,11 @@ def test_parameters_without_values_are_divided_by_size(tmp_path):
     states = [shard_state(shard=0, parameters=Phantom(40)), shard_state(parameters=Phantom(40))]
     save(Checkpoints(tmp_path), 1, states)
     slices = [slice(0, 5), slice(5, 20)]
-    found = Checkpoints(tmp_path).newest().shard_states(slices, 2)
+    found = shard_states(Checkpoints(tmp_path).newest(), slices, 2)
     assert [state.parameters for state in found] == [Phantom(20), Phantom(60)]
 
 
 def test_a_task_of_another_size_is_refused(tmp_path):
     save(Checkpoints(tmp_path), 1, [shard_state(shard=0)])
     with pytest.raises(ConfigError, match="has 3 parameters, and the task has 4"):
-        Checkpoints(tmp_path).newest().shard_states([slice(0, 4)], 2)
+        shard_states(Checkpoints(tmp_path).newest(), [slice(0, 4)], 2)

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from tests.support.checkpoints import METRICS, rewrite_index, same, save, shard_state
+from tests.support.checkpoints import (
+    METRICS,
+    rewrite_index,
+    same,
+    save,
+    shard_state,
+    shard_states,
+)
 
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoints, RunLock, folder, tensors, write_shard
@@ -22,7 +29,7 @@ def require_newest(run, number):
     found = Checkpoints(run).newest(said.append)
     assert said == []
     assert found.index.number == number
-    read = found.shard_states(found.index.slices, 2)
+    read = shard_states(found, found.index.slices, 2)
     assert all(map(same, read, states(number)))
     assert found.metrics() == METRICS
     assert found.index.totals.iterations == {0: 5, 1: 7}

@@ -125,15 +125,6 @@ class Checkpoints:
         """Return the numbers of the checkpoints that were committed, ascending."""
         return committed(self._run)
 
-    def open(self, number: int) -> Checkpoint:
-        """Return a checkpoint, of which only the index is read.
-
-        Raises:
-            Damaged: if its index is missing or not as it was written.
-            ConfigError: if a newer version of Outpace wrote it.
-        """
-        return Checkpoint(self.path(number))
-
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged; None if there are no checkpoints.
 
@@ -145,7 +136,7 @@ class Checkpoints:
         problems = []
         for number in reversed(self.numbers()):
             try:
-                checkpoint = self.open(number)
+                checkpoint = Checkpoint(self.path(number))
                 checkpoint.check()
             except Damaged as error:
                 problems.append(str(error))

@@ -85,8 +85,8 @@ class Checkpoint:
             for value, size in zip(found, sizes, strict=True)
         ]
 
-    def shard_states(self, slices: Sequence[slice], workers: int) -> list[ShardState]:
-        """Return the state of each server of a run that is resumed from here.
+    def shard_state(self, shard: int, slices: Sequence[slice], workers: int) -> ShardState:
+        """Return the state of one server of a run that is resumed from here.
 
         Exactly what was saved, if the servers have the same slices and there are as many workers;
         else see `dividing`.
@@ -98,10 +98,6 @@ class Checkpoint:
             ConfigError: if the parameters are not as many.
             OSError: if a file cannot be read.
         """
-        return [self.shard_state(shard, slices, workers) for shard in range(len(slices))]
-
-    def shard_state(self, shard: int, slices: Sequence[slice], workers: int) -> ShardState:
-        """Return the state of one server; see `shard_states`."""
         index = self.index
         if slices[-1].stop != index.bounds[-1]:
             raise ConfigError(
