@@ -32,6 +32,14 @@ PAIRS = [
         {"kind": "adamw", "lr": 0.01, "betas": [0.8, 0.9], "eps": 1e-4, "weight_decay": 0.1},
         lambda p: torch.optim.AdamW(p, 0.01, (0.8, 0.9), 1e-4, 0.1, **UNFUSED),
     ),
+    (
+        {"kind": "adagrad", "lr": 0.1, "eps": 1e-3, "weight_decay": 0.1},
+        lambda p: torch.optim.Adagrad(p, 0.1, weight_decay=0.1, eps=1e-3, **UNFUSED),
+    ),
+    (
+        {"kind": "rmsprop", "alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "weight_decay": 0.1},
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-3, 0.1, 0.5, foreach=False),
+    ),
 ]
 IDS = [str(settings) for settings, _ in PAIRS]
 

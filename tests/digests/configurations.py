@@ -199,6 +199,8 @@ OPTIMIZERS: Final[Mapping[str, Config]] = {
     },
     "adam": {"kind": "adam", "lr": 0.01, "schedule": {"kind": "cosine", "iterations": 16}},
     "adamw": {"kind": "adamw", "lr": 0.01, "fused": True},
+    "adagrad": {"kind": "adagrad"},
+    "rmsprop": {"kind": "rmsprop", "lr": 0.005, "momentum": 0.5},
     "lars": {"kind": "lars", "lr": 1.0, "reference_batch": 64},
 }
 _TIMING: Final[Config] = {"task": {"kind": TIMING, "layers": [20_000, 5_000, 30_000]}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import Literal
 
 from outpace.support.checks import NotNegative, Positive, check_ranges
 from outpace.support.randomness import RandomStream
@@ -22,6 +23,7 @@ class Fault:
     Attributes:
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
+        kind: crash: the process is killed.
 
     Raises:
         ValueError: unless exactly one node is given.
@@ -30,6 +32,7 @@ class Fault:
     at_s: NotNegative
     worker: int | None = None
     server: int | None = None
+    kind: Literal["crash"] = "crash"
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -44,9 +47,11 @@ class RandomFaults:
     Attributes:
         mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many
             failures.
+        kind: as in `Fault`.
     """
 
     mtbf_s: Positive
+    kind: Literal["crash"] = "crash"
 
     def __post_init__(self) -> None:
         check_ranges(self)

@@ -106,3 +106,41 @@ class AdamW(_AdamLike):
     weight_decay: NotNegative = 0.01
 
     torch_class: ClassVar = torch.optim.AdamW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adagrad(_Elementwise):
+    """torch.optim.Adagrad (Duchi, Hazan and Singer, 2011).
+
+    Raises ValueError unless eps > 0.
+
+    Attributes:
+        eps: added to the divisor.
+    """
+
+    kind: Literal["adagrad"] = "adagrad"
+    lr: Positive = 0.01
+    eps: Positive = 1e-10
+
+    torch_class: ClassVar = torch.optim.Adagrad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmsProp(_Elementwise):
+    """torch.optim.RMSprop (Tieleman and Hinton, 2012).
+
+    Raises ValueError unless alpha and momentum are in [0, 1) and eps > 0.
+
+    Attributes:
+        alpha: decay rate of the average of squared gradients.
+        eps: added to the divisor.
+        momentum: from 0 to below 1.
+    """
+
+    kind: Literal["rmsprop"] = "rmsprop"
+    lr: Positive = 0.01
+    alpha: Decay = 0.99
+    eps: Positive = 1e-8
+    momentum: Decay = 0.0
+
+    torch_class: ClassVar = torch.optim.RMSprop

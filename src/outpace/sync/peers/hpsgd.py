@@ -64,6 +64,8 @@ class Hpsgd(BufferAveragingStrategy):
             linear with SGD, constant with other optimizers.
         start_together: whether workers begin each iteration together, when the slowest has computed
             its gradient of the last one.
+        synchronizer: what synchronises in a real run: a thread of the worker's process. (A process
+            beside the training was no faster.)
 
     Raises:
         ValueError: if `window` is not positive.
@@ -73,6 +75,7 @@ class Hpsgd(BufferAveragingStrategy):
     window: Steps | None = None
     rate_by_window: RateByWindow | None = None
     start_together: bool = False
+    synchronizer: Literal["thread"] = "thread"
     kind: Literal["hpsgd"] = "hpsgd"
 
     uses_replica: ClassVar[bool] = True
