@@ -44,6 +44,11 @@ class Rolls(MyPolicy):
         return bounded(pull, view, random.randrange(3))
 
 
+class Hurries(MyPolicy):
+    def patience_s(self, view):
+        return -1.0
+
+
 @dataclass
 class NotFrozen:
     pass
@@ -55,6 +60,7 @@ class NotFrozen:
         (TooGenerous(), r"no pull of iteration i is answered unless i < V \+ 2"),
         (NeverAnswers(), "every pull is answered"),
         (Rolls(4), "the same messages have the same answers"),
+        (Hurries(), "or a float, the seconds to wait, at least 0, not -1.0"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -70,6 +76,17 @@ def test_a_right_policy_of_a_user_passes():
     outpace.testing.check_policy(MyPolicy(3), bound=3)
     with pytest.raises(ConfigError, match="must derive from outpace"):
         outpace.testing.check_policy(NotFrozen())
+
+
+def test_a_class_in_place_of_its_object_or_of_the_other_kind_is_refused_in_words():
+    for check, own in (
+        (outpace.testing.check_policy, MyPolicy),
+        (outpace.testing.check_strategy, MyStrategy),
+    ):
+        with pytest.raises(ConfigError, match="is a class: give an object of it"):
+            check(own)
+    with pytest.raises(ConfigError, match=r"MyPolicy is a strategy with servers: .*check_policy"):
+        outpace.testing.check_strategy(MyPolicy())
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
 
 _MOST: Final = 2**62  # the trace stores 64-bit numbers
+_OR_SECONDS: Final = ", or a float, the seconds to wait, at least 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,16 @@ class Condition:
                 f"the condition {self.name} of {place} raised {brief(error)} {what}"
             ) from error
 
-    def truth(self, answer: Any, what: str, place: str) -> bool:
-        """Return the answer as a bool. Raises PolicyError if it is something else."""
+    def truth(self, answer: Any, what: str, place: str, others: str = "") -> bool:
+        """Return the answer as a bool. Raises PolicyError if it is something else.
+
+        others: further answers that it may give, for the error.
+        """
         if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
             return bool(answer)
         raise PolicyError(
-            f"the condition {self.name} of {place} must answer true or false, not {answer!r} {what}"
+            f"the condition {self.name} of {place} must answer true or false{others}, "
+            f"not {answer!r} {what}"
         )
 
     def checked(self, decision: Decision, what: str, view: ShardView) -> Decision:
@@ -174,7 +179,7 @@ class Conditioned(Policy):
             patience_s = float(answer)
             if 0 <= patience_s <= LARGEST or patience_s == math.inf:
                 return patience_s
-        return 0.0 if self.push.truth(answer, what, place) else math.inf
+        return 0.0 if self.push.truth(answer, what, place, _OR_SECONDS) else math.inf
 
 
 @dataclass(frozen=True, slots=True)

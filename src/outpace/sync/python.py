@@ -73,10 +73,7 @@ def policy_from(made: object, name: str) -> Conditioned:
         ConfigError: if the object is no policy.
     """
     if not isinstance(made, Policy):
-        raise ConfigError(
-            f"sync.target: {name} makes a {type(made).__name__}: it must derive from "
-            "outpace.sync.Policy, or without servers from outpace.sync.PeerStrategy"
-        )
+        raise _refusal(made, name)
     try:
         Apply(made.apply), Scale(made.scale)
     except ValueError as error:
@@ -84,3 +81,22 @@ def policy_from(made: object, name: str) -> Conditioned:
     pull = Condition(f"{name}.may_answer", made.may_answer)
     push = Condition(f"{name}.patience_s", made.patience_s)
     return Conditioned(made, pull, push, declares=True)
+
+
+def peers_from(made: object, name: str) -> PeerStrategy:
+    """Return an object of the user's class as a strategy without servers; as `policy_from`."""
+    if not isinstance(made, PeerStrategy):
+        raise _refusal(made, name)
+    return made
+
+
+def _refusal(made: object, name: str) -> ConfigError:
+    if isinstance(made, type):
+        own = made.__name__
+        return ConfigError(f"{own} is a class: give an object of it, such as {own}(...)")
+    if isinstance(made, Policy):
+        return ConfigError(f"{name} is a strategy with servers: outpace.testing.check_policy")
+    return ConfigError(
+        f"sync.target: {name} makes a {type(made).__name__}: it must derive from "
+        "outpace.sync.Policy, or without servers from outpace.sync.PeerStrategy"
+    )

@@ -9,6 +9,7 @@ import torch
 
 from outpace.optim import Sgd
 from outpace.sync import PeerStrategy
+from outpace.sync.python import peers_from
 from outpace.testing.peer_runs import PeerRun
 from outpace.testing.promises import no_error, require
 
@@ -32,9 +33,12 @@ def check_strategy(strategy: PeerStrategy, *, workers: int = 3, iterations: int 
 
     Raises:
         AssertionError: for the first promise that is broken.
+        ConfigError: if the object is no strategy without servers.
         ValueError: if the strategy refuses this number of workers.
     """
-    name, strategy = type(strategy).__name__, strategy.for_workers(workers)
+    name = type(strategy).__name__
+    peers_from(strategy, name)  # refuses what is none
+    strategy = strategy.for_workers(workers)
     if refused := list(strategy.problems(workers)):
         raise ValueError(f"{name} refuses a run of {workers} workers: {'; '.join(refused)}")
     case = f"{name}: {workers} workers, {iterations} iterations"
