@@ -143,10 +143,34 @@ def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
         outpace.advise(CONFIG, target_loss=1e-12, stop=stop, only=["asp"])
 
 
+def test_of_a_script_that_misses_the_target_no_learning_rate_is_named(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import outpace, torch\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
+        "model, optimizer = outpace.attach(model, optimizer)\n"
+        "for _ in range(3):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.rand(2, 1)).mean().backward()\n"
+        "    optimizer.step()\n"
+        "    outpace.log(accuracy=0.5)\n"
+    )
+    data = {
+        "task": {"kind": "script", "path": str(script)},
+        "workers": 2,
+        "compute": {"kind": "constant", "mean_s": 0.1},
+    }
+    with pytest.raises(outpace.RunError, match=r"reached accuracy 0.5, ") as caught:
+        outpace.advise(data, target_accuracy=0.9, only=["asp"])
+    assert "learning rate" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "give exactly one target"),
+        (["--target-accuracy", "1.5"], "target: accuracy must be at most 1, not 1.5\n"),
         (["--target-accuracy", "0.9"], "the task 'quadratic' has no accuracy"),
         (["--target-loss", "0.05", "--seeds", "1"], "seeds must be from 2"),
         (["--target-loss", "0.05", "--budget=-3m"], "--budget -3m: give a time such as 60s"),
@@ -166,7 +190,7 @@ def test_what_is_refused_in_one_line(tmp_path, capfd, monkeypatch, arguments, me
     with pytest.raises(SystemExit) as ended:
         main(["advise", "x.yaml", *arguments])
     assert ended.value.code in (1, 2)
-    error = capfd.readouterr().err.strip()
+    error = capfd.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
     assert not list((tmp_path / "runs").glob("*"))

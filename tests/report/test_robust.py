@@ -84,7 +84,7 @@ def test_a_run_of_a_comparison_without_a_summary_is_left_out_with_a_word(here):
     (here / "all" / "other").mkdir()
     first, second = warnings(report("all"))
     assert "cannot read all/b/summary.json: " in first
-    assert "all/c is not the folder of a run: it has no summary.json" in second
+    assert "all/c is not the folder of a run: it has no summary.json; of a" in second
     assert first.endswith("this run is left out")
     assert "Run: a" in Page(here / "all" / files.REPORT).text
     (here / "all" / "a" / files.SUMMARY).unlink()

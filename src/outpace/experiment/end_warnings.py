@@ -52,7 +52,13 @@ def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str
         if len(names) > 1:
             groups[tuple(names)].append(Path(path).name)
     for group, files in groups.items():
-        yield ", ".join(group[:_MOST_NAMED]), ", ".join(files[:_MOST_NAMED])
+        yield _some(group), _some(files)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first of the names, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[str]:

@@ -232,7 +232,9 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
         if not isinstance(summary, dict):
             raise ValueError("it is not a mapping")
     except (FileNotFoundError, NotADirectoryError):
-        why = f"it has no {SUMMARY}" if folder.is_dir() else "there is no such folder"
+        why = "there is no such folder"
+        if folder.is_dir():
+            why = f"it has no {SUMMARY}; of a comparison or sweep, name the folder of one run"
         raise ConfigError(f"{folder} is not the folder of a run: {why}") from None
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error

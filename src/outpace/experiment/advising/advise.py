@@ -185,14 +185,16 @@ def advise(
 
 def _target(data: Mapping[str, Any]) -> Target:
     """Return the target of a configuration. Raises ConfigError."""
+    given = data.get("target") or {}
     try:
-        return Target(**(data.get("target") or {}))
+        return Target(**given)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"target: {error}: give exactly one target, an accuracy or a loss: --target-accuracy "
-            "or --target-loss (in Python target_accuracy or target_loss), or target in the "
-            "configuration"
-        ) from None
+        remedy = (
+            ": give exactly one target, an accuracy or a loss: --target-accuracy or --target-loss "
+            "(in Python target_accuracy or target_loss), or target in the configuration"
+        )
+        is_one = isinstance(error, ValueError) and len(given) == 1
+        raise ConfigError(f"target: {error}{'' if is_one else remedy}") from None
 
 
 def _named(warned: Mapping[str, set[str]], problem: Problem) -> tuple[str, ...]:

@@ -133,9 +133,10 @@ def _require_reached(found: Findings) -> None:
         error = next((curve.error for curve in trials.values() if curve.error), "no run")
         raise RunError(f"every run failed; the first: {error}")
     best = max(curves, key=lambda trial: curves[trial].best)
+    rate = "" if found.problem.rate is None else f" with learning rate {best.rate:g}"
     longer = "more steps of the script" if found.problem.is_script else "a longer stop"
     raise RunError(
         f"no run reached {in_words(target, target.level)} within {found.horizon_s:.6g} s of "
-        f"virtual time; the best reached {in_words(target, curves[best].best)}, {best.candidate} "
-        f"with learning rate {best.rate:g}: choose another target, or {longer}, or more time"
+        f"virtual time; the best reached {in_words(target, curves[best].best)}, {best.candidate}"
+        f"{rate}: choose another target, or {longer}, or more time"
     )
