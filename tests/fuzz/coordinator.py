@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from unittest import mock
 
 import msgspec
 import torch
 from tests.fuzz.messages import decoded, random_message
 from tests.support.blocks_on_the_wire import announced, with_block
+from tests.support.checkpoints import shard_state
 from tests.support.fluentps import behind_barrier
 
 from outpace.blocks.block import Phantom
@@ -58,12 +59,12 @@ from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLo
 from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.process.launcher import answered
 from outpace.record.checkpoints import Part
-from outpace.record.checkpoints.shards import shard_file
+from outpace.record.checkpoints.shards import SUFFIX, shard_file
 from outpace.record.event_log import EventLog
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
-from outpace.sync.checkpoint.workers import common_state
+from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.membership.decide import Membership
 from outpace.sync.membership.events import TrainingBegan
 from outpace.sync.messages import SCHEDULER, Done, Leave, Pause, Pull, Rejoin, WireMessage
@@ -303,6 +304,8 @@ class FuzzedCoordinator:
 
     def _step(self) -> None:
         draw, parts = self._draw, self._coordinator
+        if self._listener.shut_out.issuperset(self._names):
+            raise OutpaceError("nobody is left")
         match draw.randrange(16):
             case 0 | 1:
                 self._now += draw.choice((1, 10**8, 10**9, 20 * 10**9, 70 * 10**9))
@@ -324,7 +327,7 @@ class FuzzedCoordinator:
                 self._hear(draw.choice(self._names), message)
 
     def _save_all(self) -> None:
-        """All processes that are asked for a part of the checkpoint answer, most of them well."""
+        """All processes that are asked for a part of the checkpoint answer well."""
         checkpoints: Any = self._coordinator.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
@@ -335,16 +338,24 @@ class FuzzedCoordinator:
 
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
-        part = CheckpointPart(number, 5, Totals())
-        experiment, checkpoints = self._experiment, cast("Any", self._coordinator.checkpoints)
-        if experiment.peers is None and name.startswith("worker"):  # of a script
-            part.parts = [Part(f"{name}.safetensors", _FILE_BYTES, 0)]
-        if experiment.peers is not None:
-            worker, clock = int(name[-1]), checkpoints._planner._target or 0
-            part.iteration = part.clock = part.updates = clock
-            if checkpoints._content.saves_common(checkpoints._open, name):
-                state = common_state({worker: 0}, clock, 0, Phantom(8), {})
-                part.shard, _ = shard_file(state, name=name)
+        part, place = CheckpointPart(number, 5, Totals()), int(name[-1])
+        checkpoints: Any = self._coordinator.checkpoints
+        content, clock = checkpoints._content, checkpoints._planner._target or 0
+        part.iteration = part.clock = part.updates = clock
+        if name.startswith("server"):
+            marks = (clock,) * WORKERS
+            state = shard_state(shard=place, clock=clock, watermarks=marks, parameters=Phantom(8))
+            part.shard, _ = shard_file(state)
+        elif self._experiment.peers is not None:
+            state = state_of_worker(place, clock, {}, parameters=Phantom(8))
+            part.own, _ = shard_file(state, name=content._own_file(name).removesuffix(SUFFIX))
+            if content.teller and content.saves_common(checkpoints._open, name):
+                state = common_state({place: clock}, clock, 0, Phantom(8), {})
+                part.shard, _ = shard_file(state, name="common")
+        records = {record.file for record in (part.shard, part.own) if record is not None}
+        if not name.startswith("server"):
+            records.add(f"{name}{SUFFIX}")  # of a script, or the same
+        part.parts = [Part(file, _FILE_BYTES, 0) for file in sorted(records)]
         return part
 
     def _hear(self, name: str, message: WireMessage | None, *, aimed: bool = False) -> None:
