@@ -43,8 +43,7 @@ PARTS: Final = {
             "tests/sync",
             "tests/contracts/test_policies.py",
             "tests/closed_form",
-            "tests/simulation",
-            "tests/digests",
+            "tests/simulation/test_small_run.py",
         ),
     ),
     "policies": Part(
