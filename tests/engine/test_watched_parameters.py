@@ -29,14 +29,18 @@ class Worker:
 
     Args:
         strategy: without servers; None: BSP.
-        options: `carries`, see `WatchedParameters`, and `checkpoint`, of the configuration.
+        options: `carries`, see `WatchedParameters`; `checkpoint` and `cut_off`, of the
+            configuration.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, strategy: Any = BSP, **options: Any):
         carries, checkpoint = options.get("carries", True), options.get("checkpoint")
         self.model, self.optimizer = model, optimizer
         experiment: Any = SimpleNamespace(
-            peers=strategy, sync=strategy or SimpleNamespace(kind="bsp"), checkpoint=checkpoint
+            peers=strategy,
+            sync=strategy or SimpleNamespace(kind="bsp"),
+            checkpoint=checkpoint,
+            cut_off=options.get("cut_off"),
         )
         self.script = ScriptModel(model, optimizer)
         self.watched = WatchedParameters(self.script, experiment, "worker-0", carries=carries)
@@ -47,7 +51,9 @@ class Worker:
 
     def step(self, closure: Any) -> None:
         self.found.append(self.watched.at_step(self.iteration))
-        self.script.take_step([p.grad for p in self.script.parameters], ())
+        unused = set(self.script.unused)
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.script.parameters]
+        self.script.take_step(parts, unused)
         self.iteration += 1
         self.watched.begin()
 
@@ -217,6 +223,19 @@ def test_parameters_outside_the_optimizer_are_warned_of_if_they_are_trained(work
     model[2].bias.data.sub_(0.1)
     worker.train()
     assert [text.partition(",")[0] for text in told] == ["the script trains the parameter 2.bias"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "cut_off", "warnings"), [("....", None, 1), (".g..", None, 0), ("....", "a law", 0)]
+)
+def test_steps_that_train_nothing_are_warned_of_once(workers, told, steps, cut_off, warnings):
+    worker = workers(cut_off=cut_off)
+    for step in steps:
+        worker.optimizer.zero_grad()
+        if step == "g":
+            worker.model(torch.ones(4, 6)).sum().backward()
+        worker.optimizer.step()
+    assert len([text for text in told if "had a gradient in the first 3 steps" in text]) == warnings
 
 
 # -- other optimizers ----------------------------------------------------------------------

@@ -22,7 +22,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.optim.optimizer import (
@@ -38,6 +38,8 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 from outpace.support.words import plural, shortened
+
+_FIRST_STEPS: Final = 3  # of which one must have a gradient
 
 
 @not_compiled
@@ -131,6 +133,8 @@ class WatchedParameters:
         self._looks = self._loses or self._is_outer or self._is_saved or carries
         self._given: Fingerprints | None = None
         self._has_told = False
+        # A computation that is cut off may leave no gradient.
+        self._without_gradient = 0 if experiment.cut_off is None else _FIRST_STEPS
         held = {id(p) for group in script.groups for p in group}
         self._not_held = {
             name: p
@@ -160,6 +164,7 @@ class WatchedParameters:
             ConfigError: if the change would be lost, or parameters have another dtype or shape.
         """
         self._look_at_not_held()
+        self._look_for_gradients()
         changed = self._changed()
         if not changed:
             return False
@@ -237,6 +242,21 @@ class WatchedParameters:
             f"{held} parameters, which would replace the change: {instead}take sync.kind=ssgd or "
             f"local-sgd, where each worker keeps it{alone}"
         )
+
+    def _look_for_gradients(self) -> None:
+        """Warn if no parameter has a gradient in the first steps: they train nothing."""
+        if self._without_gradient >= _FIRST_STEPS:
+            return
+        if any(p.grad is not None for p in self._script.parameters):
+            self._without_gradient = _FIRST_STEPS
+            return
+        self._without_gradient += 1
+        if self._without_gradient == _FIRST_STEPS:
+            HERE.tell(
+                f"no parameter of the optimizer had a gradient in the first {_FIRST_STEPS} steps, "
+                "which therefore trained nothing: compute the loss from the model that "
+                "the optimizer has, without detach or no_grad, and call backward before step"
+            )
 
     def _look_at_not_held(self) -> None:
         """Warn of parameters that are not in the optimizer if they are trained all the same."""
