@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.command import outpace, refused
+from tests.support.reports.run_folders import Page
 from tests.support.tables import table
 
 from outpace.experiment.running import simulate
@@ -37,11 +38,11 @@ def test_convert_writes_the_table_and_says_what_its_times_are(here, capsys):
     assert "times: computing alone" in capsys.readouterr().out
 
 
-def test_show_says_the_main_numbers_and_what_they_mean(here, capsys):
+def test_show_says_the_main_numbers_and_writes_a_page(here, capsys):
     times = np.ones((10, 20))
     times[:, 19], times[::2, 3] = 4.0, 2.0
     write(table(times, node=np.arange(20) // 10), here / "times.parquet")
-    assert outpace("runtimes", "show", "times.parquet") == 0
+    assert outpace("runtimes", "show", "times.parquet", "-o", "page.html") == 0
     text = capsys.readouterr().out
     lines = dict(line.split("  ", 1) for line in text.splitlines() if "  " in line)
     said = {name: value.strip() for name, value in lines.items()}
@@ -50,8 +51,17 @@ def test_show_says_the_main_numbers_and_what_they_mean(here, capsys):
     assert said["Median"] == "1.00 s"
     assert said["Best count"] == "18"  # 18 / 1 s each time
     assert said["Gain"] == "260 %"  # over 20 / 4 s
-    assert "Waiting for 18 of 20 workers would give 260 % more gradients per second" in text
-    assert "Worker 19 was slow most often, in 100 % of the iterations" in text
+    page = Page(here / "page.html")
+    assert page.figures.keys() == {"figure-throughput"}
+    assert "Waiting for 18 of 20 workers would give 260 % more gradients per second" in page.text
+    assert "Worker 19 was slow most often, in 100 % of the iterations" in page.text
+
+
+def test_show_overwrites_no_file_of_ones_own(here, capsys):
+    (here / "runtimes.html").write_text("mine")
+    message = refused(capsys, "runtimes", "show", "times.parquet")
+    assert "runtimes.html exists and is not a page of Outpace" in message
+    assert (here / "runtimes.html").read_text() == "mine"
 
 
 def test_fit_writes_a_model_that_can_be_loaded(here, capsys, monkeypatch):

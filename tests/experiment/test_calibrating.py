@@ -72,6 +72,7 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys):
         "size_bytes": 100_000, "message_s_per_byte": 0.0, "update_s_per_byte": 0.0
     }  # fmt: skip
     assert (found["calibrated"]["workers"], found["calibrated"]["servers"]) == (4, 2)
+    assert "The law lognormal describes the run times" in (tmp_path / "cluster.html").read_text()
     said = capsys.readouterr().out
     assert "lognormal, mean_s" in said
     assert "place 4 of 4" in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from outpace.errors import OutpaceError, in_words
+from outpace.errors import ConfigError, OutpaceError, in_words
 from outpace.support.streams import OutputClosed, write_line
 from outpace.support.words import printable
 
@@ -206,6 +208,25 @@ def print_rows(rows: Sequence[Sequence[str]]) -> None:
 def say(kind: str, lines: Sequence[str]) -> None:
     for line in lines:
         echo(f"{kind}: {line}", err=True)
+
+
+def require_page(path: Path, option: str = "--out") -> None:
+    """Raise ConfigError if the file exists, and its first characters are not those of a page.
+
+    Args:
+        option: The one that names another file.
+    """
+    with contextlib.suppress(OSError):
+        if not os.path.lexists(path):
+            return
+        if path.is_file():
+            with path.open("rb") as file:
+                if b'<meta name="generator" content="outpace">' in file.read(1000):
+                    return
+    raise ConfigError(
+        f"{path} exists and is not a page of Outpace, so it is not overwritten; "
+        f"name another file with {option}"
+    )
 
 
 def usage_in_words(error: Any, given: Sequence[str]) -> str:

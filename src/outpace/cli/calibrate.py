@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from outpace.cli.base import app, echo, print_rows, say
+from outpace.cli.base import app, echo, print_rows, require_page, say
 from outpace.errors import ConfigError
 
 _TRACES: Final = (".json", ".json.gz")
@@ -26,7 +26,7 @@ def calibrate(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", help="The cluster file to write: .yaml."),
+        typer.Option("--out", "-o", help="The cluster file to write: .yaml; and a page, .html."),
     ],
 ) -> None:
     """Estimate run times, network and servers of a cluster from a recorded run.
@@ -46,6 +46,8 @@ def calibrate(
     if not out.parent.is_dir():
         raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     require_own(out)
+    page = out.with_suffix(".html")
+    require_page(page, "-o")
     traced = _are_traces(sources)
     found = calibrate_traces(sources) if traced else calibrate_runs(sources)
     write_calibration(found, out)
@@ -59,6 +61,7 @@ def calibrate(
             print_rows(rows)
     say("note", found.notes)
     echo(f"cluster: {out}")
+    echo(f"page: {page}")
     if traced:
         echo(f"model: task: {{kind: timing, parameters: {found.parameters}}}")
 

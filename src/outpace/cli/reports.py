@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, say
+from outpace.cli.base import app, echo, require_page, say
 from outpace.errors import ConfigError
 
 
@@ -42,24 +40,9 @@ def report(
     say("note", gather(*runs))
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
-        _require_page(out)
+        require_page(out)
     say("warning", write_report(runs, out))
     echo(f"report: {out}")
-
-
-def _require_page(path: Path) -> None:
-    """Raise ConfigError if the file exists, and its first characters are not those of a page."""
-    with contextlib.suppress(OSError):
-        if not os.path.lexists(path):
-            return
-        if path.is_file():
-            with path.open("rb") as file:
-                if b'<meta name="generator" content="outpace">' in file.read(1000):
-                    return
-    raise ConfigError(
-        f"{path} exists and is not a page of Outpace, so it is not overwritten; "
-        "name another file with --out"
-    )
 
 
 @app.command()

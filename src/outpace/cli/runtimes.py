@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outpace.cli.base import app, echo, print_rows, progress_bars
+from outpace.cli.base import app, echo, print_rows, progress_bars, require_page
 from outpace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,19 +63,35 @@ def convert(
 
 
 @runtimes.command()
-def show(source: _Source, of: _Of = None, workers_per_node: _PerNode = None) -> None:
+def show(
+    source: _Source,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The page to write, new or not. Default: runtimes.html in the current "
+            "folder; a file that is not a page of Outpace is kept.",
+        ),
+    ] = None,
+    of: _Of = None,
+    workers_per_node: _PerNode = None,
+) -> None:
     """Show how long workers took, and what waiting for fewer workers would gain."""
-    from outpace.report.run_times import facts_of
+    from outpace.report.run_times import facts_of, write_run_times
     from outpace.report.words import SPACE
 
+    if out is None:
+        out = Path("runtimes.html")
+        require_page(out)
     found = _read(source, of, workers_per_node)
     facts = facts_of(found.times)
+    write_run_times(facts, source.resolve().name, found.definition, out)
     numbers = facts.numbers()
     width = max(map(len, numbers))
     for name, value in {"Run time": found.definition, **numbers}.items():
         echo(f"{name.ljust(width)}  {value.replace(SPACE, ' ')}")
-    for sentence in facts.sentences():
-        echo(sentence.replace(SPACE, " "))
+    echo(f"page: {out}")
 
 
 @runtimes.command()

@@ -1,4 +1,4 @@
-"""What recorded run times say: how long workers took, what waiting for fewer would gain.
+"""The page about recorded run times: how long workers took, what waiting for fewer would gain.
 
 x_(c) is the c-th smallest run time of an iteration, and Ω(c) = c / x_(c) the gradients per
 second if the iteration ends with the c-th gradient (BDSGD, equation 2).
@@ -7,17 +7,31 @@ second if the iteration ends with the c-th gradient (BDSGD, equation 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from outpace.predict.recorded import RunTimes, Seconds, require_whole
+from outpace.report.figures.figure import (
+    Figure,
+    axis_from_0,
+    colour,
+    dots,
+    line,
+    rounded,
+    thinned,
+    view,
+)
+from outpace.report.frame import write_page
+from outpace.report.parts import Section, Tiles
 from outpace.report.words import number, percent
 from outpace.report.words import seconds as seconds_text
 
 SLOW: Final = 1.25  # factor over the time of the fast workers
 _FAST: Final = 0.2  # share of the workers that is assumed not to be slow in any iteration
 _ENOUGH: Final = 0.5  # share of the iterations that a count must be possible in to be judged
+_POINTS: Final = 500  # per line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,3 +121,51 @@ def _fast(times: RunTimes) -> Seconds:
     """
     found: Seconds = np.nanquantile(times.seconds, _FAST, axis=1, keepdims=True)
     return found
+
+
+def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> None:
+    """Write the page to `path`.
+
+    Args:
+        facts: the table and its statistics.
+        name: name of the source.
+        definition: definition of this source's run times, in words.
+        path: the file; it is replaced.
+
+    Raises:
+        ConfigError: if the file cannot be written.
+    """
+    write_page(
+        path,
+        title=f"Outpace: run times of {name}",
+        heading=f"Run times: {name}",
+        what=f"Run time: {definition}",
+        findings=facts.sentences(),
+        sections=[
+            Section("summary", "Summary", [Tiles(facts.numbers())]),
+            Section(
+                "throughput",
+                "Gain from waiting for fewer workers",
+                [_throughput(facts)],
+                "Gradients per second if every iteration ended as soon as c gradients had arrived: "
+                "the mean of c / x over the iterations, where x is the c-th smallest run time.",
+            ),
+        ],
+    )
+
+
+def _throughput(facts: Facts) -> Figure:
+    """Return the figure `figure-throughput`: gradients per second by the workers waited for."""
+    workers = len(facts.rate)
+    shown = thinned(workers, _POINTS)
+    traces = [line("Ω(c)", [place + 1 for place in shown], rounded(facts.rate[shown]), width=2.4)]
+    for count, name, place in ((workers, "waiting for all", 4), (facts.best, "best count", 2)):
+        rate = rounded([float(facts.rate[count - 1])])
+        traces.append(dots(name, [count], rate, None, color=colour(place), size=11))
+    layout = {
+        "xaxis": axis_from_0("workers that an iteration waits for (c)"),
+        "yaxis": axis_from_0("gradients per second"),
+        "hovermode": "closest",
+    }
+    alt = "Gradients per second against the workers waited for"
+    return Figure("figure-throughput", alt, {(): view(traces, layout)}, height=400)

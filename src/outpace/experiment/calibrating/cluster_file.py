@@ -18,6 +18,7 @@ from outpace.config.cluster_files import CALIBRATED
 from outpace.errors import ConfigError
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import write_text
+from outpace.report.calibration import write_calibration_page
 from outpace.support.regular_files import named, read_text
 from outpace.support.version import __version__
 from outpace.support.yaml_files import write_yaml
@@ -114,7 +115,7 @@ class Calibration:
 
 
 def write_calibration(found: Calibration, path: Path) -> None:
-    """Write the cluster file, last, so that it is there only if all else is.
+    """Write the page NAME.html, and the cluster file last, so that it is there only if all else is.
 
     Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
 
@@ -127,6 +128,9 @@ def write_calibration(found: Calibration, path: Path) -> None:
         seconds = found.compute.recorded
         nodes = np.arange(seconds.shape[1])
         write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), nodes), run_times)
+    tables = [rows for rows in (found.compute_rows(), found.all_reduce_rows()) if rows]
+    page = path.with_suffix(".html")
+    write_calibration_page(page, found.words, found.notes, found.compute, tables)
     head = _HEAD.format(written=WRITTEN, version=__version__, name=path.name)
     try:
         write_text(path, head + write_yaml(data))
