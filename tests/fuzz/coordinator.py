@@ -349,7 +349,7 @@ class FuzzedCoordinator:
         elif self._experiment.peers is not None:
             state = state_of_worker(place, clock, {}, parameters=Phantom(8))
             part.own, _ = shard_file(state, name=content._own_file(name).removesuffix(SUFFIX))
-            if content.teller and content.saves_common(checkpoints._open, name):
+            if name == checkpoints._open.common:
                 state = common_state({place: clock}, clock, 0, Phantom(8), {})
                 part.shard, _ = shard_file(state, name="common")
         records = {record.file for record in (part.shard, part.own) if record is not None}

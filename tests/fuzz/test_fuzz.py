@@ -12,9 +12,10 @@ from tests.fuzz.machines import run
 from outpace.real.net.messages import Compared, Fetch, TrainingDone
 
 
-@pytest.mark.parametrize("seed", range(2))
+# 11: a worker that saves the common model is lost before the checkpoint is complete.
+@pytest.mark.parametrize("seed", [0, 11])
 def test_an_illegal_message_changes_nothing_and_raises_protocol_error_only(seed):
-    counts = run(2500, seed)
+    counts = run(10_000, seed)
     for what in ("decoder", "shard", "coordinator"):
         assert counts[f"taken by the {what}"] > 0
         assert counts[f"refused by the {what}"] > 0

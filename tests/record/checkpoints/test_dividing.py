@@ -180,3 +180,12 @@ def test_a_task_of_another_size_is_refused(tmp_path):
     save(Checkpoints(tmp_path), 1, [shard_state(shard=0)])
     with pytest.raises(ConfigError, match="has 3 parameters, and the task has 4"):
         shard_states(Checkpoints(tmp_path).newest(), [slice(0, 4)], 2)
+
+
+def test_workers_without_servers_are_kept_after_many_iterations(tmp_path):
+    """Their records have no watermarks, which once counted as iteration -1."""
+    last = 2_000_000
+    own = tuple(state_of_worker(worker, last, {}) for worker in range(2))
+    common = shard_state(shard=0, gone=(), clock=last, watermarks=(last - 1,) * 2)
+    save(Checkpoints(tmp_path), 1, [common], own=own)
+    assert Checkpoints(tmp_path).newest().own_state(1, 2).clock == last

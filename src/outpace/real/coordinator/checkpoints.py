@@ -266,7 +266,8 @@ class Checkpoints:
             self._keeper.abandon(planner.number, str(error))
             self._await_version()
             return
-        self._open = OpenCheckpoint(planner.number, folder, at_start, later)
+        common = self._content.saves_common(at_start=at_start)
+        self._open = OpenCheckpoint(planner.number, folder, at_start, later, common)
         due = self._kernel.now + nanoseconds(LONGEST_S)
         self._kernel.call_at(due, self._give_up_late, self._open)
         self._follow(orders)
@@ -296,8 +297,7 @@ class Checkpoints:
     def _ask(self, present: OpenCheckpoint, take: Take) -> None:
         folder = str(present.folder.absolute())
         clock = 0 if present.at_start else take.clock
-        common = self._content.saves_common(present, take.part)
-        order = TakeCheckpoint(take.number, clock, folder, common)
+        order = TakeCheckpoint(take.number, clock, folder, take.part == present.common)
         self._run.listener.send(take.part, order)
 
     def _give_up(self, orders: Sequence[Order], why: str = "") -> None:

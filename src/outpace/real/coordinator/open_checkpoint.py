@@ -21,6 +21,7 @@ class OpenCheckpoint:
     Attributes:
         at_start: it was begun before the time of the run.
         later: parts that were to be asked for once the others had answered.
+        common: the worker that saves the model that all have; empty: none does.
         parts: what each process has said of its part, whose files are on the disk.
         mean: of models that differ, once it is written.
     """
@@ -29,6 +30,7 @@ class OpenCheckpoint:
     folder: Path
     at_start: bool
     later: Collection[str]
+    common: str
     parts: dict[str, CheckpointPart] = field(default_factory=dict)
     mean: tuple[ShardRecord, Part] | None = None
 

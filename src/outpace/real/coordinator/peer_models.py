@@ -111,14 +111,13 @@ class PeerModels:
     def later(self, *, together: bool) -> Collection[str]:
         return ()
 
-    def saves_common(self, present: OpenCheckpoint, part: str) -> bool:
-        """True if this worker is the one that saves the model that all have."""
-        return part == self._here[0] and (not self._apart or present.at_start)
+    def saves_common(self, *, at_start: bool) -> str:
+        return self.teller if not self._apart or at_start else ""
 
     # -- parts -------------------------------------------------------------------
 
     def files(self, present: OpenCheckpoint, part: str) -> Collection[str]:
-        common = {_COMMON} if self.saves_common(present, part) else set()
+        common = {_COMMON} if part == present.common else set()
         return {self._own_file(part), part + SUFFIX} | common
 
     def _own_file(self, part: str) -> str:
@@ -129,7 +128,7 @@ class PeerModels:
     def require(self, present: OpenCheckpoint, part: str, saved: CheckpointPart) -> None:
         if saved.own is not None and worker_name(saved.own.shard) != part:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
-        if (saved.shard is not None) != self.saves_common(present, part):
+        if (saved.shard is not None) != (part == present.common):
             raise ProtocolError("it saved the common model unasked, or did not save it")
         if self._apart and saved.own is None and not present.at_start:
             raise ProtocolError("it did not save its own model, which the mean of all models needs")

@@ -89,8 +89,8 @@ class ShardsAndScripts:
             return ()
         return self._scripts if self._passes_over else self._servers
 
-    def saves_common(self, present: OpenCheckpoint, part: str) -> bool:
-        return False
+    def saves_common(self, *, at_start: bool) -> str:
+        return ""
 
     # -- parts -------------------------------------------------------------------
 

@@ -71,9 +71,12 @@ class Index(Head, kw_only=True):
             raise ValueError("its slices are not in order")
         if any(len(shard.watermarks) != self.workers for shard in self.shards):
             raise ValueError("its servers have not as many workers")
-        for record in records:  # a shard finishes iterations one by one, up to the last it has
-            last = max(record.watermarks, default=-1)
-            if not 0 <= record.clock <= _MOST or abs(last - record.clock) > _LEAD:
+        for record in records:
+            if not 0 <= record.clock <= _MOST:
+                raise ValueError(f"clock of {record.file}: {record.clock:,} cannot be")
+            # A shard finishes iterations one by one, up to the last it has.
+            last = max(record.watermarks, default=record.clock)
+            if abs(last - record.clock) > _LEAD:
                 raise ValueError(f"watermarks of {record.file}: {last:,} is not near its clock")
 
     @property
