@@ -137,6 +137,18 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert json.loads((out / "advice.json").read_text()) == data
 
 
+def test_an_interrupt_while_the_page_is_written_leaves_the_answer(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "PHASES", ((SEARCH, phases.search),))
+    monkeypatch.setattr(advise, "write_advice_page", interrupt)
+    with pytest.raises(advise.Interrupted) as ended:
+        outpace.advise(CONFIG, tmp_path / "out", target_loss=0.05, only=["asp"])
+    assert ended.value.advice.best.startswith("ASP")
+    assert json.loads((tmp_path / "out/advice.json").read_text())["status"] == "complete"
+
+
 def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
     stop = {"virtual_time_s": 2.0}
     with pytest.raises(outpace.RunError, match=r"no run reached loss 1e-12 .* the best reached lo"):

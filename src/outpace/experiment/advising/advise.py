@@ -248,7 +248,10 @@ def _written(result: AdviceResult, folder: Path | None) -> Advice:
         text = "".join(notes) + write_yaml(result.recommendation)
         files.write_text(folder / RECOMMENDED, text)
         files.write_json(folder / ADVICE, result.plain())
-        write_advice_page(result, folder / files.REPORT)
+        try:
+            write_advice_page(result, folder / files.REPORT)
+        except KeyboardInterrupt:  # the page takes a second, and the answer is there
+            raise Interrupted(Advice(**vars(result), folder=folder)) from None
     except (OSError, ConfigError) as fault:
         raise RunError(f"cannot write the advice to {folder}: {fault}") from fault
     return Advice(**vars(result), folder=folder)
